@@ -46,7 +46,7 @@ func TestDenials(t *testing.T) {
 		{denial{hidden: true}, NotDumpable, "not dumpable", "sudo"},
 		{denial{}, OtherPolicy, "security module", "audit"},
 		{denial{me: Status{CapPrm: capable}, yama: 2}, OtherPolicy, "security module", "audit"},
-		{denial{me: Status{CapPrm: capable}, container: true}, NoCapability, "another namespace", "host"},
+		{denial{me: Status{CapPrm: capable}, container: true}, NoCapability, "another user namespace", "host"},
 	} {
 		c.d.pid, c.d.who = 12, "process 12 (x)"
 		r := oneLine(t, c.d.reason(), c.want)
@@ -61,7 +61,7 @@ func TestDenials(t *testing.T) {
 		found   string
 	}{
 		{"0", false, Good, "is 0"}, {"1", false, Limited, "is 1"}, {"1", true, Good, "CAP_SYS_PTRACE"},
-		{"2", false, Limited, "is 2"}, {"2", true, Good, "CAP_SYS_PTRACE"}, {"3", true, Missing, "is 3"}, {"3", false, Missing, "nobody"},
+		{"2", false, Limited, "is 2"}, {"2", true, Good, "CAP_SYS_PTRACE"}, {"3", true, Missing, "is 3"}, {"3", false, Missing, "no process"},
 	} {
 		k := yamaCheck(c.scope, c.capable)
 		if k.Verdict != c.want || !strings.Contains(k.Found, c.found) || k.Verdict != Good && k.Advice == "" {

@@ -115,9 +115,6 @@ func TestFidelityReload(t *testing.T) {
 	for _, id := range []string{"", "-noid"} {
 		for _, mode := range []string{"swap", "rename", "overwrite"} {
 			t.Run(mode+id, func(t *testing.T) {
-				if mode != "swap" && os.Getenv("SLIVER_LONG") == "" {
-					t.Skip("long: on a busy machine a replaced file may be gone before it is read; set SLIVER_LONG=1")
-				}
 				dir := t.TempDir()
 				args := []string{mode}
 				for _, v := range []string{"a", "b"} { // in one folder, where the program may write

@@ -9,6 +9,7 @@ import { Flame } from './flame';
 import { clock, count, dur, percent } from './format';
 import { Actions, excluded, overview } from './overview';
 import { ownCode } from './own';
+import { Press } from './press';
 import { Tree } from './proto';
 import { locksTab } from './locks';
 import { Sorts, sortable } from './table';
@@ -33,6 +34,7 @@ export class Panel {
   private box = el('panel');
   private head = h('div', { class: 'head' });
   private body = h('div', { class: 'body', id: 'panel-body', role: 'tabpanel' });
+  private press = new Press(this.box);
   private status = h('span', { class: 'soft what', role: 'status' });
   private left = h('span', { class: 'soft left' });
   private flame = new Flame();
@@ -163,7 +165,7 @@ export class Panel {
     const other = key !== this.asked;
     this.asked = key;
     this.busy = true;
-    if (!this.a) this.draw();
+    if (!this.a) this.press.then(() => this.draw());
     else if (other) this.box.classList.add('stale');
     try {
       const a = await this.v.conn.ask<Analysis>('analysis', s.args);
@@ -185,7 +187,7 @@ export class Panel {
     if (ran) this.timer = window.setTimeout(() => this.changed(true), 1000);
     // What the pointer or the focus is on stays as it is while the numbers roll on.
     if (ran && !other && this.held()) return;
-    this.draw();
+    this.press.then(() => this.draw());
   }
 
   // settled reports whether the panel shows the present scope.
@@ -388,7 +390,7 @@ export class Panel {
       say((e as Error).message);
       return;
     }
-    this.draw();
+    this.press.then(() => this.draw());
   }
 
   private drawFlame(): void {

@@ -28,7 +28,8 @@ async function run(...args) {
 
 // seen is the text of the panel that is on the screen.
 const seen = () => {
-  const body = document.getElementById('panel-body').getBoundingClientRect();
+  const body = document.getElementById('panel-body')?.getBoundingClientRect();
+  if (!body) return ''; // the page has not built itself yet
   const bottom = Math.min(body.bottom, innerHeight);
   const out = [];
   const walk = document.createTreeWalker(document.getElementById('panel'), NodeFilter.SHOW_TEXT);

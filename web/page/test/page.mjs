@@ -1015,6 +1015,27 @@ test('live: follows, scrolls back, freezes, is soon', async () => {
   await s.stop();
 });
 
+test('live: a press on a tab is not lost to a redraw', async () => {
+  const s = await serve('-live', '-threads', '3');
+  const page = await open(s.url);
+  await ready(page);
+  await analyzed(page);
+  await page.mouse.move(10, 10); // not on the panel's body, which stays as it is under the pointer
+  const b = await page.getByRole('tab', { name: 'Functions', exact: true }).boundingBox();
+  await page.mouse.move(b.x + b.width / 2, b.y + b.height / 2);
+  await page.mouse.down();
+  const later = (await state(page)).status.to + 2.5e9; // the panel asks each second
+  await until(page, (t) => window.sliver.state.status.to > t, later);
+  await page.mouse.up();
+  await page.locator('#tab-functions[aria-selected=true]').waitFor();
+  // It rolls on afterwards.
+  await page.evaluate(() => { window.was = document.getElementById('tab-functions'); });
+  await page.mouse.move(10, 10);
+  await until(page, () => window.was !== document.getElementById('tab-functions'));
+  assert.deepEqual(page.problems, []);
+  await s.stop();
+});
+
 test('live: control', async () => {
   const s = await serve('-live', '-threads', '3');
   const page = await open(s.url);
@@ -1277,7 +1298,10 @@ test('phone: touch pans, pinches and selects', async () => {
   await touch('touchStart', [b.x + 60, y]);
   for (let i = 1; i <= 5; i++) await touch('touchMove', [b.x + 60 + 25 * i, y]);
   await touch('touchEnd');
-  await page.getByRole('tab', { name: 'Flame graph' }).tap();
+  // Not a tap: after such a drag the headless browser sends no click for one of two taps on a button,
+  // although their pointer events arrive at it and nothing has changed in between.
+  await page.getByText(/^Selected: /).waitFor();
+  await tab(page, 'Flame graph');
   await page.locator('#panel .flame canvas').first().waitFor();
   await picture(page, 'phone-range');
   // Tables show their numbers beside the names.
