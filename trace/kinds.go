@@ -19,21 +19,34 @@ const AllKinds Kinds = 0xff
 
 var kindWords = [...]stack.Kind{stack.KindNative, stack.KindGo, stack.KindKernel, stack.KindJava, stack.KindPython, stack.KindJS}
 
-// ParseKinds parses a comma-separated list of kind names.
+// ParseKinds parses a comma-separated list of kind names. "all" is all kinds, and "no-" before a
+// name removes a kind; a list of removals alone begins with all kinds.
 func ParseKinds(list string) (Kinds, error) {
-	k := Kinds(1 << stack.KindError)
+	k, without, named := Kinds(1<<stack.KindError), Kinds(0), false
 	for _, word := range strings.Split(list, ",") {
+		if strings.TrimSpace(word) == "all" {
+			k, named = AllKinds, true
+			continue
+		}
+		word, remove := strings.CutPrefix(strings.TrimSpace(word), "no-")
 		i := slices.IndexFunc(kindWords[:], func(x stack.Kind) bool { return x.String() == strings.TrimSpace(word) })
 		if i < 0 {
 			var all []string
 			for _, x := range kindWords {
 				all = append(all, x.String())
 			}
-			return 0, fmt.Errorf("invalid kind of frames %q; use %s", strings.TrimSpace(word), strings.Join(all, ", "))
+			return 0, fmt.Errorf("invalid kind of frames %q; use all, %s, or no- before one", strings.TrimSpace(word), strings.Join(all, ", "))
 		}
-		k |= 1 << kindWords[i]
+		if remove {
+			without |= 1 << kindWords[i]
+			continue
+		}
+		k, named = k|1<<kindWords[i], true
 	}
-	return k, nil
+	if !named {
+		k = AllKinds
+	}
+	return k &^ without, nil
 }
 
 // Without returns k without one kind.

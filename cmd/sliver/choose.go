@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,19 +34,20 @@ type choice struct {
 }
 
 func (c *choice) register(fs *pflag.FlagSet) {
-	fs.StringVar(&c.span, "range", "", "only this time, both sides counted from the beginning: 1.5s..3s,\n2s.. or ..500ms; -1s.. is the last second")
-	fs.StringVarP(&c.threads, "threads", "t", "", "only these threads; as for record: main, TIDs or positions, names\nand globs (worker-*), /regexp/, ! in front to exclude")
-	fs.StringVar(&c.focus, "focus", "", "only the time in which a function whose name matches this regular\nexpression is on the stack")
+	fs.StringVar(&c.span, "range", "", "only this time, from the beginning: 1.5s..3s, 2s.., ..500ms; -1s.. is the last second")
+	fs.StringVarP(&c.threads, "threads", "t", "", threadsUsage)
+	fs.StringVar(&c.focus, "focus", "", "only the time while a function that matches is on the stack")
 	c.kinds.register(fs)
-	fs.BoolVar(&c.kernel, "kernel", false, "a frame for the kernel on top of threads that are blocked in a system\ncall or a page fault: [kernel] futex; as if it were named in --kinds")
-	fs.BoolVar(&c.onCPU, "on-cpu", false, "only the time in which threads were seen to run")
-	fs.BoolVar(&c.offCPU, "off-cpu", false, "only the time in which threads were seen to wait, for a CPU too")
+	fs.BoolVar(&c.kernel, "kernel", false, "show [kernel] frames")
+	retireAlone(fs, "kernel", "--kinds all")
+	fs.BoolVar(&c.onCPU, "on-cpu", false, "only the time in which threads ran")
+	fs.BoolVar(&c.offCPU, "off-cpu", false, "only the time in which threads waited, also for a CPU")
 	registerIdle(fs, &c.idle)
 }
 
 // registerIdle adds --idle.
 func registerIdle(fs *pflag.FlagSet, idle *bool) {
-	fs.BoolVar(idle, "idle", false, "keep idle waits in what is ranked (reports, flame graphs, collapsed\nstacks): those of pools', runtimes' and event loops' threads that\nhave nothing to do")
+	fs.BoolVar(idle, "idle", false, "include idle waits in reports, flame graphs and folded stacks: threads of pools, runtimes and event loops without work")
 }
 
 // any reports whether a part is selected.
@@ -121,8 +123,9 @@ type kindFlags struct {
 }
 
 func (k *kindFlags) register(fs *pflag.FlagSet) {
-	fs.StringVar(&k.kinds, "kinds", "", "only frames of these kinds, a comma list: native, go, kernel, java,\npython, js")
-	fs.StringVar(&k.native, "native", "on", "off leaves frames of native code out")
+	fs.StringVar(&k.kinds, "kinds", "", "only frames of these kinds, comma-separated: native, go, kernel, java, python, js; all adds [kernel] frames of blocked calls; no-native removes native code")
+	fs.StringVar(&k.native, "native", "on", "on or off")
+	retireAlone(fs, "native", "--kinds no-native")
 	k.flag = fs.Lookup("native")
 }
 
@@ -131,8 +134,13 @@ func (k *kindFlags) any() bool { return k.kinds != "" || k.native == "off" }
 // given reports whether one of the flags was given, also with its default.
 func (k *kindFlags) given() bool { return k.any() || k.flag.Changed }
 
-// names reports whether --kinds lists x.
-func (k *kindFlags) names(x stack.Kind) bool { return k.kinds != "" && k.only.Has(x) }
+// names reports whether --kinds lists x, or all kinds.
+func (k *kindFlags) names(x stack.Kind) bool {
+	return k.only.Has(x) && slices.ContainsFunc(strings.Split(k.kinds, ","), func(word string) bool {
+		word = strings.TrimSpace(word)
+		return word == "all" || word == x.String()
+	})
+}
 
 // parse parses the flags; help is the command that has them.
 func (k *kindFlags) parse(help string) (err error) {

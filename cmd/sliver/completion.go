@@ -3,19 +3,21 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
-	"sort"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/sliverprof/sliver/export"
+	"github.com/sliverprof/sliver/target"
 )
 
 func completionCommand() *command {
 	return &command{
 		name: "completion", args: "bash|zsh|fish", short: "print the completion script of a shell",
 		help: `
+The script of bash needs the package bash-completion.
+
 Examples:
   source <(sliver completion bash)
   sliver completion zsh > "${fpath[1]}/_sliver"
@@ -25,146 +27,121 @@ Examples:
 			if len(args) != 1 {
 				return usagef("completion", "name one shell: bash, zsh or fish")
 			}
+			root := rootCommand(e)
 			switch args[0] {
 			case "bash":
-				bashCompletion(e.stdout)
+				return root.GenBashCompletionV2(e.stdout, true)
 			case "zsh":
-				// zsh runs bash's functions.
-				fmt.Fprint(e.stdout, "#compdef sliver\nautoload -U +X bashcompinit && bashcompinit\n")
-				bashCompletion(e.stdout)
+				return root.GenZshCompletion(e.stdout)
 			case "fish":
-				fishCompletion(e.stdout)
-			default:
-				return usagef("completion", "%q is none of bash, zsh, fish", args[0])
+				return root.GenFishCompletion(e.stdout, true)
 			}
-			return nil
+			return usagef("completion", "unknown shell %q; use bash, zsh or fish", args[0])
 		},
 	}
 }
 
-// takesFile lists the flags whose value is a file or folder.
-var takesFile = map[string]bool{"output": true, "debug-dir": true, "compare": true, "web-token-file": true, "push-header-file": true, "http-token": true, "config": true, "spool": true}
-
 // choices returns the values of a flag with a fixed set.
-func choices(flag string) []string {
+func choices(command, flag string) []string {
 	switch flag {
 	case "format":
+		if command != "export" && command != "record" && command != "demo" {
+			return nil
+		}
 		var out []string
 		for _, f := range export.Formats() {
-			out = append(out, f.Name)
+			out = append(out, f.Name+"\t"+f.About)
 		}
 		return out
-	case "stop":
+	case "stop-policy":
 		return []string{"auto", "running", "always"}
 	case "threads":
 		return []string{"main", "all"}
 	case "kinds":
-		return []string{"native", "go", "kernel", "java", "python", "js"}
-	case "native":
-		return []string{"on", "off"}
+		return []string{"all", "native", "go", "kernel", "java", "python", "js", "no-native"}
 	case "by":
 		return []string{"wall", "cpu"}
 	case "sort":
 		return []string{"self", "total", "name"}
+	case "crash":
+		return []string{"yes", "no"}
+	case "log":
+		return []string{"text", "json"}
+	case "rule", "strip":
+		return []string{"shark", "matrix", "koom"}
 	}
 	return nil
 }
 
-func eachFlag(c *command, visit func(*pflag.Flag)) {
-	c.flagSet(&env{}).VisitAll(func(f *pflag.Flag) {
-		if !f.Hidden {
-			visit(f)
+// completeFlags registers what the flags' values can be.
+func completeFlags(c *cobra.Command) {
+	name := c.Name()
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		value := flagTable[f.Name].value
+		var complete cobra.CompletionFunc
+		switch all := choices(name, f.Name); {
+		case len(all) > 0:
+			complete = func(_ *cobra.Command, _ []string, begin string) ([]string, cobra.ShellCompDirective) {
+				return beginning(all, begin), cobra.ShellCompDirectiveNoFileComp
+			}
+		case value == "FILE":
+			return // files are the default
+		case value == "DIR":
+			complete = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+				return nil, cobra.ShellCompDirectiveFilterDirs
+			}
+		case value == "PID":
+			complete = completePIDs
+		case value == "":
+			return
+		default:
+			complete = cobra.NoFileCompletions
 		}
+		_ = c.RegisterFlagCompletionFunc(f.Name, complete) // fails for a second registration only
 	})
 }
 
-func bashCompletion(w io.Writer) {
-	var names []string
-	for _, c := range commands() {
-		names = append(names, c.name)
-	}
-	fmt.Fprintf(w, `_sliver() {
-  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} cmd=${COMP_WORDS[1]}
-  COMPREPLY=()
-  if [ "$COMP_CWORD" -eq 1 ]; then
-    COMPREPLY=($(compgen -W "%s help" -- "$cur"))
-    return
-  fi
-  case "$prev" in
-`, strings.Join(names, " "))
-	done := map[string]bool{}
-	for _, c := range commands() {
-		eachFlag(c, func(f *pflag.Flag) {
-			if done[f.Name] {
-				return
-			}
-			done[f.Name] = true
-			pattern := "--" + f.Name
-			if f.Shorthand != "" {
-				pattern += "|-" + f.Shorthand
-			}
-			switch vs := choices(f.Name); {
-			case takesFile[f.Name]:
-				fmt.Fprintf(w, "    %s) COMPREPLY=($(compgen -f -- \"$cur\")); return ;;\n", pattern)
-			case len(vs) > 0:
-				fmt.Fprintf(w, "    %s) COMPREPLY=($(compgen -W \"%s\" -- \"$cur\")); return ;;\n", pattern, strings.Join(vs, " "))
-			case f.Name == "pid":
-				fmt.Fprintf(w, "    %s) COMPREPLY=($(compgen -W \"$(ps -eo pid= 2>/dev/null)\" -- \"$cur\")); return ;;\n", pattern)
-			case f.NoOptDefVal == "":
-				fmt.Fprintf(w, "    %s) return ;;\n", pattern)
-			}
-		})
-	}
-	fmt.Fprint(w, "  esac\n  case \"$cmd\" in\n")
-	for _, c := range commands() {
-		var flags []string
-		eachFlag(c, func(f *pflag.Flag) { flags = append(flags, "--"+f.Name) })
-		sort.Strings(flags)
-		words := strings.Join(flags, " ")
-		switch {
-		case c.words != nil:
-			words += " " + strings.Join(c.words(), " ")
-		case c.pids:
-			words += " $(ps -eo pid= 2>/dev/null)"
+// beginning returns the words that begin with the typed text.
+func beginning(words []string, typed string) (out []string) {
+	for _, w := range words {
+		if strings.HasPrefix(w, typed) {
+			out = append(out, w)
 		}
-		rest := ""
-		if c.name == "export" || c.name == "record" {
-			rest = ` $(compgen -f -- "$cur")`
-		}
-		fmt.Fprintf(w, "    %s) COMPREPLY=($(compgen -W \"%s\" -- \"$cur\")%s) ;;\n", c.name, words, rest)
 	}
-	fmt.Fprint(w, "  esac\n}\ncomplete -o filenames -F _sliver sliver\n")
+	return out
 }
 
-func fishCompletion(w io.Writer) {
-	quote := func(s string) string {
-		return "'" + strings.NewReplacer(`\`, `\\`, "'", `\'`, "\n", " ").Replace(s) + "'"
+// complete completes a command's arguments.
+func (c *command) complete(x *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	switch {
+	case c.words != nil && len(args) == 0:
+		return beginning(c.words(), typed), cobra.ShellCompDirectiveNoFileComp
+	case c.words == nil && (c.pids || c.name == "record" && len(args) == 0):
+		return completePIDs(x, args, typed)
+	case c.name == "demo" || c.name == "version" || c.name == "completion":
+		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
+	return nil, cobra.ShellCompDirectiveDefault
+}
+
+// completePIDs lists the processes that the user may record, with their commands.
+func completePIDs(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+	own, err := target.Own(0)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	var words []string
+	for _, p := range own {
+		words = append(words, fmt.Sprintf("%d\t%s", p.PID, printable(p.Command)))
+	}
+	return beginning(words, typed), cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeCommands lists the commands.
+func completeCommands(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	var words []string
 	for _, c := range commands() {
-		fmt.Fprintf(w, "complete -c sliver -n __fish_use_subcommand -f -a %s -d %s\n", c.name, quote(c.short))
-		on := quote("__fish_seen_subcommand_from " + c.name)
-		eachFlag(c, func(f *pflag.Flag) {
-			line := fmt.Sprintf("complete -c sliver -n %s -l %s", on, f.Name)
-			if f.Shorthand != "" {
-				line += " -s " + f.Shorthand
-			}
-			switch vs := choices(f.Name); {
-			case takesFile[f.Name]:
-				line += " -r -F"
-			case len(vs) > 0:
-				line += " -x -a " + quote(strings.Join(vs, " "))
-			case f.Name == "pid":
-				line += " -x -a '(__fish_complete_pids)'"
-			case f.NoOptDefVal == "":
-				line += " -x"
-			}
-			fmt.Fprintf(w, "%s -d %s\n", line, quote(f.Usage))
-		})
-		if c.words != nil {
-			fmt.Fprintf(w, "complete -c sliver -n %s -f -a %s\n", on, quote(strings.Join(c.words(), " ")))
-		}
-		if c.pids {
-			fmt.Fprintf(w, "complete -c sliver -n %s -f -a '(__fish_complete_pids)'\n", on)
-		}
+		words = append(words, c.name+"\t"+c.short)
 	}
+	return words, cobra.ShellCompDirectiveNoFileComp
 }

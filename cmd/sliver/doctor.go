@@ -13,7 +13,7 @@ import (
 
 func doctorCommand() *command {
 	return &command{
-		name: "doctor", args: "[PID]", short: "what this machine and user may do, and what to change where it may not",
+		name: "doctor", args: "[PID]", short: "check permissions and kernel settings, and suggest fixes",
 		pids: true,
 		help: `
 Checks what sliver needs: with a PID for that process, else in general, by

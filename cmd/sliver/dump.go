@@ -51,11 +51,12 @@ func dumpCommand() *command {
 	var output, text string
 	var asJSON bool
 	return &command{
-		name: "dump", files: true, args: "[FLAGS] [RECORDER | PID | NAME]", short: "have a running 'sliver watch' write what it keeps",
+		name: "dump", files: true, args: "[FLAGS] [RECORDER | PID | NAME]", short: "write what a running 'sliver watch' keeps",
 		flags: func(fs *pflag.FlagSet) {
-			fs.StringVarP(&output, "output", "o", "", "write the recording here; without it, it goes where watch puts\nits dumps")
-			fs.StringVar(&text, "why", "", "a note for the recording")
-			fs.BoolVar(&asJSON, "json", false, "print what was written as JSON")
+			fs.StringVarP(&output, "output", "o", "", "file of the recording (default: in the recorder's directory for dumps)")
+			fs.StringVar(&text, "note", "", "a note in the recording")
+			retire(fs, "why", "note")
+			fs.BoolVar(&asJSON, "json", false, "print the names of the files as JSON")
 		},
 		help: `
 The argument is the name of a recorder ('sliver ls' lists them), or the number or
@@ -185,7 +186,7 @@ func lsCommand() *command {
 		name: "ls", files: true, args: "[FLAGS] [FOLDER...]", short: "list running recorders, their dumps, and what killed ones left",
 		flags: func(fs *pflag.FlagSet) {
 			fs.BoolVar(&asJSON, "json", false, "print JSON")
-			fs.BoolVar(&onlyLeft, "left", false, "list only what was left, by 'sliver watch' and 'sliver record'")
+			fs.BoolVar(&onlyLeft, "left", false, "list only the files of killed recorders")
 		},
 		help: `
 A recording grows in a hidden file beside its output, .NAME.XXXXXXXX.partial. Of a
@@ -259,9 +260,9 @@ func recoverCommand() *command {
 	var names nameFlags
 	var remove bool
 	return &command{
-		name: "recover", files: true, args: "[FLAGS] FILE", short: "turn what a killed sliver left into a recording",
+		name: "recover", files: true, args: "[FLAGS] FILE", short: "complete the recording of a killed sliver",
 		flags: func(fs *pflag.FlagSet) {
-			fs.StringVarP(&output, "output", "o", "", "write the recording here; without it beside FILE, under the name\nthat it was to have")
+			fs.StringVarP(&output, "output", "o", "", "file of the recording (default: beside FILE, under its intended name)")
 			names.register(fs, "")
 			fs.BoolVar(&remove, "remove", false, "remove FILE when the recording is written")
 		},

@@ -32,12 +32,12 @@ func exportCommand() *command {
 		part    choice
 	)
 	return &command{
-		name: "export", files: true, args: "IN -o FILE... [--format F]", short: "turn a recording, or another tool's trace, into other formats",
+		name: "export", files: true, args: "IN -o FILE... [--format F]", short: "convert a recording, or another tool's trace, to other formats",
 		flags: func(fs *pflag.FlagSet) {
-			fs.StringArrayVarP(&outputs, "output", "o", nil, "write to this file; the format follows the name; repeatable;\n- is standard output")
-			fs.StringVar(&format, "format", "", "format of the outputs, whatever their names")
+			fs.StringArrayVarP(&outputs, "output", "o", nil, "write to this file, in the format of its extension; - is standard output; repeatable")
+			fs.StringVar(&format, "format", "", "format of the outputs, regardless of their extensions")
 			part.register(fs)
-			names.register(fs, ",\nwhere the recording has no names yet")
+			names.register(fs, " (if the recording has no names)")
 		},
 		help: `
 Formats by file name:
@@ -51,10 +51,10 @@ Examples:
   sliver export old.nanoscope.txt -o old.pftrace     traces of Nanoscope and Chrome, pprof profiles
                                                      (.json, .json.gz) are read too
   sliver export run.sliver --focus '^handle_request$' -o requests.svg
-  sliver export run.sliver --native=off -o run.pb.gz   Python's functions alone
+  sliver export run.sliver --kinds no-native -o run.pb.gz   without frames of native code
 
-A recording that was cut off (its recorder was killed) is read up to the tear,
-and gets its names from the files of this machine if they are the same.`,
+A truncated recording (its recorder was killed) is read up to its last complete
+part, and gets its names from the files of this machine if they are the same.`,
 		run: func(_ context.Context, e *env, args []string) error {
 			if len(args) != 1 {
 				return usagef("export", "give one recording, or trace of Nanoscope or Chrome, or pprof profile, and -o FILE for each output")
@@ -71,7 +71,7 @@ and gets its names from the files of this machine if they are the same.`,
 			}
 			for _, o := range outs {
 				if o.Format.Recording() && part.any() {
-					return usagef("export", "a recording is copied whole; --range, --threads, --focus, --kinds, --native, --kernel, --on-cpu and --off-cpu are for the other formats")
+					return usagef("export", "a recording is copied whole; --range, --threads, --focus, --kinds, --on-cpu and --off-cpu are for the other formats")
 				}
 			}
 			for _, o := range outs {

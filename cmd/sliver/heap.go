@@ -44,9 +44,9 @@ func heapActions() []heapAction {
 	return []heapAction{
 		{"leaks", 1, "one dump or process", []string{"koom", "json", "html", "format", "output", "share", "way", "force"}, heapLeaks},
 		{"dump", 1, "one process", []string{"output", "strip", "way", "force"}, dumpProcess},
-		{"histo", 1, "one dump", []string{"json", "top"}, heapHisto},
+		{"histo", 1, "one dump", []string{"json", "rows"}, heapHisto},
 		{"diff", 2, "an old and a new dump", []string{"json"}, heapDiff},
-		{"show", 2, "a dump, and an object's ID or a class", []string{"json", "top"}, heapShow},
+		{"show", 2, "a dump, and an object's ID or a class", []string{"json", "rows"}, heapShow},
 		{"path", 2, "a dump, and an object's ID", []string{"json"}, heapPath},
 	}
 }
@@ -60,7 +60,7 @@ func heapNames() []string {
 }
 
 // processAction is that of a process number without a word.
-var processAction = heapAction{"PID", 1, "one process", []string{"json", "top", "by", "force"}, heapProcess}
+var processAction = heapAction{"PID", 1, "one process", []string{"json", "rows", "by", "force"}, heapProcess}
 
 func heapCommand() *command {
 	f := &heapFlags{}
@@ -70,23 +70,25 @@ func heapCommand() *command {
 		words: heapNames,
 		flags: func(fs *pflag.FlagSet) {
 			set = fs
-			fs.StringVar(&f.memory, "memory", "", "most memory for the analysis, for example 2GB: larger dumps are\nanalyzed in a file, or for chosen objects, or by class alone (default: no bound)")
-			fs.StringVar(&f.level, "level", "", "full, mapped, paths or histogram (default: the best that --memory allows)")
-			fs.StringVar(&f.temp, "temp", "", "folder for temporary files (default: the system's)")
-			fs.BoolVar(&f.partial, "partial", false, "of a damaged dump, use what comes before the damage")
-			fs.BoolVarP(&f.quiet, "quiet", "q", false, "do not print what was done to standard error")
+			fs.StringVar(&f.memory, "max-memory", "", "memory limit of the analysis, such as 2GB; larger dumps use a file, or are analyzed for chosen objects or by class only (default: no limit)")
+			retire(fs, "memory", "max-memory")
+			fs.StringVar(&f.level, "level", "", "level of the analysis: full, mapped, paths or histogram (default: the best that --max-memory allows)")
+			fs.StringVar(&f.temp, "temp", "", "directory for temporary files (default: the system's)")
+			fs.BoolVar(&f.partial, "partial", false, "use the part of a damaged dump before the damage")
+			fs.BoolVarP(&f.quiet, "quiet", "q", false, "print no progress to standard error")
 			fs.IntVar(&f.dump, "dump", 0, "number of the dump in a file of several, from 1 (default: the last one)")
 			fs.BoolVar(&f.json, "json", false, "print JSON")
 			fs.BoolVar(&f.html, "html", false, "of leaks: write one HTML file with a tree map, paths and a search")
 			fs.StringVar(&f.format, "format", "", "of leaks: text, json, html or pprof")
 			fs.StringVarP(&f.output, "output", "o", "", "of leaks: file for the report (default: standard output)")
 			fs.IntVar(&f.koom, "koom", 0, "of leaks: KOOM's report of version 1 or 2, by KOOM's rules")
-			fs.StringVar(&f.share, "share", "10%", "of leaks: part of the heap from which on something is a suspect")
-			fs.IntVar(&f.top, "top", 30, "lines of histo and of a process, objects of show")
+			fs.StringVar(&f.share, "share", "10%", "of leaks: smallest share of the heap of a suspect")
+			fs.IntVarP(&f.top, "rows", "n", 30, "lines of histo and of a process, objects of show")
+			retire(fs, "top", "rows")
 			fs.StringVar(&f.by, "by", "", "of a process: add up by class, loader or package (default: class)")
 			fs.StringVar(&f.strip, "strip", "", "of dump: remove contents by the rule shark, matrix or koom, see sliver hprof strip")
-			fs.StringVar(&f.way, "way", "auto", "of dump and leaks of a process: snapshot, fifo (HotSpot itself writes the dump, standing still),\nor auto: a snapshot, and FIFO where that is not possible")
-			fs.BoolVar(&f.force, "force", false, "of a process: copy it although a seccomp filter may kill it for that")
+			fs.StringVar(&f.way, "way", "auto", "of dump and leaks of a process: snapshot, fifo (HotSpot writes the dump; it stops for that time), or auto: a snapshot if possible, else fifo")
+			fs.BoolVar(&f.force, "force", false, "of a process: copy it even if a seccomp filter may kill it for that")
 		},
 		help: `
 FILE is a heap dump in the HPROF format of HotSpot or Android, also compressed. PID is a
@@ -134,7 +136,7 @@ func runHeap(ctx context.Context, e *env, f *heapFlags, set *pflag.FlagSet, args
 	}
 	var wrong error
 	set.Visit(func(g *pflag.Flag) {
-		if !slices.Contains([]string{"memory", "level", "temp", "partial", "dump", "quiet", "help"}, g.Name) && !slices.Contains(a.flags, g.Name) && wrong == nil {
+		if !slices.Contains([]string{"max-memory", "level", "temp", "partial", "dump", "quiet", "help"}, currentName(g)) && !slices.Contains(a.flags, currentName(g)) && wrong == nil {
 			wrong = usagef("heap", "%s has no --%s", a.name, g.Name)
 		}
 	})
@@ -142,7 +144,7 @@ func runHeap(ctx context.Context, e *env, f *heapFlags, set *pflag.FlagSet, args
 		return wrong
 	}
 	if f.top < 0 || f.dump < 0 {
-		return usagef("heap", "--top and --dump cannot be negative")
+		return usagef("heap", "--rows and --dump cannot be negative")
 	}
 	if err := a.run(ctx, e, f, args[1:]); err != nil {
 		return err
@@ -184,10 +186,10 @@ func (f *heapFlags) openAs(ctx context.Context, e *env, path, name string) (*gra
 	if f.memory != "" {
 		n, err := parseBytes(f.memory)
 		if err != nil {
-			return nil, usagef("heap", "--memory: %v", err)
+			return nil, usagef("heap", "--max-memory: %v", err)
 		}
 		if n < runtimeBytes*2 {
-			return nil, usagef("heap", "--memory %s: at least 128MiB are needed", f.memory)
+			return nil, usagef("heap", "--max-memory %s: at least 128MiB are needed", f.memory)
 		}
 		o.Memory = n - runtimeBytes
 		debug.SetMemoryLimit(n)
@@ -274,7 +276,7 @@ func heapLeaks(ctx context.Context, e *env, f *heapFlags, args []string) error {
 		write = r.WriteJSON
 	case format == "pprof":
 		if !g.HasTree() {
-			return fmt.Errorf("%s: a profile needs the dominator tree: more --memory, or --level mapped", args[0])
+			return fmt.Errorf("%s: a profile needs the dominator tree: more --max-memory, or --level mapped", args[0])
 		}
 		tree := leak.Tree(g)
 		write = func(w io.Writer) error { return tree.WriteProfile(w, strings.HasSuffix(f.output, ".gz")) }

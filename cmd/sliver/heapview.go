@@ -91,7 +91,7 @@ func heapDiff(ctx context.Context, e *env, f *heapFlags, args []string) error {
 // findObject parses an object ID and returns the object.
 func findObject(g *graph.Graph, word string) (graph.Object, error) {
 	if g.Level() == graph.LevelHistogram {
-		return 0, fmt.Errorf("objects need more --memory: the histogram alone knows none")
+		return 0, fmt.Errorf("objects need more --max-memory: this level has the histogram only")
 	}
 	id, err := strconv.ParseUint(strings.TrimPrefix(strings.ToLower(word), "0x"), 16, 64)
 	if err != nil {

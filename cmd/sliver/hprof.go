@@ -77,15 +77,15 @@ func hprofCommand() *command {
 		words: hprofNames,
 		flags: func(fs *pflag.FlagSet) {
 			set = fs
-			fs.StringVarP(&f.output, "output", "o", "", "what is written; - is standard output, .gz and .zst compress")
+			fs.StringVarP(&f.output, "output", "o", "", "output file; - is standard output, .gz and .zst compress")
 			fs.StringVar(&f.rule, "rule", "", "of strip: shark (values of primitive arrays become ? and 0, the size stays),\nmatrix (primitive arrays but strings are removed),\nkoom (values and system heaps are removed; fill puts zeros there)")
 			fs.BoolVar(&f.strings, "keep-strings", false, "of strip: leave the values of strings as they are")
 			fs.BoolVar(&f.constants, "redact-constants", false, "of strip: overwrite string records that are not names,\nwhich of a JVM have the constants of its code")
 			fs.StringVar(&f.to, "to", "", "of convert: hotspot or art (default: the other form)")
 			fs.BoolVar(&f.names, "class-names", false, "of convert to hotspot: rewrite java.lang.String[] to [Ljava/lang/String;")
-			fs.BoolVar(&f.partial, "partial", false, "of a damaged dump, use what comes before the damage")
+			fs.BoolVar(&f.partial, "partial", false, "use the part of a damaged dump before the damage")
 			fs.BoolVar(&f.json, "json", false, "of info and check: print JSON")
-			fs.StringVar(&f.temp, "temp", "", "folder for temporary files (default: the system's)")
+			fs.StringVar(&f.temp, "temp", "", "directory for temporary files (default: the system's)")
 		},
 		help: `
 FILE is a heap dump in the HPROF format of HotSpot or Android, also compressed by

@@ -24,10 +24,10 @@ type nameFlags struct {
 
 // register adds the flags; where names the recordings that they apply to.
 func (n *nameFlags) register(fs *pflag.FlagSet, where string) {
-	fs.StringArrayVar(&n.debugDirs, "debug-dir", nil, "look for separate debug files here too"+where+"; repeatable")
+	fs.StringArrayVar(&n.debugDirs, "debug-dir", nil, "also look for separate debug files in this directory"+where+"; repeatable")
 	fs.BoolVar(&n.fullNames, "full-names", false, "keep parameters and template arguments in names"+where)
 	fs.BoolVar(&n.debuginfod, "debuginfod", false, "fetch missing debug files from the servers in DEBUGINFOD_URLS"+where)
-	fs.BoolVar(&n.noCache, "no-symbol-cache", false, "neither use nor fill sliver/symbols in the user's cache")
+	fs.BoolVar(&n.noCache, "no-symbol-cache", false, "do not use the symbol cache (sliver/symbols in the user's cache directory)")
 }
 
 // Size limits of folders in the user's cache, in bytes.

@@ -50,16 +50,16 @@ const (
 )
 
 func (f *pushFlags) register(fs *pflag.FlagSet) {
-	fs.StringArrayVar(&f.otlp, "otlp", nil, "push windows as OpenTelemetry profiles to this collector\n(http://localhost:4318); repeatable; without -o nothing else is written")
-	fs.StringArrayVar(&f.pyroscope, "pyroscope", nil, "push windows to this Pyroscope (http://localhost:4040)")
-	fs.StringArrayVar(&f.parca, "parca", nil, "push windows to this Parca (http://localhost:7070)")
-	fs.DurationVar(&f.window, "window", 10*time.Second, "how long a pushed window is")
-	fs.StringVar(&f.service, "service", "", "service.name of what is pushed (default: the program's name)")
-	fs.StringArrayVar(&f.resource, "resource", nil, "further attribute of what is pushed, as deployment.environment=test")
-	fs.StringArrayVar(&f.headers, "push-header", nil, "header of the pushing requests, as 'Authorization: Bearer …'; other\nusers see it in the list of processes: see --push-header-file")
-	fs.StringVar(&f.headerFile, "push-header-file", "", "file with such headers, one a line; so does $SLIVER_PUSH_HEADERS\ngive them")
-	fs.StringVar(&f.spool, "spool", "", "folder for windows that could not be sent yet (default:\nsliver/spool in the user's cache)")
-	fs.IntVar(&f.spoolMB, "spool-max", 64, "the most that folder may hold, in MB; the oldest go first")
+	fs.StringArrayVar(&f.otlp, "otlp", nil, "push profiles to this OpenTelemetry collector (http://localhost:4318); repeatable; without -o no file is written")
+	fs.StringArrayVar(&f.pyroscope, "pyroscope", nil, "push profiles to this Pyroscope server (http://localhost:4040)")
+	fs.StringArrayVar(&f.parca, "parca", nil, "push profiles to this Parca server (http://localhost:7070)")
+	fs.DurationVar(&f.window, "window", 10*time.Second, "time that one pushed profile covers")
+	fs.StringVar(&f.service, "service", "", "service.name of the profiles (default: the program's name)")
+	fs.StringArrayVar(&f.resource, "resource", nil, "further attribute of the profiles, such as deployment.environment=test; repeatable")
+	fs.StringArrayVar(&f.headers, "push-header", nil, "header of the requests, such as 'Authorization: Bearer …'; other users can see it in the process list: prefer --push-header-file")
+	fs.StringVar(&f.headerFile, "push-header-file", "", "file with headers, one per line (or $SLIVER_PUSH_HEADERS)")
+	fs.StringVar(&f.spool, "spool", "", "directory for profiles that wait for a retry (default: sliver/spool in the user's cache directory)")
+	fs.IntVar(&f.spoolMB, "spool-max", 64, "limit of that directory; the oldest profiles are deleted first")
 }
 
 func (f *pushFlags) any() bool { return len(f.otlp)+len(f.pyroscope)+len(f.parca) > 0 }

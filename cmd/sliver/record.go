@@ -28,7 +28,7 @@ import (
 	"github.com/sliverprof/sliver/telemetry"
 )
 
-// recordFlags are the flags of record; demo uses some of them.
+// recordFlags are the flags of record; demo has all but those of push.
 type recordFlags struct {
 	pid         onePID
 	threads     string
@@ -57,28 +57,27 @@ type recordFlags struct {
 
 func (f *recordFlags) register(fs *pflag.FlagSet) {
 	f.fs = fs
-	fs.VarP(&f.pid, "pid", "p", "record this running process")
-	fs.StringVarP(&f.threads, "threads", "t", "all", "comma list of threads: main, all, TIDs or positions, names\nand globs (worker-*), /regexp/, ! in front to exclude")
-	fs.DurationVarP(&f.interval, "interval", "i", 10*time.Millisecond, "time between two samples of a thread")
+	fs.VarP(&f.pid, "pid", "p", "record this process")
+	fs.StringVarP(&f.threads, "threads", "t", "all", threadsUsage)
+	registerInterval(fs, &f.interval, 10*time.Millisecond)
 	f.jitter = .5
-	fs.Var(&f.jitter, "jitter", "how much the time between two samples varies (50%: from 0.5\nto 1.5 intervals), so that no periodic work is met in phase;\n0 for exact spacing")
-	fs.IntVar(&f.groups, "groups", 5, "sampler goroutines for the threads other than main")
-	fs.DurationVarP(&f.duration, "duration", "d", 0, "stop after this time (0: at Ctrl-C, or when the target ends)")
-	fs.StringArrayVarP(&f.outputs, "output", "o", nil, "write to this file; the format follows the name; repeatable;\n- is standard output (see below)")
-	fs.StringVar(&f.format, "format", "", "format of the outputs, whatever their names")
+	fs.Var(&f.jitter, "jitter", "random variation of the time between two samples, against aliasing with periodic work (50%: 0.5 to 1.5 intervals; 0: none)")
+	registerSamplers(fs, &f.groups)
+	fs.DurationVarP(&f.duration, "duration", "d", 0, "stop after this time (default: at Ctrl-C, or when the process ends)")
+	fs.StringArrayVarP(&f.outputs, "output", "o", nil, "write to this file, in the format of its extension; - is standard output; repeatable")
+	fs.StringVar(&f.format, "format", "", "format of the outputs, regardless of their extensions")
 	registerIdle(fs, &f.idle)
-	fs.StringVar(&f.stop, "stop", "auto", "when a thread may be stopped: auto (running ones, and sleeping\nones where only that tells their stack and does no harm),\nrunning, always (sleeping ones too whose timeout starts anew)")
+	registerStop(fs, &f.stop)
 	f.maxOverhead = .01
-	fs.Var(&f.maxOverhead, "max-overhead", "most that the recording may cost: the time of stops, and of\nsliver's own work as far as it takes CPUs from the process;\nthe interval is stretched to hold it; 0: no bound")
-	fs.BoolVar(&f.yield, "yield", false, "leave the process to a debugger that comes, until it goes:\nnobody is stopped meanwhile")
+	fs.Var(&f.maxOverhead, "max-overhead", "limit of the cost: time in stops, and CPU that sliver takes from the process; the interval grows to keep it (0: no limit)")
+	fs.BoolVar(&f.yield, "yield", false, "pause while a debugger is attached to the process")
 	f.kinds.register(fs)
 	f.names.register(fs, "")
 	f.trace.register(fs)
-	f.push.register(fs)
 	f.web.register(fs, true)
-	fs.BoolVarP(&f.quiet, "quiet", "q", false, "no status line and no summary")
-	fs.StringVar(&f.metrics, "metrics", "", "serve metrics of sliver's own for Prometheus at this address\n(a port alone: on loopback)")
-	fs.BoolVar(&f.json, "json", false, "the summary as JSON on standard output")
+	fs.BoolVarP(&f.quiet, "quiet", "q", false, "print no status line and no summary")
+	fs.StringVar(&f.metrics, "metrics", "", "serve Prometheus metrics about sliver itself at this address (a port alone: on loopback)")
+	fs.BoolVar(&f.json, "json", false, "print the summary as JSON to standard output")
 }
 
 // percent is a flag such as 1% or 0.01, stored as a share of one.
@@ -102,12 +101,29 @@ func (p *percent) Set(s string) error {
 	return nil
 }
 
+const threadsUsage = "which threads: a comma-separated list of main, all, TIDs, positions, names, globs (worker-*) and /regexp/; ! in front excludes"
+
+// registerSamplers adds --samplers.
+func registerSamplers(fs *pflag.FlagSet, n *int) {
+	fs.IntVar(n, "samplers", 5, "sampler goroutines for the threads other than main")
+	retire(fs, "groups", "samplers")
+}
+
+// registerStop adds --stop-policy.
+func registerStop(fs *pflag.FlagSet, policy *string) {
+	fs.StringVar(policy, "stop-policy", "auto", "which threads may be stopped: auto (running ones, and blocked ones where a stop is needed and harmless), running, always (also where a stop restarts the timeout of a blocked call)")
+	retire(fs, "stop", "stop-policy")
+}
+
 func recordCommand() *command {
 	f := &recordFlags{}
 	return &command{
-		name: "record", args: "[FLAGS] -p PID | -- CMD ARGS...",
+		name: "record", args: "[FLAGS] PID | -- COMMAND ARGS...",
 		short: "record a running process, or a command from its start",
-		flags: f.register,
+		flags: func(fs *pflag.FlagSet) {
+			f.register(fs)
+			f.push.register(fs)
+		},
 		help: `
 Formats by file name:
 ` + formatHelp() + `
@@ -166,7 +182,7 @@ func (f *recordFlags) options() (o session.Options, err error) {
 		return o, usagef("record", "jitter: %v is out of range; use 0%% to 50%%", &f.jitter)
 	}
 	if f.groups < 1 || f.groups > 256 {
-		return o, usagef("record", "groups: %d is out of range; use 1 to 256", f.groups)
+		return o, usagef("record", "samplers: %d is out of range; use 1 to 256", f.groups)
 	}
 	if f.maxOverhead < 0 || f.maxOverhead >= 1 {
 		return o, usagef("record", "max-overhead: %v is out of range; use 0%% (no bound) to 99%%", &f.maxOverhead)
@@ -215,13 +231,20 @@ func (f *recordFlags) options() (o session.Options, err error) {
 // collection.
 const spareMemory = 32 << 20
 
-const neither = "nothing to record: give a process (sliver record -p PID) or a command (sliver record -- CMD ARGS...)"
+const neither = "nothing to record: give a process (sliver record PID) or a command (sliver record -- COMMAND ARGS...)"
 
 func (f *recordFlags) run(ctx context.Context, e *env, args []string) error {
 	args, d := f.web.takeAddress(args, dash(ctx))
 	o, err := f.options()
 	if err != nil {
 		return err
+	}
+	if d < 0 && len(args) == 1 && f.pid == 0 { // sliver record 1234
+		pid, err := parsePID(args[0])
+		if err != nil {
+			return usagef("record", "unexpected %q; give a PID, or a command after --", args[0])
+		}
+		f.pid, args = onePID(pid), nil
 	}
 	cmd := args
 	switch {

@@ -23,14 +23,15 @@ func reportCommand() *command {
 		part           choice
 	)
 	return &command{
-		name: "report", files: true, args: "IN [--json | --html] [-o FILE]", short: "what the threads of a recording did and waited for, in tables",
+		name: "report", files: true, args: "IN [--json | --html] [-o FILE]", short: "show in tables what threads did and waited for",
 		flags: func(fs *pflag.FlagSet) {
 			fs.BoolVar(&asJSON, "json", false, "write JSON (docs/report-json.md)")
-			fs.BoolVar(&asHTML, "html", false, "write a page of HTML that needs no other file")
+			fs.BoolVar(&asHTML, "html", false, "write a self-contained HTML page")
 			fs.StringVarP(&output, "output", "o", "-", "write to this file; - is standard output")
-			fs.IntVar(&top, "top", report.DefaultTop, "rows of each table")
+			fs.IntVarP(&top, "rows", "n", report.DefaultTop, "rows of each table")
+			retire(fs, "top", "rows")
 			part.register(fs)
-			names.register(fs, ",\nwhere the recording has none yet")
+			names.register(fs, " (if the recording has no names)")
 		},
 		help: `
 What was waited for: by lock with its holders, by call and file or peer, by
@@ -51,7 +52,7 @@ Examples:
 				return usagef("report", "--json and --html exclude each other")
 			}
 			if top < 1 || top > maxTop {
-				return usagef("report", "top: %d rows are not between 1 and %d", top, maxTop)
+				return usagef("report", "rows: %d rows are not between 1 and %d", top, maxTop)
 			}
 			if output == "" {
 				return usagef("report", "the output's name is empty")

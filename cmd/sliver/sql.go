@@ -30,8 +30,8 @@ func sqlCommand() *command {
 	return &command{
 		name: "sql", files: true, args: `IN.sliver ["select …"]`, short: "ask a recording questions in SQL",
 		flags: func(fs *pflag.FlagSet) {
-			fs.StringVar(&format, "format", "table", "of the answer: "+strings.Join(ask.Formats(), ", "))
-			fs.DurationVar(&most, "timeout", time.Minute, "how long an answer may take; 0: any time")
+			fs.StringVar(&format, "format", "table", "format of the answer: "+strings.Join(ask.Formats(), ", "))
+			fs.DurationVar(&most, "timeout", time.Minute, "time limit of the query (0: none)")
 			part.register(fs)
 			names.register(fs, ",\nwhere the recording has none yet")
 		},

@@ -38,10 +38,10 @@ func stackCommand() *command {
 		name: "stack", args: "[FLAGS] PID...", short: "print what each thread does now, what it waits for and who holds that",
 		pids: true,
 		flags: func(fs *pflag.FlagSet) {
-			fs.StringVarP(&f.threads, "threads", "t", "all", "comma list of threads: main, all, TIDs or positions, names\nand globs (worker-*), /regexp/, ! in front to exclude")
+			fs.StringVarP(&f.threads, "threads", "t", "all", threadsUsage)
 			fs.BoolVar(&f.json, "json", false, "print JSON (docs/stack-json.md), a document for each process")
-			fs.BoolVar(&f.fail, "fail-on-deadlock", false, "leave with exit status 3 if there is a deadlock")
-			fs.BoolVar(&f.routines, "goroutines", false, "the goroutines of a Go program too: what each waits for, since when,\nwho started it; read without a stop")
+			fs.BoolVar(&f.fail, "fail-on-deadlock", false, "exit with status 3 if there is a deadlock")
+			fs.BoolVar(&f.routines, "goroutines", false, "also show the goroutines of a Go program, with their waits and creators; read without a stop")
 			fs.BoolVar(&f.full, "full", false, "show each call of a recursion, the frames of interpreters, and whole paths")
 			fs.BoolVar(&f.address, "addresses", false, "show the address of each frame")
 			f.kinds.register(fs)

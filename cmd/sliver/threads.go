@@ -31,7 +31,8 @@ func threadsCommand() *command {
 		name: "threads", args: "[FLAGS] PID", short: "list a process's threads, with the numbers and names that --threads takes",
 		pids: true,
 		flags: func(fs *pflag.FlagSet) {
-			fs.DurationVar(&window, "for", 200*time.Millisecond, "measure the CPU share over this time")
+			fs.DurationVarP(&window, "duration", "d", 200*time.Millisecond, "measure the CPU share over this time")
+			retire(fs, "for", "duration")
 			fs.BoolVar(&asJSON, "json", false, "print JSON")
 		},
 		help: `
@@ -40,7 +41,7 @@ TID, the TID inside the target's container, and the name.
 
 Examples:
   sliver threads 1234
-  sliver threads --for 2s $(pidof mysqld)`,
+  sliver threads -d 2s $(pidof mysqld)`,
 		run: func(_ context.Context, e *env, args []string) error {
 			if len(args) != 1 {
 				return usagef("threads", "give one process number")
@@ -50,7 +51,7 @@ Examples:
 				return usagef("threads", "%v", err)
 			}
 			if window < 0 || window > time.Minute {
-				return usagef("threads", "for: %v is out of range; use 0s to 1m", window)
+				return usagef("threads", "duration: %v is out of range; use 0s to 1m", window)
 			}
 			p, err := target.Open(pid)
 			if err != nil {

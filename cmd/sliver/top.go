@@ -52,23 +52,23 @@ const topGroups = 5
 func topCommand() *command {
 	f := &topFlags{}
 	return &command{
-		name: "top", args: "[FLAGS] PID", short: "show live in the terminal what functions and threads take the time",
+		name: "top", args: "[FLAGS] PID", short: "show a live table of functions and threads in the terminal",
 		pids: true,
 		flags: func(fs *pflag.FlagSet) {
 			f.fs = fs
-			fs.StringVarP(&f.threads, "threads", "t", "all", "comma list of threads: main, all, TIDs or positions, names\nand globs (worker-*), /regexp/, ! in front to exclude")
-			fs.DurationVarP(&f.window, "duration", "d", 2*time.Second, "the window: the time that is added up")
-			fs.DurationVarP(&f.interval, "interval", "i", 10*time.Millisecond, "time between two samples of a thread")
-			fs.BoolVar(&f.once, "once", false, "print one plain table after one window, and leave")
-			fs.BoolVar(&f.json, "json", false, "as --once, as JSON (docs/top-json.md)")
-			fs.IntVarP(&f.rows, "rows", "n", 20, "with --once: functions and threads at most; 0: all")
-			fs.StringVar(&f.by, "by", "wall", "functions by wall or cpu time")
-			fs.StringVar(&f.sort, "sort", "self", "functions by self, total or name")
-			fs.StringVar(&f.filter, "filter", "", "only functions with this in their name, or /regexp/")
-			fs.BoolVar(&f.idle, "idle", false, "show idle threads and idle waits too: those of pools', runtimes' and\nevent loops' threads that have nothing to do")
-			fs.StringVar(&f.stop, "stop", "auto", "when a thread may be stopped: auto (running ones, and sleeping\nones where it does no harm), running, always")
+			fs.StringVarP(&f.threads, "threads", "t", "all", threadsUsage)
+			fs.DurationVarP(&f.window, "duration", "d", 2*time.Second, "length of the window that the table covers")
+			registerInterval(fs, &f.interval, 10*time.Millisecond)
+			fs.BoolVar(&f.once, "once", false, "print one plain table after one window, and exit")
+			fs.BoolVar(&f.json, "json", false, "print one table as JSON (docs/top-json.md)")
+			fs.IntVarP(&f.rows, "rows", "n", 20, "with --once: at most this many functions and threads (0: all)")
+			fs.StringVar(&f.by, "by", "wall", "measure of the functions: wall or cpu time")
+			fs.StringVar(&f.sort, "sort", "self", "order of the functions: self, total or name")
+			fs.StringVar(&f.filter, "filter", "", "only functions whose name contains this text or matches /regexp/")
+			fs.BoolVar(&f.idle, "idle", false, "also show idle threads and idle waits: threads of pools, runtimes and event loops without work")
+			registerStop(fs, &f.stop)
 			f.maxOverhead = .01
-			fs.Var(&f.maxOverhead, "max-overhead", "most that it may cost: the time of stops, and of sliver's own\nwork as far as it takes CPUs from the process; the interval\nis stretched to hold it; 0: no bound")
+			fs.Var(&f.maxOverhead, "max-overhead", "limit of the cost: time in stops, and CPU that sliver takes from the process; the interval grows to keep it (0: no limit)")
 			f.kinds.register(fs)
 			f.names.register(fs, "")
 		},
@@ -84,7 +84,7 @@ s sort, w wall or CPU, / filter, Space pause, ? help.
 Examples:
   sliver top 1234
   sliver top --by cpu -t 'worker-*' -d 5s $(pidof server)
-  sliver top --native=off 1234                Python's functions alone
+  sliver top --kinds no-native 1234           without frames of native code
   sliver top --once 1234                      one table, for scripts and logs
   sliver top --once --by cpu --sort total -n 5 1234
   sliver top --json -d 1s 1234 | jq -r '.threads[] | select(.waits_for) | .name + ": " + .waits_for'

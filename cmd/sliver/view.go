@@ -18,15 +18,15 @@ func viewCommand() *command {
 		names   nameFlags
 	)
 	return &command{
-		name: "view", files: true, args: "REC.sliver [--compare OTHER.sliver]", short: "look at a recording in the browser",
+		name: "view", files: true, args: "REC.sliver [--compare OTHER.sliver]", short: "show a recording in the browser",
 		flags: func(fs *pflag.FlagSet) {
-			fs.StringVar(&compare, "compare", "", "a second recording, to compare with")
+			fs.StringVar(&compare, "compare", "", "a second recording to compare with")
 			f.register(fs, false)
-			names.register(fs, ",\nwhere the recording has none yet")
+			names.register(fs, " (if the recording has no names)")
 		},
 		help: `
-The page is served by this program until Ctrl-C; nothing leaves for another
-machine. Only who has the printed URL can see it.
+This program serves the page until Ctrl-C and sends nothing to other machines.
+The page needs the token in the printed URL.
 
 Examples:
   sliver view run.sliver --open

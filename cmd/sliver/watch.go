@@ -72,19 +72,19 @@ var ruleFlags = []struct {
 	kind       trigger.Kind
 	flag, help string
 }{
-	{trigger.Stall, "stall", "main is out of its event loop, or in one call of a function,\nfor this long: 5s, 'f>100ms' (repeatable; options below)"},
+	{trigger.Stall, "stall", "the main thread is outside its event loop, or in one call of a function, for this long: 5s, 'f>100ms' (repeatable; options below)"},
 	{trigger.Slow, "slow", "a call of a function takes longer: 'handle_request>50ms'"},
 	{trigger.Blocked, "blocked", "a thread waits for one lock for this long"},
 	{trigger.Deadlock, "deadlock", "threads wait for each other for this long"},
-	{trigger.CPU, "cpu", "a thread (or of=process) uses more of a CPU: 90%,checks=3"},
-	{trigger.Memory, "memory", "memory near its limit: auto, or a share such as 80%"},
-	{trigger.FDs, "fds", "descriptors near their limit: auto, or a share"},
-	{trigger.Threads, "thread-limit", "threads near their limit: auto, or a share"},
+	{trigger.CPU, "cpu", "a thread (or of=process) uses more than this share of a CPU: 90%,checks=3"},
+	{trigger.Memory, "memory", "memory is near its limit: auto, or a share such as 80%"},
+	{trigger.FDs, "fds", "file descriptors are near their limit: auto, or a share"},
+	{trigger.Threads, "thread-limit", "threads are near their limit: auto, or a share"},
 	{trigger.Call, "on-call", "this function is called"},
 	{trigger.File, "on-file", "this file is written"},
-	{trigger.JavaHeap, "java-heap", "Java heap near its maximum: auto, or a share such as 80%,3x;\nwrites a heap dump too (.spack)"},
-	{trigger.JavaGrowth, "java-growth", "Java heap grows by so much between two checks: 350MB; likewise"},
-	{trigger.Crash, "on-crash", "a signal kills the program: yes, also where other triggers\nare given, or no"},
+	{trigger.JavaHeap, "java-heap", "the Java heap is near its maximum: auto, or a share such as 80%,3x; also writes a heap dump (.spack)"},
+	{trigger.JavaGrowth, "java-growth", "the Java heap grows by this much between two checks: 350MB; also writes a heap dump"},
+	{trigger.Crash, "crash", "a signal kills the program: yes (default, also with other triggers) or no"},
 }
 
 // defaultRules apply if no rule is given.
@@ -95,26 +95,27 @@ var defaultRules = []struct {
 
 func (f *watchFlags) register(fs *pflag.FlagSet) {
 	f.fs = fs
-	fs.VarP(&f.pids, "pid", "p", "watch these running processes, until they end")
-	fs.StringArrayVarP(&f.names, "name", "n", nil, "watch what has this name or pattern, now and when it comes again;\nrepeatable")
-	fs.StringArrayVar(&f.units, "unit", nil, "watch the processes of this systemd unit, likewise; repeatable")
-	fs.StringVarP(&f.threads, "threads", "t", "all", "which threads, as for record")
-	fs.DurationVarP(&f.interval, "interval", "i", 20*time.Millisecond, "time between two samples of a thread")
+	fs.VarP(&f.pids, "pid", "p", "watch these processes until they end")
+	fs.StringArrayVar(&f.names, "name", nil, "watch every process whose name matches, including ones started later; repeatable")
+	retireShort(fs, "n", "name") // -n is --rows elsewhere
+	fs.StringArrayVar(&f.units, "unit", nil, "watch the processes of this systemd unit, including ones started later; repeatable")
+	fs.StringVarP(&f.threads, "threads", "t", "all", threadsUsage)
+	registerInterval(fs, &f.interval, 20*time.Millisecond)
 	f.jitter = .5
-	fs.Var(&f.jitter, "jitter", "how much the time between two samples varies, at most 50%")
-	fs.IntVar(&f.groups, "groups", 5, "sampler goroutines for the threads other than main")
-	fs.StringVar(&f.stop, "stop", "auto", "when a thread may be stopped: auto, running, always")
+	fs.Var(&f.jitter, "jitter", "random variation of the time between two samples (at most 50%; 0: none)")
+	registerSamplers(fs, &f.groups)
+	registerStop(fs, &f.stop)
 	f.maxOverhead = .01
-	fs.Var(&f.maxOverhead, "max-overhead", "largest share of a thread's time to take; 0: no bound")
+	fs.Var(&f.maxOverhead, "max-overhead", "limit of the share of a thread's time in stops (0: no limit)")
 	busy, _ := watch.DefaultMaxCPU()
 	f.maxCPU = percent(busy)
-	fs.Var(&f.maxCPU, "max-cpu", "largest share of a CPU that sliver may take, held threads'\ntime included; where it needs more, samples are further\napart, as far as triggers allow: see 'sliver ls';\n0: no bound (3%, or 0.6% of each of less than five CPUs\nwhile these are all in use)")
+	fs.Var(&f.maxCPU, "max-cpu", "limit of the CPU that sliver uses, with the time of stops; the interval grows to keep it, as far as the triggers allow ('sliver ls' shows it; 0: no limit; default 3%, or 0.6% of each CPU if there are fewer than five and all are busy)")
 	f.symbols.register(fs, "")
 
-	fs.DurationVar(&f.keep, "keep", 30*time.Second, "how much is kept of each thread; 0: what fits")
+	fs.DurationVar(&f.keep, "keep", 30*time.Second, "how much time is kept of each thread (0: what fits)")
 	f.keepBytes = watch.DefaultKeepBytes
-	fs.Var(&f.keepBytes, "keep-bytes", "memory for the rings of a process, at most")
-	fs.StringVar(&f.ringFile, "ring-file", "auto", "folder of the rings' files, which a killed sliver leaves for\n'sliver recover'; auto: in $XDG_RUNTIME_DIR; none: no files")
+	fs.Var(&f.keepBytes, "keep-bytes", "limit of the memory for the rings of a process")
+	fs.StringVar(&f.ringFile, "ring-file", "auto", "directory of the ring files, from which 'sliver recover' restores the events of a killed sliver (auto: in $XDG_RUNTIME_DIR; none: no files)")
 	for _, r := range ruleFlags {
 		texts := new([]string)
 		if f.rules == nil {
@@ -123,24 +124,26 @@ func (f *watchFlags) register(fs *pflag.FlagSet) {
 		f.rules[r.kind] = texts
 		fs.StringArrayVar(texts, r.flag, nil, r.help)
 	}
-	fs.Var(&f.memLimit, "mem-limit", "what --memory takes for the limit where no control group has\none (the machine's RAM)")
-	fs.BoolVar(&f.none, "no-triggers", false, "dump only when asked")
-	fs.StringVar(&f.config, "config", "", "read settings and triggers from this YAML file; SIGHUP reads\nits triggers again")
+	retire(fs, "on-crash", "crash")
+	fs.Var(&f.memLimit, "mem-limit", "memory limit for --memory if no control group sets one (default: the machine's RAM)")
+	fs.BoolVar(&f.none, "no-triggers", false, "write dumps only on request")
+	fs.StringVar(&f.config, "config", "", "read settings and triggers from this YAML file; SIGHUP reloads the triggers")
 
-	fs.StringVar(&f.dir, "dir", ".", "folder for dumps")
-	fs.StringArrayVarP(&f.outputs, "output", "o", nil, "also write each dump in this format, by its ending: .pftrace,\n.pb.gz; repeatable")
-	fs.IntVar(&f.maxDumps, "max-dumps", 20, "keep at most so many dumps, the oldest go first; 0: all")
+	fs.StringVar(&f.dir, "dir", ".", "directory for dumps")
+	fs.StringArrayVarP(&f.outputs, "output", "o", nil, "also write each dump in the format of this extension, such as .pftrace or .pb.gz; repeatable")
+	fs.IntVar(&f.maxDumps, "max-dumps", 20, "limit of the number of dumps; the oldest are deleted first (0: no limit)")
 	f.maxBytes = 1 << 30
-	fs.Var(&f.maxBytes, "max-bytes", "keep at most so many bytes of dumps; 0: all")
+	fs.Var(&f.maxBytes, "max-bytes", "limit of the size of all dumps (0: no limit)")
 	fs.StringVar(&f.exec, "exec", "", "run this shell command after a dump; $SLIVER_DUMP is its file")
 	fs.StringVar(&f.webhook, "webhook", "", "post JSON to this URL after a dump")
 	fs.BoolVar(&f.journal, "journal", false, "write an entry to systemd's journal after a dump")
 
-	fs.StringVar(&f.as, "as", "", "name of this recorder for 'sliver dump' and 'sliver ls'")
-	fs.StringVar(&f.http, "http", "", "answer at this address: POST /dump, GET /status, /healthz,\n/readyz, /metrics")
-	fs.StringVar(&f.httpToken, "http-token", "", "file with the token for /dump and /status ($SLIVER_HTTP_TOKEN;\nelse one is made and shown in the log, but for addresses\nthat other machines reach)")
-	fs.StringVar(&f.metrics, "metrics", "", "serve metrics of sliver's own for Prometheus on this address")
-	fs.StringVar(&f.logFormat, "log", "text", "log lines as text or json, on standard error")
+	fs.StringVar(&f.as, "recorder", "", "name of this recorder for 'sliver dump' and 'sliver ls'")
+	retire(fs, "as", "recorder")
+	fs.StringVar(&f.http, "http", "", "serve POST /dump and GET /status, /healthz, /readyz, /metrics at this address")
+	fs.StringVar(&f.httpToken, "http-token", "", "file with the token for /dump and /status (or $SLIVER_HTTP_TOKEN; default: a random token, shown in the log; addresses that other machines can reach need one)")
+	fs.StringVar(&f.metrics, "metrics", "", "serve Prometheus metrics about sliver itself at this address (a port alone: on loopback)")
+	fs.StringVar(&f.logFormat, "log", "text", "format of the log on standard error: text or json")
 }
 
 // byteSize is a flag such as 64MiB.
@@ -183,20 +186,20 @@ func watchCommand() *command {
 	f := &watchFlags{}
 	return &command{
 		name: "watch", args: "[FLAGS] -p PID | --name PATTERN | --unit SERVICE | -- CMD ARGS...",
-		short: "keep the last seconds of a program, and dump them when something goes wrong",
+		short: "keep the last seconds of a program, and write them when something goes wrong",
 		flags: f.register,
 		help: `
-Nothing is written until a trigger fires or somebody asks: 'sliver dump',
-SIGUSR2, or HTTP. A dump is a recording called NAME-TIME-REASON.sliver.
+Nothing is written until a trigger fires or a dump is requested: 'sliver dump',
+SIGUSR2 or HTTP. A dump is a recording called NAME-TIME-REASON.sliver.
 
-Triggers take options behind commas:
+Triggers take options after commas:
   threads=main|all|NAME*   of which threads (stall, slow, blocked, cpu, on-call)
-  loop=FUNCTION            the event loop, where it is not found by itself (stall)
+  loop=FUNCTION            the event loop, if it is not detected (stall)
   of=process checks=3 every=1s      (cpu; memory, fds, thread-limit: checks, every)
-  times=3/1m               only when it happens that often in that time
-  cool=5m                  silent for so long after it fired (1m)
-Without any trigger given: --stall 5s --deadlock 5s --memory auto --on-crash yes.
-With others, --on-crash yes stays; --on-crash no takes it away.
+  times=3/1m               only if it happens that often in that time
+  cool=5m                  pause after it fired (1m)
+Without any trigger given: --stall 5s --deadlock 5s --memory auto --crash yes.
+With others, --crash yes stays; --crash no removes it.
 
 Examples:
   sliver watch -p 1234
@@ -223,7 +226,7 @@ func (f *watchFlags) run(ctx context.Context, e *env, args []string) error {
 	case d > 0:
 		return usagef("watch", "unexpected %q before --", args[0])
 	case d < 0 && len(args) > 0:
-		return usagef("watch", "unexpected %q; a command goes behind --", args[0])
+		return usagef("watch", "unexpected %q; a command goes after --", args[0])
 	}
 	given, err := f.configure(len(args) > 0)
 	if err != nil {
@@ -269,7 +272,7 @@ func (f *watchFlags) run(ctx context.Context, e *env, args []string) error {
 		o.Name = f.defaultName(src)
 	}
 	if o.Name = dumps.Clean(o.Name); f.as != "" && o.Name != f.as {
-		return usagef("watch", "as: %q cannot be part of a file's name; %q can", f.as, o.Name)
+		return usagef("watch", "recorder: %q cannot be part of a file's name; %q can", f.as, o.Name)
 	}
 	err = f.serve(e, o, src, manager, cmd != nil)
 	if cmd == nil {
@@ -299,7 +302,7 @@ func (f *watchFlags) options(rules []*trigger.Rule) (o watch.Options, err error)
 	case f.jitter < 0 || f.jitter > .5:
 		return bad("jitter: %v is out of range; use 0%% to 50%%", &f.jitter)
 	case f.groups < 1 || f.groups > 256:
-		return bad("groups: %d is out of range; use 1 to 256", f.groups)
+		return bad("samplers: %d is out of range; use 1 to 256", f.groups)
 	case f.maxOverhead < 0 || f.maxOverhead >= 1:
 		return bad("max-overhead: %v is out of range; use 0%% (no bound) to 99%%", &f.maxOverhead)
 	case f.maxCPU < 0:

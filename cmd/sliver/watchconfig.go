@@ -48,7 +48,9 @@ func (f *watchFlags) configure(command bool) ([]*trigger.Rule, error) {
 // give the targets, those of the file are ignored.
 func (f *watchFlags) apply(c *config.File) error {
 	typed := map[string]bool{}
-	f.fs.Visit(func(x *pflag.Flag) { typed[x.Name] = true })
+	f.fs.Visit(func(x *pflag.Flag) { typed[currentName(x)] = true })
+	typed["interval"] = typed["interval"] || typed["rate"]
+	typed["rate"] = typed["interval"]
 	for _, key := range whoFlags {
 		f.targeted = f.targeted || typed[key]
 	}
@@ -61,7 +63,7 @@ func (f *watchFlags) apply(c *config.File) error {
 			}
 			return fmt.Errorf("%s: line %d: unknown setting %q%s", f.config, s.Line, s.Key, more)
 		}
-		if typed[s.Key] || f.targeted && slices.Contains(whoFlags, s.Key) {
+		if typed[currentName(x)] || f.targeted && slices.Contains(whoFlags, s.Key) {
 			continue
 		}
 		if err := f.fs.Set(s.Key, s.Value); err != nil {
@@ -79,7 +81,7 @@ var whoFlags = []string{"pid", "name", "unit"}
 
 func (f *watchFlags) ruleFlag(name string) bool {
 	for _, r := range ruleFlags {
-		if r.flag == name {
+		if r.flag == name || name == "on-crash" {
 			return true
 		}
 	}

@@ -40,15 +40,15 @@ const webDefault = "127.0.0.1:0"
 func (f *webFlags) register(fs *pflag.FlagSet, optional bool) {
 	f.fs = fs
 	if optional {
-		fs.StringVar(&f.addr, "web", "", "show the threads live on a page, served on this address\n("+webDefault+": this machine alone, a free port)")
+		fs.StringVar(&f.addr, "web", "", "serve a live page at this address (without one: "+webDefault+", a free port on this machine)")
 		fs.Lookup("web").NoOptDefVal = webDefault
 	} else {
-		fs.StringVar(&f.addr, "web", webDefault, "serve on this address (0: a free port)")
+		fs.StringVar(&f.addr, "web", webDefault, "serve at this address (0: a free port)")
 	}
-	fs.StringVar(&f.token, "web-token", "", "token that the page's URL carries, in place of a random one;\naddresses that other machines reach demand one; other users see\nit in the list of processes: see --web-token-file")
-	fs.StringVar(&f.file, "web-token-file", "", "file with that token; so does $SLIVER_WEB_TOKEN give it")
-	fs.StringArrayVar(&f.hosts, "web-host", nil, "name under which a proxy or other machines ask for the page;\nrepeatable")
-	fs.BoolVar(&f.open, "open", false, "start the browser")
+	fs.StringVar(&f.token, "web-token", "", "token of the page's URL (default: a random one); addresses that other machines can reach need one; other users can see it in the process list: prefer --web-token-file")
+	fs.StringVar(&f.file, "web-token-file", "", "file with the token (or $SLIVER_WEB_TOKEN)")
+	fs.StringArrayVar(&f.hosts, "web-host", nil, "host name that a proxy or other machines use for the page; repeatable")
+	fs.BoolVar(&f.open, "open", false, "open the page in the browser")
 }
 
 // wanted checks the flags and reports whether to serve a page.
