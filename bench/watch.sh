@@ -147,7 +147,7 @@ run() {
 	"start_$name"
 	for _ in $(seq "$pairs"); do
 		without=$("load_$name")
-		"$work/sliver" watch "${watched[@]}" --dir "$work/dumps" --as bench 2>>"$work/log" &
+		"$work/sliver" watch "${watched[@]}" --dir "$work/dumps" --recorder bench 2>>"$work/log" &
 		w=$! pids+=($!)
 		sleep "$settle"
 		cpu0=$(ticks $w) t0=$(date +%s%N)
@@ -185,12 +185,12 @@ toggled() {
 		"drive_$name" >/dev/null 2>&1 &
 		load=$! pids+=($!)
 	fi
-	"$work/sliver" watch "${watched[@]}" --dir "$work/dumps" --as bench 2>"$work/log" &
+	"$work/sliver" watch "${watched[@]}" --dir "$work/dumps" --recorder bench 2>"$work/log" &
 	w=$! pids+=($!)
 	sleep "$settle"
 	every=$("$work/sliver" ls --json | sed -n 's/.*"interval": "\(.*\)".*/\1/p')
 	kill -TERM $w && wait $w || true
-	"$work/sliver" watch "${watched[@]}" --dir "$work/dumps" --as bench -i "$every" --max-cpu 0 2>"$work/log" &
+	"$work/sliver" watch "${watched[@]}" --dir "$work/dumps" --recorder bench -i "$every" --max-cpu 0 2>"$work/log" &
 	w=$! pids+=($!)
 	sleep 4
 	printf '%-9s each %s  ' "$name" "$every"

@@ -19,7 +19,7 @@ func ParseStopPolicy(s string) (StopPolicy, error) {
 			return StopPolicy(p), nil
 		}
 	}
-	return 0, fmt.Errorf("stop: %q is none of auto, always, running", s)
+	return 0, fmt.Errorf("stop-policy: %q is none of auto, always, running", s)
 }
 
 var stopNames = [...]string{"auto", "always", "running"}

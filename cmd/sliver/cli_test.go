@@ -80,8 +80,8 @@ func TestRate(t *testing.T) {
 	if r := sliver(t, dir, "record", p, "-r", "250Hz", "-d", "100ms", "-o", "r.sliver"); r.status != 0 {
 		t.Fatalf("%+v", r)
 	}
-	r := sliver(t, dir, "sql", "r.sliver", "select interval_ns from recording", "--format", "csv")
-	if r.status != 0 || !strings.Contains(r.out, "4000000") {
+	r := sliver(t, dir, "sql", "r.sliver", "select * from recording", "--format", "csv")
+	if r.status != 0 || !strings.Contains(r.out, "4000000\n") && !strings.Contains(r.out, "4ms\n") {
 		t.Errorf("%+v", r)
 	}
 }
@@ -171,7 +171,7 @@ func TestManPages(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range commands() {
-		cmd := exec.Command(groff, "-man", "-Tascii", "-ww", "-P-c", filepath.Join(dir, "sliver-"+c.name+".1"))
+		cmd := exec.Command(groff, "-man", "-Tascii", "-ww", "-P-cbou", filepath.Join(dir, "sliver-"+c.name+".1"))
 		var errs strings.Builder
 		cmd.Stderr = &errs
 		out, err := cmd.Output()

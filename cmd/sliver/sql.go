@@ -143,14 +143,19 @@ func tableHelp() string {
 		for _, c := range t.Columns {
 			cols = append(cols, c.Name)
 		}
-		fmt.Fprintf(&b, "  %s (%s)\n", t.Name, strings.Join(cols, ", "))
+		b.WriteString(tableLine(t.Name, cols))
 	}
 	for _, v := range ask.Views() {
 		var cols []string
 		for _, c := range v.Columns {
 			cols = append(cols, c.Name)
 		}
-		fmt.Fprintf(&b, "  %s (%s)\n", v.Name, strings.Join(cols, ", "))
+		b.WriteString(tableLine(v.Name, cols))
 	}
 	return b.String()
+}
+
+// tableLine lists a table's columns on lines of the help's width.
+func tableLine(name string, columns []string) string {
+	return "  " + wrap(name+" ("+strings.Join(columns, ", ")+")", helpWidth-4, "    ") + "\n"
 }

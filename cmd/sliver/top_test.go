@@ -497,7 +497,7 @@ func TestTopBadInput(t *testing.T) {
 		{"top --once --by x " + pid, 2, `by: "x" is none of wall, cpu`},
 		{"top --once --sort x " + pid, 2, `sort: "x" is none of self, total, name`},
 		{"top --once --filter /(/ " + pid, 2, "filter: error parsing regexp"},
-		{"top --once --stop x " + pid, 2, "auto, always, running"},
+		{"top --once --stop-policy x " + pid, 2, "auto, always, running"},
 		{"top --once --max-overhead 100% " + pid, 2, "out of range"},
 		{"top --once -t nosuch " + pid, 1, `no thread of process ` + pid + ` matches "nosuch"; there are: 1=spin`},
 		{"top --frob " + pid, 2, "unknown flag: --frob"},
