@@ -96,3 +96,20 @@ func TestOnly(t *testing.T) {
 		}
 	}
 }
+
+// Words of --kinds: all kinds, and kinds to remove.
+func TestParseKindsWords(t *testing.T) {
+	for list, want := range map[string]Kinds{
+		"all":                AllKinds,
+		"no-native":          AllKinds.Without(stack.KindNative),
+		"all, no-js":         AllKinds.Without(stack.KindJS),
+		"python,go,no-go":    1<<stack.KindError | 1<<stack.KindPython,
+		"no-native,no-error": 0,
+		"no-":                0,
+	} {
+		got, err := ParseKinds(list)
+		if got != want || (err == nil) != (want != 0) {
+			t.Errorf("ParseKinds(%q) = %#x, %v; want %#x", list, got, err, want)
+		}
+	}
+}

@@ -181,7 +181,7 @@ type rate struct{ interval *time.Duration }
 // registerInterval adds -i and -r.
 func registerInterval(fs *pflag.FlagSet, interval *time.Duration, usual time.Duration) {
 	fs.DurationVarP(interval, "interval", "i", usual, "time between two samples of a thread")
-	fs.VarP(&rate{interval}, "rate", "r", "samples per second of a thread, in place of --interval")
+	fs.VarP(&rate{interval}, "rate", "r", "samples per second of a thread, instead of --interval")
 	fs.Lookup("rate").DefValue = ""
 }
 

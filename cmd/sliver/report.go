@@ -34,10 +34,10 @@ func reportCommand() *command {
 			names.register(fs, " (if the recording has no names)")
 		},
 		help: `
-What was waited for: by lock with its holders, by call and file or peer, by
-function; the longest single waits with their stacks; CPU against waiting for
-each thread; and what sliver itself took. A holder that no lock word or kernel
-names, but only the timeline tells, is marked "inferred".
+Tables of the waits: by lock with its holders, by call and file or peer, by
+function; the longest single waits with their stacks; CPU and waiting time of
+each thread; and the cost of sliver itself. A holder that is known only from the
+timeline, not from the lock or the kernel, is marked "inferred".
 
 Examples:
   sliver report run.sliver

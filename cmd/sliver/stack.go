@@ -35,7 +35,7 @@ type stackFlags struct {
 func stackCommand() *command {
 	f := &stackFlags{}
 	return &command{
-		name: "stack", args: "[FLAGS] PID...", short: "print what each thread does now, what it waits for and who holds that",
+		name: "stack", args: "[FLAGS] PID...", short: "print what each thread does now, its wait and the holder",
 		pids: true,
 		flags: func(fs *pflag.FlagSet) {
 			fs.StringVarP(&f.threads, "threads", "t", "all", threadsUsage)
@@ -49,7 +49,7 @@ func stackCommand() *command {
 		},
 		help: `
 One look at every thread: its state, the system call with what its arguments
-mean, the lock it wants, who holds that, and its stack with lines. At the end
+mean, the lock it waits for, its holder, and its stack with lines. At the end
 deadlocks, and locks that many threads queue for. Sleeping threads are read
 without a stop, running ones stopped once, for well under a millisecond.
 

@@ -74,9 +74,9 @@ func topCommand() *command {
 		},
 		help: `
 Functions with the time on top (SELF) and anywhere on the stack (TOTAL), threads
-with state, CPU and what they wait for, drawn anew each second. 100% is one
-thread, or one CPU, all the time. By wall time sleeping threads count too; w
-changes to CPU time. Idle threads are left out and counted; --idle shows them.
+with state, CPU and what they wait for, redrawn each second. 100% is one thread,
+or one CPU, all the time. Wall time includes sleeping threads; w changes to CPU
+time. Idle threads are counted but not listed; --idle lists them.
 
 Keys: q quit, Tab other table, arrows move, Enter stack of the chosen thread,
 s sort, w wall or CPU, / filter, Space pause, ? help.

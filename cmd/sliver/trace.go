@@ -29,8 +29,8 @@ type callFlags struct {
 }
 
 func (c *callFlags) register(fs *pflag.FlagSet) {
-	fs.StringVar(&c.engine, "trace-engine", exact.Auto, "how calls are traced: auto, cpu (breakpoints of the CPU: no\nrights, few functions), kernel (uprobes: many functions)")
-	fs.Float64Var(&c.limit, "trace-limit", exact.DefaultLimit, "entries and exits a second at most: beyond, the busiest function\nis no longer traced; 0: no limit")
+	fs.StringVar(&c.engine, "trace-engine", exact.Auto, "how calls are traced: auto, cpu (CPU breakpoints: few functions, no permissions needed), kernel (uprobes: many functions)")
+	fs.Float64Var(&c.limit, "trace-limit", exact.DefaultLimit, "limit of entries and exits per second; above it, tracing of the busiest function stops (0: none)")
 }
 
 // parse reads the patterns, given by the flag name.
@@ -120,7 +120,7 @@ func traceCommand() *command {
 			fs.BoolVar(&f.list, "list", false, "only list the functions that match")
 			fs.BoolVarP(&f.quiet, "quiet", "q", false, "print only the table at the end")
 			fs.BoolVar(&f.json, "json", false, "print a JSON object per call, and one with the table at the end")
-			fs.StringArrayVar(&f.debug, "debug-dir", nil, "look for separate debug files here too; repeatable")
+			fs.StringArrayVar(&f.debug, "debug-dir", nil, "also look for separate debug files in this directory; repeatable")
 			f.calls.register(fs)
 		},
 		help: `

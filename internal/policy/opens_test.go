@@ -35,6 +35,7 @@ var opens = []struct{ file, why string }{
 	{"web/store/spill.go", "a file without a name"},
 	{"cmd/sliver/input.go", "a file without a name"},
 	{"cmd/sliver/hprof.go", "dumps that the user named"},
+	{"cmd/sliver/gendocs.go", "pages about the commands, written by a developer"},
 	{"cmd/sliver/demo.go", "the program that is looked at"},
 	{"wait/syscalls/gen.go", "writes the package's tables"},
 	// None of these is part of the program.
