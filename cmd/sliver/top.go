@@ -151,7 +151,7 @@ func (f *topFlags) run(_ context.Context, e *env, args []string) error {
 	looking, done := context.WithCancel(ctx)
 	ran := make(chan error, 1)
 	go func() { ran <- fd.Run(looking) }()
-	err = tui.Run(ctx, scr, fd, tui.Options{PID: pid, Comm: p.Facts().Comm, Window: f.window, By: l.By, Funcs: l.Funcs,
+	err = tui.Run(ctx, scr, fd, tui.Options{PID: pid, Comm: p.Facts().Comm, Window: f.window, By: l.By, Idle: f.idle, Funcs: l.Funcs,
 		Filter: l.Filter, Losses: lossesOf(fd)})
 	done()
 	return errors.Join(err, <-ran)

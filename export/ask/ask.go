@@ -79,7 +79,7 @@ func Tables() []Table {
 		{"waits", "what blocked threads waited for, as far as that was found out", []Column{
 			thread, ts, dur, {"call", "TEXT", "system call"}, {"kind", "TEXT", ""}, {"args", "TEXT", "of the call"}, {"file", "TEXT", "file, socket or pipe"},
 			{"lock", "INTEGER", "address of the lock"}, {"symbol", "TEXT", "name of the lock"}, {"timeout", "INTEGER", "ns"},
-			{"slice", "INTEGER", "slices.id of the innermost call"}}},
+			{"slice", "INTEGER", "slices.id of the innermost call"}, {"idle", "INTEGER", "1: the thread had nothing to do, as in a pool or an event loop"}}},
 		{"locks", "waits for locks, with who held them", []Column{
 			thread, ts, dur, {"lock", "INTEGER", "address"}, {"symbol", "TEXT", ""}, {"holder", "INTEGER", "TID of the thread that held it; NULL if unknown"},
 			{"known_by", "TEXT", "word, kernel, runtime, inferred"}, {"slice", "INTEGER", "slices.id of the innermost call"}}},
@@ -112,10 +112,10 @@ type View struct {
 func Views() []View {
 	times := []Column{{"count", "INTEGER", "how many"}, {"dur", "INTEGER", "ns in all"}, {"longest", "INTEGER", "ns"}, {"threads", "INTEGER", "threads that waited"}}
 	return []View{
-		{Table{"hot_waits", "what threads waited for, longest in all first", append([]Column{
+		{Table{"hot_waits", "what threads waited for without idle waits (waits.idle), longest in all first", append([]Column{
 			{"kind", "TEXT", ""}, {"call", "TEXT", "system call"}, {"file", "TEXT", "file, socket or pipe"}, {"symbol", "TEXT", "name of the lock"}}, times...)},
 			[]string{"waits"}, `SELECT kind, call, file, symbol, count(*) AS count, sum(dur) AS dur, max(dur) AS longest,
-				count(DISTINCT thread) AS threads FROM waits GROUP BY 1, 2, 3, 4 ORDER BY dur DESC`},
+				count(DISTINCT thread) AS threads FROM waits WHERE NOT idle GROUP BY 1, 2, 3, 4 ORDER BY dur DESC`},
 		{Table{"hot_locks", "locks that threads waited for, longest in all first", append([]Column{
 			{"lock", "INTEGER", "address"}, {"symbol", "TEXT", ""}, {"holder", "INTEGER", "TID of the thread that held it; NULL if unknown"}}, times...)},
 			[]string{"locks"}, `SELECT lock, max(symbol) AS symbol, holder, count(*) AS count, sum(dur) AS dur, max(dur) AS longest,

@@ -118,6 +118,33 @@ func waiting(t testing.TB) *trace.Recording {
 }
 
 // The slices in the database equal those of the replay.
+// Idle waits of pool threads are in waits, marked, and not in hot_waits.
+func TestIdleWaits(t *testing.T) {
+	b := exporttest.New(t)
+	disk := b.Wait(trace.Wait{Call: "read", Args: "3 /var/db, 4096 bytes", File: "/var/db", Kind: "file"})
+	cond := b.Wait(trace.Wait{Call: "futex", Args: "condition variable work_cv", Kind: "lock", Lock: "condition variable", KnownBy: "function", Symbol: "work_cv"})
+	main := b.Thread(1234, "main")
+	main.Look(exporttest.Look{At: 0, State: stack.StateBlocked, Call: 1, Times: 1, Stack: "main:1 load:2 read:1"})
+	main.Event(0, event.Wait, disk)
+	main.Look(exporttest.Look{At: 1000e6, State: stack.StateBlocked, Call: 1, Times: 1, Way: stack.WayUnrun})
+	for i, st := range []string{"clone3:1 start_thread:1 work:1 pthread_cond_wait:1", "main:1 query:1 pthread_cond_wait:1"} {
+		th := b.Thread(1240+i, "pool")
+		th.Look(exporttest.Look{At: 0, State: stack.StateBlocked, Call: 203, Times: 1, Stack: st})
+		th.Event(0, event.Wait, cond)
+		th.Event(0, event.Lock, 0x9000)
+		th.Look(exporttest.Look{At: 400e6, State: stack.StateRunning, Times: 2, Stack: "clone3:1 start_thread:1 work:1 crunch:1"})
+		th.Look(exporttest.Look{At: 1000e6, State: stack.StateBlocked, Call: 203, Times: 1, Stack: st})
+	}
+	rec := b.Finish(1000e6)
+	if got := must(t, rec, view.Options{}, "csv", "select file, count, dur/1000000 as ms from hot_waits order by 3"); got != "file,count,ms\n,1,400\n/var/db,1,1000\n" {
+		t.Errorf("hot_waits: %s", got)
+	}
+	got := must(t, rec, view.Options{}, "csv", "select t.tid, w.idle, w.dur/1000000 as ms from waits w join threads t on t.id = w.thread order by 1, 3")
+	if got != "tid,idle,ms\n1234,0,1000\n1240,1,400\n1241,0,400\n" {
+		t.Errorf("waits: %s", got)
+	}
+}
+
 func TestSlicesAreTheCalls(t *testing.T) {
 	for what, rec := range map[string]*trace.Recording{"sample": exporttest.Sample(t), "big": exporttest.Big(t, 5000, 2)} {
 		start := int64(view.New(rec, view.Options{}).Start())

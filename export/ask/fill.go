@@ -10,6 +10,7 @@ import (
 	"modernc.org/sqlite"
 	lib "modernc.org/sqlite/lib"
 
+	"github.com/sliverprof/sliver/diff"
 	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/internal/limits"
@@ -161,21 +162,23 @@ type reader struct {
 	seq   int
 	arch  string
 	open  []open
+	stack []trace.Slice // of the open slices
 
-	state  lasting
-	wait   lasting
-	lock   lasting
-	kind   stack.State
-	call   int32
-	waitID int
-	lockID int // ID of the wait description that addr belongs to
-	addr   uint64
-	holder uint64
-	runs   []view.StateRun
-	rows   [][2]any   // system call and slice of each run
-	cpu    int64      // ns on a CPU during runs, from the scheduler
-	delay  int64      // ns waiting for a CPU during runs, from the scheduler
-	lost   stack.Time // when events were lost; 0: none are missing
+	state   lasting
+	wait    lasting
+	lock    lasting
+	waiting diff.Waiting // as of the last event
+	kind    stack.State
+	call    int32
+	waitID  int
+	lockID  int // ID of the wait description that addr belongs to
+	addr    uint64
+	holder  uint64
+	runs    []view.StateRun
+	rows    [][2]any   // system call and slice of each run
+	cpu     int64      // ns on a CPU during runs, from the scheduler
+	delay   int64      // ns waiting for a CPU during runs, from the scheduler
+	lost    stack.Time // when events were lost; 0: none are missing
 }
 
 // open is a slice that is still open.
@@ -191,6 +194,7 @@ type lasting struct {
 	since stack.Time
 	slice any
 	set   bool // slice is resolved; events of one moment arrive one by one
+	idle  bool // of a wait
 }
 
 // settle assigns the current leaf slice to everything that began before t. It runs on the
@@ -198,9 +202,15 @@ type lasting struct {
 func (r *reader) settle(t stack.Time) {
 	for _, l := range []*lasting{&r.state, &r.wait, &r.lock} {
 		if l.on && !l.set && t > l.since {
-			l.slice, l.set = r.leaf(), true
+			r.resolve(l)
 		}
 	}
+}
+
+// resolve assigns the present stack to l.
+func (r *reader) resolve(l *lasting) {
+	l.slice, l.set = r.leaf(), true
+	l.idle = l == &r.wait && r.f.v.Idle(&r.waiting, r.stack)
 }
 
 func (r *reader) leaf() any {
@@ -211,10 +221,11 @@ func (r *reader) leaf() any {
 }
 
 // Begin implements trace.SliceHandler.
-func (r *reader) Begin(t stack.Time, depth int, _ *trace.Slice) {
+func (r *reader) Begin(t stack.Time, depth int, s *trace.Slice) {
 	r.settle(t)
 	r.endLost(t)
 	r.f.slice++
+	r.stack = append(r.stack[:min(depth, len(r.stack))], *s)
 	r.open = append(r.open[:min(depth, len(r.open))], open{id: r.f.slice, began: t})
 }
 
@@ -230,7 +241,7 @@ func (r *reader) End(t stack.Time, depth int, s *trace.Slice) {
 		parent = r.open[depth-1].id
 		r.open[depth-1].called += int64(t - o.began)
 	}
-	r.open = r.open[:depth]
+	r.open, r.stack = r.open[:depth], r.stack[:depth]
 	r.f.row("slices", o.id, parent, r.seq, depth, s.Frame.Func, int64(o.began-r.start), int64(t-o.began), max(int64(t-o.began)-o.called, 0), zeroNull(int64(s.Frame.Line)), s.Frame.Inlined, s.Loc.Word.Kind().String())
 }
 
@@ -283,6 +294,7 @@ func (r *reader) Other(e event.Event) {
 		}
 		r.gap(max(e.Time-stack.Time(ns), r.f.v.Begin()), e.Time, why)
 	}
+	r.waiting.Apply(e)
 }
 
 // gap writes a time range with missing samples.
@@ -314,7 +326,7 @@ func (r *reader) ended(l *lasting, t stack.Time) (ts, dur int64, ok bool) {
 		return 0, 0, false
 	}
 	if r.settle(t); !l.set { // it began at t
-		l.slice = r.leaf()
+		r.resolve(l)
 	}
 	l.on = false
 	return int64(l.since - r.start), int64(max(t, l.since) - l.since), true
@@ -354,7 +366,7 @@ func (r *reader) endWait(t stack.Time) {
 	}
 	w := r.f.v.Rec.Waits[r.waitID]
 	r.f.row("waits", r.seq, ts, dur, orNull(w.Call), orNull(w.Kind), orNull(w.Args), orNull(w.File), zeroNull(int64(r.addr)), orNull(w.Symbol),
-		zeroNull(w.Timeout), r.wait.slice)
+		zeroNull(w.Timeout), r.wait.slice, r.wait.idle)
 }
 
 func (r *reader) endLock(t stack.Time) {

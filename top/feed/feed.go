@@ -238,6 +238,13 @@ func (f *Feed) Table() *top.Table {
 	return t
 }
 
+// ShowIdle includes idle waits and threads in later tables, or omits them.
+func (f *Feed) ShowIdle(on bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.model.ShowIdle(on)
+}
+
 // Stack returns the stack of the thread with this Row.Seq; ok is false if the thread is
 // gone.
 func (f *Feed) Stack(seq int) (st top.Stack, ok bool) {

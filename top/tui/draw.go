@@ -55,7 +55,7 @@ func (u *ui) draw() {
 	switch u.page {
 	case tablesPage:
 		u.tables(3, h-1)
-		u.foot(h-1, fmt.Sprintf("q quit  Tab table  Enter stack  s sort  w by %s  / filter  Space pause  ? help", 1-u.o.By))
+		u.foot(h-1, fmt.Sprintf("q quit  Tab table  Enter stack  s sort  w by %s  i idle  / filter  ? help", 1-u.o.By))
 	case stackPage:
 		u.stackLines(3, h-1)
 		u.foot(h-1, "q quit  Esc back  Up/Down scroll  Left/Right shift  Space pause  ? help")
@@ -78,6 +78,7 @@ Tab          go to the other table     Up, Down, PgUp, PgDn, Home, End   move
 Enter        stack of the chosen thread, live; Esc goes back
 s            next order of this table (self, total, name; cpu, name, tid, state)
 w            functions by wall time or by CPU time
+i            with idle threads and idle waits, or without
 /            filter this table: part of a name, or /regexp/; Esc takes it away
 Left, Right  shift long names
 Space        hold the picture; sampling goes on
@@ -108,6 +109,9 @@ func (u *ui) head() {
 		order = u.threads.String()
 	}
 	line := fmt.Sprintf("window %s  by %s  sort %s", u.o.Window, u.o.By, order)
+	if u.o.Idle {
+		line += "  with idle"
+	}
 	if u.shift > 0 {
 		line += fmt.Sprintf("  shifted %d", u.shift)
 	}
@@ -123,7 +127,7 @@ func (u *ui) head() {
 		losses = "losses: " + l
 	}
 	if l := t.Left.String(); l != "" {
-		losses += "; left out: " + l
+		losses += "; left out: " + strings.Replace(l, "--idle shows", "i shows", 1)
 	}
 	u.put(0, 2, losses, plain)
 }

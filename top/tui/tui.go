@@ -20,6 +20,8 @@ const Every = time.Second
 // Source supplies the data. Run calls it from its own goroutine.
 type Source interface {
 	Table() *top.Table
+	// ShowIdle includes idle waits and threads in later tables, or omits them.
+	ShowIdle(on bool)
 	// Stack returns the stack of the thread with this Row.Seq; ok is false if the thread
 	// is gone.
 	Stack(seq int) (st top.Stack, ok bool)
@@ -35,6 +37,7 @@ type Options struct {
 	Comm   string
 	Window time.Duration
 	By     top.By
+	Idle   bool // the source includes idle waits and threads
 	Funcs  top.FuncOrder
 	Filter *top.Filter // of functions
 	// Losses describes the samplers' losses; "" if there are none.
@@ -289,6 +292,12 @@ func (u *ui) letter(r rune) (leave bool) {
 	case 'w':
 		u.o.By = 1 - u.o.By
 		u.arrange()
+	case 'i':
+		u.o.Idle = !u.o.Idle
+		u.src.ShowIdle(u.o.Idle)
+		if !u.paused {
+			u.refresh()
+		}
 	case '/':
 		was := u.filters[u.focus]
 		u.edit = &edit{text: []rune(was.String()), was: was}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/top"
+	"github.com/sliverprof/sliver/wait/idle"
 )
 
 // source simulates a process.
@@ -22,6 +23,13 @@ type source struct {
 	stacks map[int]top.Stack
 	ended  time.Time
 	asked  int
+	idle   bool // shows idle waits
+}
+
+func (s *source) ShowIdle(on bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.idle = on
 }
 
 func (s *source) Table() *top.Table {
@@ -29,6 +37,9 @@ func (s *source) Table() *top.Table {
 	defer s.mu.Unlock()
 	s.asked++
 	t := s.table
+	if s.idle {
+		t.Left = idle.Left{}
+	}
 	return &t
 }
 
@@ -267,6 +278,21 @@ func TestScrollAndChoice(t *testing.T) {
 }
 
 // While paused, the source is not read, and stacks belong to the displayed table.
+// The key i brings idle threads into the tables, and takes them out again.
+func TestIdleKey(t *testing.T) {
+	s := &source{table: top.Table{Left: idle.Left{Threads: 4, Wait: 20.1e9}}}
+	x := show(t, s, 80, 24)
+	x.sees("left out: 4 idle threads, 20.1 s; i shows them")
+	x.sees("i idle")
+	x.types("i")
+	x.sees("with idle")
+	if text := x.text(); strings.Contains(text, "left out") {
+		t.Errorf("idle threads are still left out:\n%s", text)
+	}
+	x.types("i")
+	x.sees("left out: 4 idle threads")
+}
+
 func TestPause(t *testing.T) {
 	s := &source{stacks: map[int]top.Stack{0: {Row: rows(1)[0], Frames: []top.Frame{{Func: "then"}}}}}
 	s.table = top.Table{Span: time.Second, Threads: rows(1)}
