@@ -1,6 +1,7 @@
 package target
 
 import (
+	"slices"
 	"syscall"
 	"unsafe"
 )
@@ -110,8 +111,9 @@ func (w *Window) lookAt() {
 }
 
 // found evaluates the evidence of a stop. A thread that got a CPU after the check was waiting for one
-// then. It counts as on a CPU if it lost that CPU to sliver's own stopper: see preempted.
-func (w *Window) found() Activity {
+// then. It counts as on a CPU if it lost that CPU to sliver's own stopper: see preempted. o is the
+// thread's.
+func (w *Window) found(o *wakes) Activity {
 	f := &w.raw.found
 	if !f.looks {
 		if nr, result := nativeResult(&w.raw.regs); nr >= 0 && timedOut(nativeKind(nr), nr, result) {
@@ -130,7 +132,7 @@ func (w *Window) found() Activity {
 	case 0:
 		return ActivityOnCPU
 	case 1:
-		if f.cut || w.preempted(&after) { // cut: it fell asleep between the check and the stop
+		if f.cut || w.preempted(&after, o) { // cut: it fell asleep between the check and the stop
 			return ActivityOnCPU
 		}
 	}
@@ -149,18 +151,54 @@ const (
 // preempted reports whether the thread lost its CPU to sliver at this tick. The time that it waited
 // for a CPU ends when it got one to stop, so the difference of its counters says when that wait
 // began. A sleep that a timer ended at the tick looks the same, since a timer interrupt expires all
-// timers whose slack has begun; timedOut excludes it. On a single CPU, each sample of a running
-// thread is of this kind.
-func (w *Window) preempted(after *Counters) bool {
-	slack := int64(outsideSlack)
-	if nr, result := nativeResult(&w.raw.regs); nr >= 0 {
-		if timedOut(nativeKind(nr), nr, result) {
-			return false
-		}
-		slack = preemptSlack
+// timers whose slack has begun; timedOut excludes it. wakes accounts for other wakes. On a single CPU,
+// each sample of a running thread is of this kind.
+func (w *Window) preempted(after *Counters, o *wakes) bool {
+	at := int64(w.Stopped) - (after.CPU - w.Counters.CPU) - (after.Delay - w.Counters.Delay) - w.raw.found.since
+	nr, result := nativeResult(&w.raw.regs)
+	if nr < 0 {
+		return at >= -outsideSlack
 	}
-	queued := int64(w.Stopped) - (after.CPU - w.Counters.CPU) - (after.Delay - w.Counters.Delay)
-	return queued >= w.raw.found.since-slack
+	return !timedOut(nativeKind(nr), nr, result) && o.preempted(nr, at)
+}
+
+// wakes tells a thread that was preempted at a tick from one that woke from a call right then and
+// waits for a CPU, which looks the same. Wakes do not know of ticks: as many fall into the time
+// before preemptions can begin as into an equal time around the tick. So for each wake that is seen
+// in the former, one candidate in the latter counts as a wake.
+type wakes struct {
+	seen [6]seenWakes
+	next uint8 // of seen, to be replaced by a call that is not there
+}
+
+type seenWakes struct {
+	nr int32 // of the call, plus 1
+	n  int8
+}
+
+const maxWakes = 16 // seen and not accounted for: a thread's habits change
+
+// preempted decides for a thread in call nr that began to wait for a CPU at ns after the tick.
+func (o *wakes) preempted(nr int32, at int64) bool {
+	i := slices.IndexFunc(o.seen[:], func(s seenWakes) bool { return s.nr == nr+1 })
+	if i < 0 {
+		i = int(o.next)
+		o.seen[i] = seenWakes{nr: nr + 1}
+		o.next = uint8((i + 1) % len(o.seen))
+	}
+	s := &o.seen[i]
+	const from, to = -preemptSlack, preemptSlack / 3 // to: the clocks of two CPUs
+	switch {
+	case at > to, at < from-(to-from):
+		return false
+	case at < from:
+		s.n = min(s.n+1, maxWakes)
+		return false
+	case s.n > 0:
+		s.n--
+		return false
+	}
+	return true
 }
 
 // timedOut reports whether a call that ended with a result slept until a timer went off. Such sleeps

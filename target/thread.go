@@ -32,6 +32,7 @@ type Thread struct {
 	known  bool
 	absent int
 
+	wakes    wakes    // see found
 	file     lastFile // see TimesOut
 	switches uint64   // of the last Counters
 	want     int      // bytes of stack, of the last stop

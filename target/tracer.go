@@ -208,7 +208,7 @@ func (tr *Tracer) Capture(t *Thread, w *Window) error {
 // done converts the data of a window.
 func (tr *Tracer) done(t *Thread, w *Window) {
 	w.fill()
-	w.Found = w.found()
+	w.Found = w.found(&t.wakes)
 	t.want = w.want
 	if w.raw.gotTLS {
 		t.tls, t.hasTLS = w.raw.tls, true
