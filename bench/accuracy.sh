@@ -3,6 +3,7 @@
 # their own CPU time. Prints a Markdown table, the least accurate tool first.
 #
 #   bench/accuracy.sh [--rounds N] [--span 10s]
+#   bench/accuracy.sh --servers [--span 10s]       Redis, nginx and PostgreSQL under load, beside perf
 #
 # Peers: perf if installed; py-spy and austin from PyPI and async-profiler from Maven
 # Central, installed into a separate folder (SLIVER_BENCH_CACHE). Missing ones are skipped. Figures
@@ -18,6 +19,7 @@ trap 'rm -rf "$work"' EXIT
 flags=()
 while (($#)); do
 	case $1 in
+	--servers) flags+=(-servers) ;;
 	--rounds | --span) flags+=("-${1#--}" "${2:?}") && shift ;;
 	*)
 		sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}" >&2

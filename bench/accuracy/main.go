@@ -65,12 +65,17 @@ func main() {
 	flag.StringVar(&c.java, "java", "", "folder of Duty.class; none: left out")
 	flag.IntVar(&c.rounds, "rounds", 3, "rounds; each runs every tool on every program")
 	flag.DurationVar(&c.span, "span", 10*time.Second, "how long each tool looks")
+	servers := flag.Bool("servers", false, "compare with perf on Redis, nginx and PostgreSQL instead")
 	flag.Parse()
 	if c.sliver == "" || c.duty == "" || flag.NArg() > 0 || c.rounds < 1 {
 		flag.Usage()
 		os.Exit(2)
 	}
-	if err := c.measure(); err != nil {
+	measure := c.measure
+	if *servers {
+		measure = c.servers
+	}
+	if err := measure(); err != nil {
 		fmt.Fprintln(os.Stderr, "accuracy:", err)
 		os.Exit(1)
 	}
