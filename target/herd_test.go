@@ -247,8 +247,9 @@ func TestHerdAndExec(t *testing.T) {
 
 // The same if the herd is about to attach when the other thread dies.
 func TestHerdReapsAsItWaits(t *testing.T) {
-	prog := start(t, build(t, "testdata/life.c"), "exec", "25")
+	prog := start(t, build(t, "testdata/life.c"), "held", "25")
 	p := openProcess(t, prog.pid())
+	prog.tell("go")
 	tr := tracer(t)
 	tr.proved = true
 	w := NewWindow(0)

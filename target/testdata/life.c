@@ -1,6 +1,7 @@
 /*
  * life: threads and processes that come and go.
  *   life churn N     N threads one after the other, four at a time; exit status 7
+ *   life held N      the same as exec, after a line of input
  *   life exec N      a thread that is not the first calls exec on itself, N times; exit status 42
  *   life vfork       a thread in vfork until a line of input; prints its TID, "back" and leaves at the end of input
  *   life stuck       a thread in vfork for good, and another one that calls exec ("life done") at a line of input; prints the first's TID
@@ -107,6 +108,12 @@ int main(int argc, char **argv)
 				pthread_join(t[j], 0);
 		}
 		return 7;
+	}
+	if (!strcmp(argv[1], "held")) { // exec, after a line
+		if (!fgets(line, sizeof line, stdin))
+			return 3;
+		execl("/proc/self/exe", args[0], "exec", argv[2], (char *)0);
+		return 3;
 	}
 	if (!strcmp(argv[1], "exec")) {
 		for (int j = 0; j < 3; j++)
