@@ -160,18 +160,31 @@ func (c *config) measure() error {
 		}
 	}
 	type row struct {
-		key
-		median, worst float64
+		tool  string
+		most  float64 // of the medians
+		cells []string
 	}
+	languages := []string{"C", "Python", "Java"}
 	var rows []row
-	for k, points := range off {
-		slices.Sort(points)
-		rows = append(rows, row{k, points[len(points)/2], points[len(points)-1]})
+	for _, t := range c.tools() {
+		r := row{tool: t.name}
+		for _, l := range languages {
+			points := off[key{t.name, l}]
+			if len(points) == 0 {
+				r.cells = append(r.cells, "")
+				continue
+			}
+			slices.Sort(points)
+			median := points[len(points)/2]
+			r.most = max(r.most, median)
+			r.cells = append(r.cells, fmt.Sprintf("%.0f (%.0f)", median, points[len(points)-1]))
+		}
+		rows = append(rows, r)
 	}
-	slices.SortFunc(rows, func(a, b row) int { return cmp.Or(cmp.Compare(b.median, a.median), cmp.Compare(a.tool, b.tool)) })
-	fmt.Println("| tool | programs | points off, median | worst |\n|---|---|---|---|")
+	slices.SortFunc(rows, func(a, b row) int { return cmp.Or(cmp.Compare(b.most, a.most), cmp.Compare(a.tool, b.tool)) })
+	fmt.Printf("| tool | %s |\n|---|---|---|---|\n", strings.Join(languages, " | "))
 	for _, r := range rows {
-		fmt.Printf("| %s | %s | %.0f | %.0f |\n", r.tool, r.language, r.median, r.worst)
+		fmt.Printf("| %s | %s |\n", r.tool, strings.Join(r.cells, " | "))
 	}
 	return nil
 }
