@@ -162,10 +162,10 @@ func (w *Window) preempted(after *Counters, o *wakes) bool {
 	return !timedOut(nativeKind(nr), nr, result) && o.preempted(nr, at)
 }
 
-// wakes tells a thread that was preempted at a tick from one that woke from a call right then and
-// waits for a CPU, which looks the same. Wakes do not know of ticks: as many fall into the time
-// before preemptions can begin as into an equal time around the tick. So for each wake that is seen
-// in the former, one candidate in the latter counts as a wake.
+// wakes separates threads that were preempted at a tick from threads that woke from a call at that
+// moment and wait for a CPU: the counters of both look alike. Wakes are independent of ticks, so as many
+// fall into the time before preemptions can begin as into an equal time around the tick. Each wake
+// in the former excludes one candidate in the latter.
 type wakes struct {
 	seen [6]seenWakes
 	next uint8 // of seen, to be replaced by a call that is not there
