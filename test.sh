@@ -120,6 +120,8 @@ redis-cli redis-tools
 sqlite3 sqlite3
 /usr/lib/android-sdk/platform-tools/hprof-conv hprof-conv
 setpriv util-linux
+git git
+unshare util-linux
 systemd-analyze systemd
 python3 python3
 javac openjdk-17-jdk-headless

@@ -26,8 +26,7 @@ import (
 
 // notRun are examples that TestDocsExamples does not run, by their beginning, with the reason.
 var notRun = map[string]string{
-	"git clone":                 "the tests have the sources",
-	"CGO_ENABLED=0 go build":    "every test of this package builds the program so",
+	"CGO_ENABLED=0 go install":  "TestRelease builds a clone",
 	"go build -o sliver":        "the same",
 	"sudo ":                     "changes the system; TestCapabilitiesOpenNoFiles has the capabilities",
 	"chgrp ":                    "the same",

@@ -54,6 +54,8 @@ var tools = map[string][]string{
 	"psql":         {"psql"},
 	"sqlite3":      {"sqlite3"},
 	"setpriv":      {"setpriv"},
+	"git":          {"git"},
+	"unshare":      {"unshare"},
 	"schemathesis": {filepath.Join(toolCache(), "schemathesis", "bin", "schemathesis")},
 	"py-spy":       {"py-spy", filepath.Join(toolCache(), "py-spy", "bin", "py-spy")},
 	"dlv":          {"dlv", filepath.Join(goPath(), "bin", "dlv")},
