@@ -106,7 +106,7 @@ func (s *Session) Finish(reason string) (res *Result, err error) {
 		if o.Format.Recording() {
 			files, err = s.place(o)
 		} else {
-			files, err = export.Write(o, shown, export.Options{Kernel: s.o.Kernel, Idle: s.o.Idle})
+			files, err = export.Write(o, shown, export.Options{Kernel: s.o.Kernel, Idle: s.o.Idle, Lines: s.o.Lines})
 		}
 		res.Files = append(res.Files, files...)
 		if exported(err) != nil {
@@ -143,7 +143,7 @@ func (s *Session) salvage(res *Result, cause error) (*Result, error) {
 		if o.Format.Recording() {
 			files, err = copyNamed(o, rec, res.Reason)
 		} else {
-			files, err = export.Write(o, shown, export.Options{Kernel: s.o.Kernel, Idle: s.o.Idle})
+			files, err = export.Write(o, shown, export.Options{Kernel: s.o.Kernel, Idle: s.o.Idle, Lines: s.o.Lines})
 		}
 		res.Files = append(res.Files, files...)
 		if err != nil {

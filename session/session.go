@@ -46,6 +46,7 @@ type Options struct {
 	Kinds       trace.Kinds // of frames in outputs other than recordings; 0: all
 	Kernel      bool        // add frames for the kernel to these: see export.Options
 	Idle        bool        // these also rank idle waits: see export.Options
+	Lines       bool        // folded stacks have lines
 	DebugDirs   []string
 	FullNames   bool
 	Finder      symbol.Finder // finds debug files that are not on disk; nil: none

@@ -45,6 +45,19 @@ func (c *choice) register(fs *pflag.FlagSet) {
 	registerIdle(fs, &c.idle)
 }
 
+// registerLines adds --lines.
+func registerLines(fs *pflag.FlagSet, lines *bool) {
+	fs.BoolVar(lines, "lines", false, "in folded stacks, add file and line to each frame: handle (server.c:42)")
+}
+
+// checkLines refuses --lines if no output has folded stacks. help is the command.
+func checkLines(lines bool, outs []export.Output, help string) error {
+	if lines && !slices.ContainsFunc(outs, func(o export.Output) bool { return strings.HasPrefix(o.Format.Name, "collapsed") }) {
+		return usagef(help, "--lines is for folded stacks; add -o FILE.folded, FILE.cpu.folded or FILE.off.folded")
+	}
+	return nil
+}
+
 // registerIdle adds --idle.
 func registerIdle(fs *pflag.FlagSet, idle *bool) {
 	fs.BoolVar(idle, "idle", false, "include idle waits in reports, flame graphs and folded stacks: threads of pools, runtimes and event loops without work")

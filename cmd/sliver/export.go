@@ -30,12 +30,14 @@ func exportCommand() *command {
 		format  string
 		names   nameFlags
 		part    choice
+		lines   bool
 	)
 	return &command{
 		name: "export", files: true, args: "IN -o FILE... [--format F]", short: "convert a recording, or another tool's trace, to other formats",
 		flags: func(fs *pflag.FlagSet) {
 			fs.StringArrayVarP(&outputs, "output", "o", nil, "write to this file, in the format of its extension; - is standard output; repeatable")
 			fs.StringVar(&format, "format", "", "format of the outputs, regardless of their extensions")
+			registerLines(fs, &lines)
 			part.register(fs)
 			names.register(fs, " (if the recording has no names)")
 		},
@@ -66,6 +68,9 @@ part, and gets its names from the files of this machine if they are the same.`,
 			if err != nil {
 				return err
 			}
+			if err := checkLines(lines, outs, "export"); err != nil {
+				return err
+			}
 			if err := part.parse("export"); err != nil {
 				return err
 			}
@@ -84,6 +89,7 @@ part, and gets its names from the files of this machine if they are the same.`,
 				return err
 			}
 			defer file.Close()
+			opts.Lines = lines
 			for _, o := range outs {
 				files, err := writeOutput(o, rec, file, opts)
 				if err != nil {

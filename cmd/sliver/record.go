@@ -38,6 +38,7 @@ type recordFlags struct {
 	duration    time.Duration
 	outputs     []string
 	idle        bool
+	lines       bool
 	format      string
 	stop        string
 	maxOverhead percent
@@ -67,6 +68,7 @@ func (f *recordFlags) register(fs *pflag.FlagSet) {
 	fs.StringArrayVarP(&f.outputs, "output", "o", nil, "write to this file, in the format of its extension; - is standard output; repeatable")
 	fs.StringVar(&f.format, "format", "", "format of the outputs, regardless of their extensions")
 	registerIdle(fs, &f.idle)
+	registerLines(fs, &f.lines)
 	registerStop(fs, &f.stop)
 	f.maxOverhead = .01
 	fs.Var(&f.maxOverhead, "max-overhead", "limit of the cost: time in stops, and CPU that sliver takes from the process; the interval grows to keep it (0: no limit)")
@@ -208,7 +210,10 @@ func (f *recordFlags) options() (o session.Options, err error) {
 	if err := f.kinds.parse("record"); err != nil {
 		return o, err
 	}
-	o.Idle = f.idle
+	if err := checkLines(f.lines, o.Outputs, "record"); err != nil {
+		return o, err
+	}
+	o.Idle, o.Lines = f.idle, f.lines
 	if o.Kinds, o.Kernel = f.kinds.only, f.kinds.names(stack.KindKernel); f.kinds.any() &&
 		!slices.ContainsFunc(o.Outputs, func(x export.Output) bool { return !x.Format.Recording() }) {
 		return o, usagef("record", "a recording has all kinds of frames; --kinds and --native are for outputs in the other formats")

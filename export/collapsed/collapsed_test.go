@@ -10,6 +10,7 @@ import (
 
 	"github.com/sliverprof/sliver/export/internal/exporttest"
 	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/wait/idle"
 )
@@ -43,6 +44,28 @@ func self(rec *trace.Recording) map[string]int64 {
 		}
 	}
 	return out
+}
+
+// With lines, calls at two lines of a function are two frames.
+func TestLines(t *testing.T) {
+	b := exporttest.New(t)
+	th := b.Thread(1, "main")
+	th.Look(exporttest.Look{At: 0, State: stack.StateRunning, Times: 1, Stack: "main:1 work:3"})
+	th.Look(exporttest.Look{At: 10 * ms, State: stack.StateRunning, Times: 1, Stack: "main:1 work:4"})
+	th.Look(exporttest.Look{At: 20 * ms, State: stack.StateRunning, Times: 1, Stack: "main:1 work:4"})
+	rec := b.Finish(20 * ms)
+	for lines, want := range map[bool]string{
+		false: "main;main;work 20000000\n",
+		true:  "main;main (main.c:1);work (work.c:3) 10000000\nmain;main (main.c:1);work (work.c:4) 10000000\n",
+	} {
+		var out bytes.Buffer
+		if err := Wall(&out, rec, view.Options{Lines: lines}); err != nil {
+			t.Fatal(err)
+		}
+		if out.String() != want {
+			t.Errorf("lines %v:\n%s", lines, out.String())
+		}
+	}
 }
 
 func read(t testing.TB, text string) map[string]int64 {

@@ -397,7 +397,11 @@ func ByCalls(v *view.View, waits bool, value func(*Values) int64) *Calls {
 				default:
 					fs := v.Names.Locs()[l].Frames
 					for y := len(fs) - 1; y >= 0; y-- {
-						at = c.Child(at, int32(fs[y].Func))
+						if v.ShowsLines() {
+							at = c.Child(at, word(v.FrameName(fs[y])))
+						} else {
+							at = c.Child(at, int32(fs[y].Func))
+						}
 					}
 				}
 				nodes[path[x]] = at

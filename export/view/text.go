@@ -1,7 +1,9 @@
 package view
 
 import (
+	"cmp"
 	"fmt"
+	"path"
 	"strconv"
 	"strings"
 	"unicode"
@@ -115,6 +117,19 @@ func Short(ns int64) string {
 
 // FuncName returns the name of function i as exports show it.
 func (v *View) FuncName(i int) string { return Text(v.Names.Funcs[i].Name, MaxName) }
+
+// FrameName returns the name of a frame, with the file's name and the line if Options.Lines asks for them and
+// they are known: "handle (server.c:42)".
+func (v *View) FrameName(f trace.LocFrame) string {
+	name := v.FuncName(f.Func)
+	if file := cmp.Or(f.File, v.Names.Funcs[f.Func].File); v.lines && f.Line > 0 && file != "" {
+		return name + " (" + Text(path.Base(file), MaxName) + ":" + strconv.Itoa(f.Line) + ")"
+	}
+	return name
+}
+
+// ShowsLines reports whether folded stacks have lines.
+func (v *View) ShowsLines() bool { return v.lines }
 
 // StateName describes a state: "running", "blocked: futex".
 func (v *View) StateName(s stack.State, nr int32) string {

@@ -35,6 +35,8 @@ type Options struct {
 	Kernel bool
 	// Idle includes idle waits (see package wait/idle) in rankings.
 	Idle bool
+	// Lines adds file and line to the frames of folded stacks.
+	Lines bool
 	// Left, if not nil, is called with the idle waits that an export omitted.
 	Left func(idle.Left)
 }
@@ -54,6 +56,7 @@ type View struct {
 	side     Side
 	kernel   bool
 	idle     bool
+	lines    bool
 	left     func(idle.Left)
 	idles    map[idleKey]bool
 	frames   []idle.Frame      // reused
@@ -80,7 +83,7 @@ const maxTID = 1 << 22
 
 // New returns a view of rec with options o.
 func New(rec *trace.Recording, o Options) *View {
-	v := &View{Rec: rec, Names: trace.NewNames(rec), from: o.From, to: maxTime, start: -1, side: o.Side, kernel: o.Kernel, idle: o.Idle, left: o.Left, idles: map[idleKey]bool{},
+	v := &View{Rec: rec, Names: trace.NewNames(rec), from: o.From, to: maxTime, start: -1, side: o.Side, kernel: o.Kernel, idle: o.Idle, lines: o.Lines, left: o.Left, idles: map[idleKey]bool{},
 		gaps: map[stack.Why]int{}, waits: map[int]*trace.Wait{}, overs: map[string]int{}}
 	if o.To > 0 {
 		v.to = min(o.To, maxTime)
