@@ -24,7 +24,7 @@ var commandGroups = []struct {
 	{"Use a recording", []string{"view", "report", "export", "sql"}},
 	{"Flight recorder", []string{"watch", "dump", "ls", "recover"}},
 	{"Java heap", []string{"heap", "hprof"}},
-	{"This program", []string{"doctor", "completion", "version"}},
+	{"This program", []string{"doctor", "explain", "completion", "version"}},
 }
 
 // rootCommand returns the whole command line.

@@ -77,7 +77,7 @@ func (o *output) Write(b []byte) (int, error) {
 func commands() []*command {
 	return []*command{recordCommand(), traceCommand(), watchCommand(), dumpCommand(), recoverCommand(), lsCommand(),
 		viewCommand(), exportCommand(), reportCommand(), sqlCommand(), hprofCommand(), heapCommand(), stackCommand(), topCommand(), threadsCommand(), demoCommand(), doctorCommand(),
-		completionCommand(), versionCommand()}
+		explainCommand(), completionCommand(), versionCommand()}
 }
 
 func main() {

@@ -54,7 +54,7 @@ func TestReport(t *testing.T) {
 	for args, says := range map[string]string{
 		"report":                               "give one recording",
 		"report r.sliver --json --html":        "exclude each other",
-		"report r.sliver --top 0":              "between 1 and",
+		"report r.sliver --rows 0":             "between 1 and",
 		"report r.sliver --on-cpu --off-cpu":   "give one",
 		"export r.sliver -o x.sliver --on-cpu": "a recording is copied whole",
 	} {

@@ -39,10 +39,10 @@ const button = (page, name) => page.getByRole('button', { name, exact: true });
 // arrow zooms in, at a wait for the lock, until an arrow can be seen; in another moment of the
 // program if there is none.
 async function arrow(page, lock) {
-  for (let moment = 0; moment < 4; moment++) {
+  for (let moment = 0, end = Date.now() + 60_000; moment < 4 || Date.now() < end; moment++) {
     for (let i = 0; moment && i < 12; i++) await page.keyboard.press('s');
     if (moment) await page.keyboard.press('End');
-    await page.waitForTimeout(moment * 500);
+    await page.waitForTimeout(Math.min(moment, 3) * 500);
     await page.keyboard.press(' ');
     await settled(page);
     for (let i = 0; i < 12; i++) {
