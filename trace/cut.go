@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"encoding/binary"
 	"io"
 	"slices"
 
@@ -12,20 +13,40 @@ import (
 // Part selects the part of a recording that Cut writes.
 type Part struct {
 	From, To stack.Time // both inclusive; 0 leaves that side open
-	Threads  []int      // by Seq; nil selects all
+	Threads  []int      // of the first process, by Seq; nil selects all
 	Reason   string     // why it ends; "": the reason of the whole recording
 }
 
 // Cut writes the selected part of rec to w as a separate recording with rec's names.
 // Calls that were open at From begin there. Its statistics are those of the whole
-// recording for the selected threads.
+// recording for the selected threads. Threads of rec.Others are all selected.
 func Cut(w io.Writer, rec *Recording, p Part) error {
 	tw, err := NewWriter(w)
 	if err != nil {
 		return err
 	}
+	for i, one := range rec.All() {
+		if i > 0 {
+			p.Threads = nil
+			if err := tw.chunk(chunkSection, binary.AppendUvarint(nil, uint64(i))); err != nil {
+				return err
+			}
+		}
+		if err := cutProcess(tw, one, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func cutProcess(tw *Writer, rec *Recording, p Part) error {
 	if err := tw.Process(rec.Process); err != nil {
 		return err
+	}
+	if rec.Left != nil {
+		if err := tw.json(chunkLeft, rec.Left); err != nil {
+			return err
+		}
 	}
 	if err := cutMaps(tw, rec); err != nil {
 		return err

@@ -22,7 +22,7 @@ const Magic = "\x89SLIVER\n"
 // file of its major version; unknown chunks with a lower-case type are skipped.
 const (
 	Major = 1
-	Minor = 1 // calls
+	Minor = 2 // 1: calls, 2: sections
 )
 
 const (
@@ -49,6 +49,8 @@ const (
 	chunkTraced  = "trac" // JSON Traced: which functions' calls there are, the newest one counts
 	chunkCalls   = "call" // calls of one thread, see calls.go
 	chunkEnd     = "ENDS" // JSON End: the recording is complete
+	chunkSection = "SECT" // uvarint number of the section of the chunks after it, see sections.go
+	chunkLeft    = "left" // JSON LeftOut: processes that are not in the recording, the newest one counts
 )
 
 // Errors that a caller may branch on. Each is wrapped with the value found.

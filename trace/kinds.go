@@ -61,6 +61,10 @@ func (k Kinds) Has(x stack.Kind) bool { return x == stack.KindError || k>>(x&7)&
 func (rec *Recording) Only(k Kinds) *Recording {
 	out := *rec
 	out.less |= ^k
+	out.Others = nil
+	for _, x := range rec.Others {
+		out.Others = append(out.Others, x.Only(k))
+	}
 	return &out
 }
 

@@ -12,6 +12,7 @@ import (
 type Process struct {
 	PID        int        `json:"pid"`
 	NSPID      int        `json:"ns_pid,omitempty"` // its PID in its own PID namespace, if different
+	Parent     int        `json:"ppid,omitempty"`   // in a recording of several processes, the PID of the one that started it; 0: unknown
 	Comm       string     `json:"comm"`
 	Exe        string     `json:"exe"`
 	Cmdline    []string   `json:"cmdline"`

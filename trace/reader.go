@@ -33,6 +33,10 @@ type Recording struct {
 	Traced   *Traced // nil: no calls were traced
 	// Problems describe damage that was skipped, one line each.
 	Problems []string
+	// Others are the other processes of the recording, in the order in which they were
+	// taken up. Methods of this Recording leave them out, except All.
+	Others []*Recording
+	Left   *LeftOut // of a recording of several processes, which ones are not in it; nil: none
 
 	r      io.ReaderAt
 	end    int64 // offset after the last complete chunk
@@ -81,6 +85,9 @@ func Open(r io.ReaderAt, size int64) (*Recording, error) {
 			}
 			break
 		}
+		if typ == chunkSection {
+			return openSections(r, size)
+		}
 		if typ == chunkEvents {
 			err = at(off, rec.noteEvents(off, length, crc))
 		} else if typ == chunkCalls {
@@ -128,7 +135,7 @@ func at(off int64, err error) error {
 
 func knownChunk(typ string) bool {
 	switch typ {
-	case chunkProcess, chunkThread, chunkMaps, chunkStats, chunkNames, chunkWait, chunkSymbols, chunkTrigger, chunkTasks, chunkTraced, chunkEnd:
+	case chunkProcess, chunkThread, chunkMaps, chunkStats, chunkNames, chunkWait, chunkSymbols, chunkTrigger, chunkTasks, chunkTraced, chunkLeft, chunkEnd:
 		return true
 	}
 	return false
@@ -226,6 +233,8 @@ func (rec *Recording) take(typ string, b []byte, seen map[int]int) error {
 		return rec.takeTasks(b)
 	case chunkTraced:
 		return rec.takeTraced(b)
+	case chunkLeft:
+		return rec.takeLeft(b)
 	case chunkEnd:
 		var e End
 		if err := json.Unmarshal(b, &e); err != nil {
@@ -368,6 +377,18 @@ func (rec *Recording) Span() (from, to stack.Time) {
 					to = max(to, e.Time)
 				}
 			}
+		}
+	}
+	return from, to
+}
+
+// WholeSpan is Span over all processes of the recording.
+func (rec *Recording) WholeSpan() (from, to stack.Time) {
+	from, to = rec.Span()
+	for _, x := range rec.Others {
+		if len(x.Threads) > 0 {
+			a, b := x.Span()
+			from, to = min(from, a), max(to, b)
 		}
 	}
 	return from, to

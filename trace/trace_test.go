@@ -395,6 +395,7 @@ func TestInlinedSlices(t *testing.T) {
 func FuzzOpen(f *testing.F) {
 	b, _ := record(f, 20, true)
 	f.Add(b)
+	f.Add(recordSeveral(f))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		fixCRCs(b)
 		rec, err := Open(bytes.NewReader(b), int64(len(b)))

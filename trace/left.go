@@ -1,0 +1,98 @@
+package trace
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// LeftOut describes the processes that a recording of several processes should have and
+// does not have.
+type LeftOut struct {
+	Seen  int    `json:"seen"`  // processes that belong to the recording
+	Count int    `json:"count"` // of them, those without a sample
+	Lost  uint64 `json:"lost"`  // reports of processes that the kernel dropped: an unknown number is missing
+	How   string `json:"how"`   // how new processes were found
+	// Processes are the first of Count.
+	Processes []LeftProcess `json:"processes"`
+}
+
+// LeftProcess is a process that is not in the recording.
+type LeftProcess struct {
+	PID    int    `json:"pid"`
+	Parent int    `json:"ppid,omitempty"`
+	Name   string `json:"name"`
+	Why    string `json:"why"`
+}
+
+// MaxLeft limits LeftOut.Processes.
+const MaxLeft = 1000
+
+func (rec *Recording) takeLeft(b []byte) error {
+	var l LeftOut
+	if err := json.Unmarshal(b, &l); err != nil {
+		return err
+	}
+	if len(l.Processes) > MaxLeft {
+		return fmt.Errorf("chunk %s: %d processes, at most %d", chunkLeft, len(l.Processes), MaxLeft)
+	}
+	rec.Left = &l
+	return nil
+}
+
+// Lines describes l: a line for each reason, with the names of some of the processes; none
+// if nothing is left out.
+func (l *LeftOut) Lines() (out []string) {
+	if l == nil {
+		return nil
+	}
+	type group struct {
+		n     int
+		names []string
+	}
+	const most = 5
+	groups := map[string]*group{}
+	var order []string
+	for i := range l.Processes {
+		p := &l.Processes[i]
+		g := groups[p.Why]
+		if g == nil {
+			g = &group{}
+			groups[p.Why] = g
+			order = append(order, p.Why)
+		}
+		if g.n++; len(g.names) < most {
+			g.names = append(g.names, fmt.Sprintf("%s (%d)", p.Name, p.PID))
+		}
+	}
+	for _, why := range order {
+		g := groups[why]
+		s := fmt.Sprintf("%s not recorded, %s: ", processes(g.n), why)
+		for i, name := range g.names {
+			if i > 0 {
+				s += ", "
+			}
+			s += name
+		}
+		if g.n > len(g.names) {
+			s += fmt.Sprintf(" and %d more", g.n-len(g.names))
+		}
+		out = append(out, s)
+	}
+	if more := l.Count - len(l.Processes); more > 0 {
+		out = append(out, fmt.Sprintf("%s more not recorded", processes(more)))
+	}
+	if l.Lost > 0 {
+		out = append(out, fmt.Sprintf("%d reports of new processes lost: some processes are missing", l.Lost))
+	}
+	return out
+}
+
+func processes(n int) string {
+	if n == 1 {
+		return "1 process"
+	}
+	return fmt.Sprintf("%d processes", n)
+}
+
+// Left records which processes are left out.
+func (r *Recorder) Left(l LeftOut) { r.noteLocked(chunkLeft, l) }

@@ -1,0 +1,206 @@
+package trace
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/stack"
+)
+
+// recordSeveral records processes 10, 11 and 12 in turns, and 13 without events, and
+// returns the file.
+func recordSeveral(t testing.TB) []byte {
+	t.Helper()
+	f, err := os.Create(filepath.Join(t.TempDir(), "several"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	all, first, err := NewSections(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := []*Section{first, all.Add(), all.Add(), all.Add()}
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, p := range parts {
+		w := p.Writer()
+		check(w.Process(Process{PID: 10 + i, Parent: 9 + i, Comm: fmt.Sprint("p", i), Interval: 1000}))
+		check(w.Maps(Maps{Mappings: []Mapping{{Start: 0x1000, End: 0x9000}}}, 0, []Module{{Path: fmt.Sprint("/bin/p", i)}}))
+		check(w.Thread(Thread{TID: stack.TID(10 + i), Name: fmt.Sprint("main of p", i), Main: true, Since: 1}))
+	}
+	for n := range 5 {
+		for i, p := range parts[:3] {
+			check(p.Writer().Events(0, []event.Event{event.Make(stack.Time(100*n+i+1), event.Rate, uint64(1000+i))}))
+		}
+	}
+	for i, p := range parts {
+		w := p.Writer()
+		check(w.Stats(Stats{Threads: []ThreadStats{{TID: stack.TID(10 + i), Samples: 5}}}))
+		check(w.End(End{At: 1000, Reason: "duration"}))
+		if got := p.Written(); got != (i < 3) {
+			t.Errorf("section %d is in the file: %v", i, got)
+		}
+		if i < 3 {
+			rec, err := p.Open()
+			check(err)
+			if rec.Process.PID != 10+i || len(rec.Others) > 0 || rec.End == nil || rec.Count(0) != 5 {
+				t.Errorf("section %d: %+v", i, rec.Process)
+			}
+		}
+	}
+	b, err := os.ReadFile(f.Name())
+	check(err)
+	return b
+}
+
+// sum describes all processes of rec.
+func sum(rec *Recording) (out []string) {
+	for _, one := range rec.All() {
+		s := fmt.Sprintf("%d<%d %s %d modules", one.Process.PID, one.Process.Parent, one.Process.Comm, len(one.Modules))
+		for _, th := range one.Threads {
+			s += " " + th.Name + ":"
+			for e := range one.Events(th.Seq) {
+				s += fmt.Sprintf(" %d=%d", e.Time, e.Payload())
+			}
+		}
+		if one.End != nil {
+			s += " end"
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+func TestSections(t *testing.T) {
+	b := recordSeveral(t)
+	rec, err := Open(bytes.NewReader(b), int64(len(b)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	for i := range 3 {
+		s := fmt.Sprintf("%d<%d p%d 1 modules main of p%[3]d:", 10+i, 9+i, i)
+		for n := range 5 {
+			s += fmt.Sprintf(" %d=%d", 100*n+i+1, 1000+i)
+		}
+		want = append(want, s+" end")
+	}
+	if got := sum(rec); !slices.Equal(got, want) || len(rec.Problems) > 0 {
+		t.Errorf("got  %q\nwant %q\n%q", got, want, rec.Problems)
+	}
+	if from, to := rec.WholeSpan(); from != 1 || to != 1000 {
+		t.Errorf("from %d to %d", from, to)
+	}
+	only := rec.Pick(func(p *Process) bool { return p.PID > 10 })
+	if got := sum(only); !slices.Equal(got, want[1:]) {
+		t.Errorf("picked %q", got)
+	}
+	if rec.Pick(func(*Process) bool { return false }) != nil {
+		t.Error("a recording of no process")
+	}
+	for _, c := range []struct {
+		name  string
+		write func(io.Writer, *Recording) error
+		want  []string
+	}{
+		{"copy", Copy, want}, {"cut", func(w io.Writer, rec *Recording) error { return Cut(w, rec, Part{}) }, want},
+	} {
+		var copied bytes.Buffer
+		if err := c.write(&copied, rec); err != nil {
+			t.Fatal(err)
+		}
+		again, err := Open(bytes.NewReader(copied.Bytes()), int64(copied.Len()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := sum(again); !slices.Equal(got, c.want) {
+			t.Errorf("%s: got  %q\nwant %q", c.name, got, c.want)
+		}
+	}
+}
+
+// A recorder that is killed leaves a beginning of the file: every process keeps its whole
+// chunks.
+func TestSectionsCutOff(t *testing.T) {
+	b := recordSeveral(t)
+	whole, err := Open(bytes.NewReader(b), int64(len(b)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	most := map[int]uint64{}
+	for n := headerLen; n <= len(b); n++ {
+		rec, err := Open(bytes.NewReader(b[:n]), int64(n))
+		if err != nil {
+			if !errors.Is(err, ErrForeign) {
+				t.Fatalf("%d bytes: %v", n, err)
+			}
+			continue
+		}
+		for i, one := range rec.All() {
+			if one.Process.PID != whole.All()[i].Process.PID {
+				t.Fatalf("%d bytes: process %d is %d", n, i, one.Process.PID)
+			}
+			if c := one.Count(0); c < most[i] {
+				t.Fatalf("%d bytes: process %d has %d events, and had %d in less bytes", n, i, c, most[i])
+			} else {
+				most[i] = c
+			}
+		}
+	}
+	if most[2] != 5 {
+		t.Errorf("%v events", most)
+	}
+}
+
+// Chunks after a damaged SECT belong to no known process.
+func TestSectionsDamaged(t *testing.T) {
+	b := recordSeveral(t)
+	at := bytes.LastIndex(b[:bytes.LastIndex(b, []byte(chunkSection))], []byte(chunkSection))
+	b[at+chunkHead] ^= 1
+	rec, err := Open(bytes.NewReader(b), int64(len(b)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(rec.Problems) != 1 || !strings.Contains(rec.Problems[0], "SECT is damaged") {
+		t.Errorf("problems: %q", rec.Problems)
+	}
+	ends := 0
+	for _, one := range rec.All() {
+		if one.End != nil {
+			ends++
+		}
+	}
+	if ends != 2 || len(rec.Others) != 2 {
+		t.Errorf("%d processes, %d with an end", len(rec.Others)+1, ends)
+	}
+}
+
+func TestLeftOut(t *testing.T) {
+	l := &LeftOut{Seen: 20, Count: 9, Lost: 3}
+	for i := range 7 {
+		l.Processes = append(l.Processes, LeftProcess{PID: i, Name: "cc1", Why: "too short"})
+	}
+	l.Processes = append(l.Processes, LeftProcess{PID: 9, Name: "su", Why: "no permission"})
+	got := strings.Join(l.Lines(), "\n")
+	want := "7 processes not recorded, too short: cc1 (0), cc1 (1), cc1 (2), cc1 (3), cc1 (4) and 2 more\n" +
+		"1 process not recorded, no permission: su (9)\n1 process more not recorded\n3 reports of new processes lost: some processes are missing"
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	if (*LeftOut)(nil).Lines() != nil {
+		t.Error("lines of nothing")
+	}
+}
