@@ -60,6 +60,29 @@ const (
 	Itself                          // it is this program itself
 )
 
+// String describes r, such as "a 32-bit program".
+func (r Reason) String() string {
+	switch r {
+	case NoProcess, Zombie:
+		return "it has ended"
+	case NotLeader:
+		return "a thread"
+	case KernelThread:
+		return "a kernel thread"
+	case Wrong32Bit:
+		return "a 32-bit program"
+	case AlreadyTraced:
+		return "another program traces it"
+	case OtherUser, YamaScope, NoCapability, NotDumpable, OtherPolicy:
+		return "no permission"
+	case Filtered:
+		return "a seccomp filter blocks it"
+	case Itself:
+		return "sliver itself"
+	}
+	return "it cannot be sampled"
+}
+
 // Refusal is the error for a process that cannot be sampled: one line with the reason and one
 // with advice.
 type Refusal struct {

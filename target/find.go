@@ -3,6 +3,7 @@ package target
 import (
 	"os"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +16,8 @@ type Found struct {
 	Exe   string   // base name of its program; "" if unreadable
 	Units []string // the components of its control group's path, from the root down
 	Start uint64   // clock ticks after boot
+	// Parent is the process that started it, or that inherited it when that one ended.
+	Parent int
 }
 
 // Finder searches repeatedly for the same kind of process. Processes that do not match are
@@ -68,25 +71,64 @@ func (x *Finder) Find(known func(pid int) bool) ([]Found, error) {
 		if now-ticksToTime(st.Start) < youth {
 			x.seen[pid] = unwanted{x.turn + 1, 0}
 		}
-		f := Found{PID: pid, Comm: st.Comm, Start: st.Start}
-		dir := "/proc/" + strconv.Itoa(pid)
-		if exe, err := os.Readlink(dir + "/exe"); err == nil {
-			f.Exe = path.Base(strings.TrimSuffix(exe, " (deleted)"))
-		}
-		if b, err := os.ReadFile(dir + "/cgroup"); err == nil {
-			f.Units = unitsOf(string(b))
-		}
+		f := seen(pid, st)
 		if x.match(&f) {
 			delete(x.seen, pid)
 			out = append(out, f)
 		}
 	})
-	slices.SortFunc(out, func(a, b Found) int {
-		if a.Start != b.Start {
-			return int(int64(a.Start) - int64(b.Start))
-		}
-		return a.PID - b.PID
+	slices.SortFunc(out, byAge)
+	return out, err
+}
+
+// byAge orders older processes first.
+func byAge(a, b Found) int {
+	if a.Start != b.Start {
+		return int(int64(a.Start) - int64(b.Start))
+	}
+	return a.PID - b.PID
+}
+
+// seen reads the rest of what a search sees.
+func seen(pid int, st *Stat) Found {
+	f := Found{PID: pid, Comm: st.Comm, Start: st.Start, Parent: st.PPID}
+	dir := "/proc/" + strconv.Itoa(pid)
+	if exe, err := os.Readlink(dir + "/exe"); err == nil {
+		f.Exe = path.Base(strings.TrimSuffix(exe, " (deleted)"))
+	}
+	if b, err := os.ReadFile(dir + "/cgroup"); err == nil {
+		f.Units = unitsOf(string(b))
+	}
+	return f
+}
+
+// FindOne returns what a search sees of one process; ok is false if it is gone, or would be left
+// out by Find.
+func FindOne(pid int) (f Found, ok bool) {
+	err := visitOwn([]string{strconv.Itoa(pid)}, nil, func(pid int, st *Stat) { f, ok = seen(pid, st), true })
+	return f, ok && err == nil
+}
+
+// Newer returns the processes that are not in seen, oldest first, without Exe and Units, and adds
+// them to seen. It removes those that are gone. Which processes it covers is as in Find.
+func Newer(seen map[int]bool) ([]Found, error) {
+	var out []Found
+	there := make(map[int]bool, len(seen))
+	err := eachOwn(func(pid int) bool {
+		there[pid] = true
+		return seen[pid]
+	}, func(pid int, st *Stat) {
+		out = append(out, Found{PID: pid, Comm: st.Comm, Start: st.Start, Parent: st.PPID})
 	})
+	for pid := range seen {
+		if !there[pid] {
+			delete(seen, pid)
+		}
+	}
+	for pid := range there {
+		seen[pid] = true
+	}
+	slices.SortFunc(out, byAge)
 	return out, err
 }
 
@@ -106,19 +148,36 @@ func unitsOf(s string) (units []string) {
 }
 
 // Named returns a match of processes whose name, or whose program's name, matches a pattern of
-// path.Match.
+// path.Match, or has a part that matches /REGEXP/.
 func Named(pattern string) (func(*Found) bool, error) {
-	if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
+	matches := func(name string) bool {
+		ok, _ := path.Match(pattern, name)
+		return ok
+	}
+	if n := len(pattern); n > 2 && pattern[0] == '/' && pattern[n-1] == '/' {
+		re, err := regexp.Compile(pattern[1 : n-1])
+		if err != nil {
+			return nil, err
+		}
+		matches = re.MatchString
+	} else if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
 		return nil, err
 	}
-	return func(f *Found) bool {
-		for _, name := range []string{f.Comm, f.Exe} {
-			if ok, _ := path.Match(pattern, name); ok && name != "" {
-				return true
-			}
+	return func(f *Found) bool { return f.Comm != "" && matches(f.Comm) || f.Exe != "" && matches(f.Exe) }, nil
+}
+
+// InCgroup returns a match of the processes of a control group and of the groups below it. dir is
+// as in /proc/PID/cgroup, with or without the place where the hierarchy is mounted.
+func InCgroup(dir string) func(*Found) bool {
+	dir = path.Clean("/" + dir)
+	for _, mount := range []string{"/sys/fs/cgroup/unified/", "/sys/fs/cgroup/systemd/", "/sys/fs/cgroup/"} {
+		if rest, ok := strings.CutPrefix(dir+"/", mount); ok {
+			dir = path.Clean("/" + rest)
+			break
 		}
-		return false
-	}, nil
+	}
+	want := strings.FieldsFunc(dir, func(r rune) bool { return r == '/' })
+	return func(f *Found) bool { return len(f.Units) >= len(want) && slices.Equal(f.Units[:len(want)], want) }
 }
 
 // InUnit returns a match of the processes of a systemd unit; a name without a suffix is a

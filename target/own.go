@@ -55,6 +55,11 @@ func eachOwn(skip func(pid int) bool, visit func(pid int, st *Stat)) error {
 	if err != nil {
 		return err
 	}
+	return visitOwn(names, skip, visit)
+}
+
+// visitOwn is eachOwn for some names of /proc.
+func visitOwn(names []string, skip func(pid int) bool, visit func(pid int, st *Stat)) error {
 	uid := os.Getuid()
 	all := uid == 0 || hasCap(capSysPtrace)
 	for _, n := range names {
@@ -71,7 +76,7 @@ func eachOwn(skip func(pid int) bool, visit func(pid int, st *Stat)) error {
 		if err != nil || st.Flags&pfKthread != 0 || st.State == 'Z' {
 			continue
 		}
-		if st.PPID == os.Getpid() && st.Comm == safefile.HelperName {
+		if st.PPID == os.Getpid() && (st.Comm == safefile.HelperName || st.Comm == stopperName) {
 			continue // part of this program
 		}
 		if !all {

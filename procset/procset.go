@@ -1,0 +1,451 @@
+// Package procset finds the processes of a recording of several processes: those given by
+// number, those that match a name, a control group or a systemd unit, and the descendants
+// of all of these, including later ones. It counts and names the processes that it cannot
+// deliver. It stops and traces nothing; how a process is sampled is the caller's business.
+//
+// A process is identified by its number and the time at which it began, so that another
+// process with the same number is never taken for it.
+//
+// Follow is for one goroutine. Done, Missed and Left may be called from any.
+package procset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/target"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// DefaultMax is the default of Options.Max.
+const DefaultMax = 256
+
+// Options say which processes belong to a Set, in addition to those of Take.
+type Options struct {
+	Match    func(*target.Found) bool // by name, control group or unit, also later ones; nil: none
+	Children bool                     // the descendants of all processes of the set
+	Max      int                      // processes at once; 0: DefaultMax
+	// Command is the number of a command that was started for the recording and does not run
+	// yet; 0: none. Without the right to observe all processes, the kernel reports only the
+	// descendants of a Command.
+	Command int
+}
+
+// Member is a process of the set.
+type Member struct {
+	Process *target.Process
+	Parent  int        // the process that started it; 0: not in the set, or unknown
+	Found   stack.Time // when it was found
+}
+
+// Set finds processes.
+type Set struct {
+	o      Options
+	births *target.Births // nil: processes are listed every pollEvery
+	finder *target.Finder // nil: no Match
+	seen   map[int]bool   // as in target.Newer, without births
+	kin    map[int]*kin   // processes of the set, by number
+	due    []*kin         // those to open, and processes to match, in no order
+	wake   chan struct{}
+
+	mu   sync.Mutex // guards the fields below, and taken and name of each kin
+	at   int        // processes that were delivered and are not done, or are being opened
+	left trace.LeftOut
+}
+
+// kin is a process that belongs to the set, or is about to be matched.
+type kin struct {
+	pid, parent int
+	name        string
+	born        stack.Time // 0: unknown
+	start       uint64     // clock ticks after boot; 0: unknown
+	due         time.Time  // when to open it
+	stranger    bool       // it belongs to the set only if it matches
+	ended       bool
+}
+
+// Times between looks.
+const (
+	// grace is how long a new process may exec before it is opened: opening takes longer
+	// than most processes take from fork to exec, and would be wasted.
+	grace     = 3 * time.Millisecond
+	pollEvery = 10 * time.Millisecond  // without reports by the kernel
+	findEvery = 500 * time.Millisecond // for names that processes give themselves
+	// maxKin limits the processes that are remembered after their end.
+	maxKin = 1 << 16
+)
+
+// Reasons for a process that is not recorded.
+const (
+	WhyShort     = "it ended before its first sample"
+	WhyNoThreads = "no sample of a selected thread"
+	whyUnread    = "it cannot be opened"
+)
+
+// New returns an empty set. The caller must call Close.
+func New(o Options) *Set {
+	if o.Max <= 0 {
+		o.Max = DefaultMax
+	}
+	s := &Set{o: o, kin: map[int]*kin{}, wake: make(chan struct{}, 1)}
+	if o.Match != nil {
+		s.finder = target.NewFinder(o.Match)
+	}
+	if !o.Children && o.Match == nil {
+		return s
+	}
+	b, err := target.OpenBirths(o.Command)
+	if err == nil {
+		s.births, s.left.How = b, "reports of the kernel, "+b.Scope()
+	} else {
+		s.left.How = fmt.Sprintf("a list of all processes every %v (%v)", pollEvery, err)
+		s.seen = map[int]bool{}
+	}
+	return s
+}
+
+// Close releases what the set holds. Follow must have returned.
+func (s *Set) Close() {
+	if s.births != nil {
+		s.births.Close()
+	}
+}
+
+// Take adds processes that were given by number. The caller has opened them.
+func (s *Set) Take(ps ...*target.Process) {
+	for _, p := range ps {
+		f := p.Facts()
+		s.kin[p.PID()] = &kin{pid: p.PID(), name: f.Comm, start: f.StartTicks}
+		s.enter()
+	}
+}
+
+func (s *Set) enter() {
+	s.mu.Lock()
+	s.at++
+	s.left.Seen++
+	s.mu.Unlock()
+}
+
+// Now returns the processes that match at present, and the present descendants of all
+// processes of the set, oldest first. Call it before Follow.
+func (s *Set) Now() ([]Member, error) {
+	var out []Member
+	take := func(k *kin) {
+		if m, ok := s.open(k); ok {
+			out = append(out, m)
+		}
+	}
+	if s.finder != nil {
+		found, err := s.finder.Find(s.known)
+		if err != nil {
+			return nil, fmt.Errorf("list the processes: %w", err)
+		}
+		for i := range found {
+			if k := s.add(&found[i], 0); k != nil {
+				take(k)
+			}
+		}
+	}
+	if s.o.Children {
+		seen := s.seen
+		if seen == nil {
+			seen = map[int]bool{}
+		}
+		all, err := target.Newer(seen)
+		if err != nil {
+			return nil, fmt.Errorf("list the processes: %w", err)
+		}
+		for _, k := range s.descendants(all) {
+			take(k)
+		}
+	}
+	s.due = nil
+	return out, nil
+}
+
+func (s *Set) known(pid int) bool { return s.kin[pid] != nil && !s.kin[pid].ended }
+
+// add adds a process that was found, unless the set has it.
+func (s *Set) add(f *target.Found, parent int) *kin {
+	if s.known(f.PID) {
+		return nil
+	}
+	k := &kin{pid: f.PID, parent: parent, name: f.Comm, start: f.Start, due: time.Now()}
+	s.kin[k.pid] = k
+	s.due = append(s.due, k)
+	return k
+}
+
+// descendants adds those of all that descend from the set.
+func (s *Set) descendants(all []target.Found) (out []*kin) {
+	for more := true; more; {
+		more = false
+		for i := range all {
+			if f := &all[i]; s.known(f.Parent) {
+				if k := s.add(f, f.Parent); k != nil {
+					out, more = append(out, k), true
+				}
+			}
+		}
+	}
+	return out
+}
+
+// Follow calls join for each process that belongs to the set from now on, from goroutines
+// of its own. It returns when ctx ends, or when the set is empty and nothing can join it
+// any more: processes that match may always come.
+func (s *Set) Follow(ctx context.Context, join func(Member)) {
+	stop := context.AfterFunc(ctx, s.rouse)
+	defer stop()
+	var opening sync.WaitGroup
+	defer opening.Wait()
+	look := time.Now().Add(findEvery)
+	for ctx.Err() == nil {
+		s.mu.Lock()
+		idle := s.at == 0 && len(s.due) == 0 && s.finder == nil
+		s.mu.Unlock()
+		s.next(s.pause(idle, look))
+		if s.seen != nil && s.o.Children {
+			if all, err := target.Newer(s.seen); err == nil {
+				s.descendants(all)
+				s.forget(func(k *kin) bool { return !s.seen[k.pid] })
+			}
+		}
+		if s.finder != nil && !time.Now().Before(look) {
+			if found, err := s.finder.Find(s.known); err == nil {
+				for i := range found {
+					s.add(&found[i], 0)
+				}
+			}
+			look = time.Now().Add(findEvery)
+		}
+		for _, k := range s.ready() {
+			opening.Go(func() {
+				if m, ok := s.open(k); ok {
+					join(m)
+				}
+			})
+		}
+		if idle && len(s.due) == 0 && s.empty() {
+			return
+		}
+	}
+}
+
+func (s *Set) empty() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.at == 0
+}
+
+// pause returns how long the next look may wait.
+func (s *Set) pause(idle bool, look time.Time) time.Duration {
+	if idle {
+		return 0
+	}
+	wait := findEvery
+	if s.seen != nil && s.o.Children {
+		wait = pollEvery
+	}
+	if s.finder != nil {
+		wait = min(wait, time.Until(look))
+	}
+	for _, k := range s.due {
+		wait = min(wait, time.Until(k.due))
+	}
+	return max(wait, 0)
+}
+
+// next waits for reports and applies them.
+func (s *Set) next(wait time.Duration) {
+	if s.births == nil {
+		t := time.NewTimer(wait)
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-s.wake:
+		}
+		return
+	}
+	for _, b := range s.births.Next(wait) {
+		s.apply(&b)
+	}
+}
+
+// rouse ends the wait of next.
+func (s *Set) rouse() {
+	if s.births != nil {
+		s.births.Wake()
+	}
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (s *Set) apply(b *target.Birth) {
+	k := s.kin[b.PID]
+	switch b.Kind {
+	case target.Born:
+		if k != nil {
+			delete(s.kin, b.PID) // another process has its number now
+			s.drop(k)
+		}
+		parent := s.kin[b.Parent]
+		belongs := s.o.Children && parent != nil && !parent.stranger
+		if !belongs && s.finder == nil {
+			return
+		}
+		k = &kin{pid: b.PID, born: b.At, due: time.Now().Add(grace), stranger: !belongs}
+		if parent != nil {
+			k.parent, k.name = parent.pid, parent.name
+		}
+		s.kin[k.pid] = k
+		s.due = append(s.due, k)
+	case target.Execed:
+		switch {
+		case k != nil:
+			s.mu.Lock()
+			k.name = b.Comm
+			s.mu.Unlock()
+			k.due = time.Now()
+		case s.finder != nil:
+			k = &kin{pid: b.PID, name: b.Comm, due: time.Now(), stranger: true}
+			s.kin[k.pid] = k
+			s.due = append(s.due, k)
+		}
+	case target.Ended:
+		if k == nil {
+			return
+		}
+		// Its other threads may still start processes: the number stays in the set until
+		// another process has it.
+		k.ended = true
+		s.drop(k)
+		if k.stranger {
+			delete(s.kin, k.pid)
+		}
+		if len(s.kin) > maxKin {
+			s.forget(func(k *kin) bool { return k.ended })
+		}
+	}
+}
+
+// drop removes a process that ended before it was opened.
+func (s *Set) drop(k *kin) {
+	if i := slices.Index(s.due, k); i >= 0 {
+		s.due = slices.Delete(s.due, i, i+1)
+		if !k.stranger {
+			s.mu.Lock()
+			s.left.Seen++
+			s.mu.Unlock()
+			s.Missed(k.pid, k.parent, k.name, WhyShort)
+		}
+	}
+}
+
+func (s *Set) forget(is func(*kin) bool) {
+	for pid, k := range s.kin {
+		if is(k) {
+			s.drop(k)
+			delete(s.kin, pid)
+		}
+	}
+}
+
+// ready removes those to open now from due. Strangers that do not match are left out.
+func (s *Set) ready() (out []*kin) {
+	now := time.Now()
+	s.due = slices.DeleteFunc(s.due, func(k *kin) bool {
+		if k.due.After(now) {
+			return false
+		}
+		if k.stranger {
+			f, ok := target.FindOne(k.pid)
+			if !ok || !s.o.Match(&f) {
+				delete(s.kin, k.pid)
+				return true
+			}
+			k.stranger, k.name, k.start = false, f.Comm, f.Start
+		}
+		out = append(out, k)
+		return true
+	})
+	return out
+}
+
+// bornWithin is the tolerance of a process's start time: it is in clock ticks of 10 ms, and
+// counted by another clock than the kernel's reports.
+const bornWithin = 30_000_000
+
+// open opens a process, or counts it as left out.
+func (s *Set) open(k *kin) (m Member, ok bool) {
+	s.enter()
+	s.mu.Lock()
+	over, name := s.at > s.o.Max, k.name
+	s.mu.Unlock()
+	leave := func(why string) (Member, bool) {
+		s.Missed(k.pid, k.parent, name, why)
+		s.Done()
+		return Member{}, false
+	}
+	if over {
+		return leave(fmt.Sprintf("over the limit of %d at once (--max-processes)", s.o.Max))
+	}
+	p, err := target.Open(k.pid)
+	if err != nil {
+		var r *target.Refusal
+		switch {
+		case !target.Alive(k.pid):
+			return leave(WhyShort)
+		case errors.As(err, &r) && (r.Reason == target.NoProcess || r.Reason == target.Zombie):
+			return leave(WhyShort)
+		case errors.As(err, &r):
+			return leave(r.Reason.String())
+		}
+		return leave(whyUnread)
+	}
+	f := p.Facts()
+	if k.start != 0 && f.StartTicks != k.start || k.born != 0 && (f.StartTime < k.born-bornWithin || f.StartTime > k.born+bornWithin) {
+		p.Close()
+		return leave(WhyShort) // another process has its number
+	}
+	return Member{Process: p, Parent: k.parent, Found: target.Now()}, true
+}
+
+// Done says that a process of the set has ended, or is not recorded any more: its place is
+// free.
+func (s *Set) Done() {
+	s.mu.Lock()
+	s.at--
+	s.mu.Unlock()
+	s.rouse()
+}
+
+// Missed counts a process of the set that is not recorded.
+func (s *Set) Missed(pid, parent int, name, why string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.left.Count++
+	if len(s.left.Processes) < trace.MaxLeft {
+		s.left.Processes = append(s.left.Processes, trace.LeftProcess{PID: pid, Parent: parent, Name: name, Why: why})
+	}
+}
+
+// Left returns the processes that are left out so far.
+func (s *Set) Left() trace.LeftOut {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.left
+	l.Processes = slices.Clone(l.Processes)
+	if s.births != nil {
+		l.Lost = s.births.Lost()
+	}
+	return l
+}

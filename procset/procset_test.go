@@ -1,0 +1,232 @@
+package procset
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sliverprof/sliver/internal/testprog"
+	"github.com/sliverprof/sliver/target"
+)
+
+// copyOf returns a program's path under another name.
+func copyOf(t *testing.T, path, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(to, b, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return to
+}
+
+// life is a process by its own log.
+type life struct {
+	pid, parent int
+	name        string
+}
+
+// lives parses the log of the program family.
+func lives(lines []string) (out []life) {
+	for _, l := range lines {
+		var x life
+		if n, _ := fmt.Sscanf(l, "born %d %d %s", &x.pid, &x.parent, &x.name); n == 3 {
+			out = append(out, x)
+		}
+		if n, _ := fmt.Sscanf(l, "exec %d %s", &x.pid, &x.name); n == 2 {
+			for i := range out {
+				if out[i].pid == x.pid {
+					out[i].name = x.name
+				}
+			}
+		}
+	}
+	return out
+}
+
+// TestFollow compares what a set finds with the log of a family: each process once, with the
+// process that started it, or counted and named.
+func TestFollow(t *testing.T) {
+	testprog.Need(t, "gcc", "ptrace")
+	program := testprog.Build(t, "c/family", "O2")
+	first, kid := copyOf(t, program, "first"), copyOf(t, program, "kid")
+	for _, poll := range []bool{false, true} {
+		t.Run(fmt.Sprintf("poll=%v", poll), func(t *testing.T) {
+			p := testprog.StartCmd(t, exec.Command("sh", "-c", `read x; exec "$@"`, "sh", first, "100", "10", kid))
+			root, err := target.Open(p.PID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer root.Close()
+			s := New(Options{Children: true})
+			defer s.Close()
+			if s.births == nil {
+				testprog.Missing(t, "perf", s.left.How)
+			}
+			if poll {
+				s.births.Close()
+				s.births, s.seen = nil, map[int]bool{}
+			}
+			s.Take(root)
+			if now, err := s.Now(); err != nil || len(now) > 0 {
+				t.Fatalf("%v, %v", now, err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			var mu sync.Mutex
+			found := map[int]Member{}
+			var wg sync.WaitGroup
+			// The set ends when all processes have, this one too.
+			wg.Go(func() { awaitEnd(root); s.Done() })
+			over := make(chan struct{})
+			go func() {
+				defer close(over)
+				s.Follow(ctx, func(m Member) {
+					mu.Lock()
+					if _, twice := found[m.Process.PID()]; twice {
+						t.Errorf("process %d is found twice", m.Process.PID())
+					}
+					found[m.Process.PID()] = m
+					mu.Unlock()
+					wg.Go(func() { awaitEnd(m.Process); m.Process.Close(); s.Done() })
+				})
+			}()
+			p.Say("go")
+			<-over
+			wg.Wait()
+			if ctx.Err() != nil {
+				t.Fatal("the set did not end with its processes")
+			}
+			left := s.Left()
+			out := lives(p.Output())
+			if len(out) != 16 {
+				t.Fatalf("%d lives in %q", len(out), p.Output())
+			}
+			missed := map[int]string{}
+			for _, l := range left.Processes {
+				if l.Why != WhyShort {
+					t.Errorf("%+v", l)
+				}
+				missed[l.PID] = l.Name
+			}
+			for _, x := range out[1:] {
+				m, ok := found[x.pid]
+				_, short := missed[x.pid]
+				switch {
+				case ok && short:
+					t.Errorf("process %+v is found and left out", x)
+				case ok && m.Parent != x.parent && !poll:
+					t.Errorf("process %+v: parent %d", x, m.Parent)
+				case !ok && !short && !poll: // a list of processes does not show the shortest ones
+					t.Errorf("process %+v is neither found nor left out", x)
+				}
+			}
+			if !poll && (left.Seen != len(out) || left.Count != len(missed) || left.Count+len(found)+1 != left.Seen || left.Lost != 0) {
+				t.Errorf("%+v, %d found, %d lives", left, len(found), len(out))
+			}
+			least := 4 // fork, vfork, chain, daemon
+			if poll {
+				least = 3 // the daemon's parent may end before it is seen
+			}
+			if len(found) < least {
+				t.Errorf("%d processes of 100 ms and more are found, %d expected", len(found), least)
+			}
+		})
+	}
+}
+
+func awaitEnd(p *target.Process) {
+	l, err := p.Life()
+	if err != nil {
+		return
+	}
+	defer l.Close()
+	for p.Alive() {
+		<-time.After(5 * time.Millisecond)
+	}
+}
+
+// TestMatch finds processes by name that run already, and later ones.
+func TestMatch(t *testing.T) {
+	testprog.Need(t, "gcc", "ptrace")
+	program := testprog.Build(t, "c/spin", "O2")
+	mine := copyOf(t, program, "matched-prog")
+	re := regexp.MustCompile("^matched-pr")
+	match := func(f *target.Found) bool { return re.MatchString(f.Comm) }
+	before := testprog.Start(t, mine, "--seconds", "120")
+	awaitName(t, before.PID, "matched-prog")
+	s := New(Options{Match: match})
+	defer s.Close()
+	now, err := s.Now()
+	if err != nil || len(now) != 1 || now[0].Process.PID() != before.PID {
+		t.Fatalf("%v, %v; want process %d", now, err, before.PID)
+	}
+	defer now[0].Process.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	came := make(chan Member, 8)
+	over := make(chan struct{})
+	go func() { defer close(over); s.Follow(ctx, func(m Member) { came <- m }) }()
+	later := testprog.Start(t, mine, "--seconds", "120")
+	testprog.Start(t, program, "--seconds", "120") // has another name
+	m := <-came
+	if m.Process.PID() != later.PID {
+		t.Errorf("process %d came, not %d", m.Process.PID(), later.PID)
+	}
+	m.Process.Close()
+	cancel()
+	<-over
+	if len(came) > 0 {
+		t.Errorf("process %d came too", (<-came).Process.PID())
+	}
+}
+
+func awaitName(t *testing.T, pid int, name string) {
+	t.Helper()
+	for begin := time.Now(); time.Since(begin) < time.Minute; <-time.After(time.Millisecond) {
+		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+		if strings.TrimSpace(string(b)) == name[:min(len(name), 15)] {
+			return
+		}
+	}
+	t.Fatalf("process %d is not called %s", pid, name)
+}
+
+// TestMax leaves out processes over the limit, counted and named.
+func TestMax(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	p := testprog.StartCmd(t, exec.Command("sh", "-c", `for i in 1 2 3 4 5; do sleep 100 & done; echo ready; read x; kill $(jobs -p)`))
+	p.Line("ready")
+	root, err := target.Open(p.PID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	s := New(Options{Children: true, Max: 3})
+	defer s.Close()
+	s.Take(root)
+	now, err := s.Now()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range now {
+		m.Process.Close()
+	}
+	left := s.Left()
+	if len(now) != 2 || left.Count != 3 || left.Seen != 6 || len(left.Processes) != 3 ||
+		slices.ContainsFunc(left.Lines(), func(l string) bool { return !strings.Contains(l, "limit of 3") }) {
+		t.Errorf("%d found, %+v", len(now), left)
+	}
+	p.Say("go")
+}

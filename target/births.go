@@ -1,0 +1,204 @@
+package target
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sliverprof/sliver/internal/perfring"
+	"github.com/sliverprof/sliver/stack"
+)
+
+// BirthKind is the kind of a Birth.
+type BirthKind uint8
+
+// Kinds of Birth.
+const (
+	Born   BirthKind = iota // a process was made by fork, vfork or clone
+	Execed                  // a process became another program
+	Ended                   // the first thread of a process ended
+)
+
+// Birth is a change in the life of a process, as the kernel reports it.
+type Birth struct {
+	Kind   BirthKind
+	PID    int
+	Parent int // of Born: the process that made it
+	At     stack.Time
+	Comm   string // of Execed: the new name
+}
+
+// Births reports processes as they are made, exec and end. It uses the records that the kernel
+// writes for perf events (PERF_RECORD_FORK, _COMM and _EXIT of linux/perf_event.h). It stops and
+// traces nothing. Next is for one goroutine; the other methods may be called from any.
+type Births struct {
+	rings []*perfRing
+	wake  int // eventfd
+	scope string
+	lost  atomic.Uint64
+	once  sync.Once
+	found []Birth
+}
+
+// birthPages is the size of each CPU's ring: a record takes about 48 bytes, so 2700 fit.
+const birthPages = 32
+
+// commExec marks a PERF_RECORD_COMM that an exec caused (PERF_RECORD_MISC_COMM_EXEC).
+const commExec = 1 << 13
+
+// OpenBirths reports all processes of the machine, if this program may observe them (CAP_PERFMON,
+// root, or kernel.perf_event_paranoid below 1). Otherwise it reports root and its descendants;
+// root must have one thread and no children yet, like a Command before its Release. With root 0
+// it then returns an error.
+func OpenBirths(root int) (*Births, error) {
+	b, err := openBirths(-1, 0, "all processes")
+	if err != nil && root > 0 {
+		b, err = openBirths(root, unix.PerfBitInherit, "descendants")
+	}
+	return b, err
+}
+
+func openBirths(pid int, inherit uint64, scope string) (*Births, error) {
+	cpus, err := OnlineCPUs()
+	if err != nil {
+		return nil, err
+	}
+	b := &Births{scope: scope}
+	if b.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+		return nil, fmt.Errorf("make an eventfd: %w", err)
+	}
+	for _, cpu := range cpus {
+		r, err := openBirthRing(pid, cpu, inherit)
+		if err != nil {
+			b.Close()
+			return nil, fmt.Errorf("observe new processes: %w", err)
+		}
+		b.rings = append(b.rings, r)
+	}
+	return b, nil
+}
+
+func openBirthRing(pid, cpu int, inherit uint64) (*perfRing, error) {
+	// With the bit for a watermark, Wakeup is in bytes: each record wakes the reader. Without it
+	// only samples do.
+	attr := unix.PerfEventAttr{Type: unix.PERF_TYPE_SOFTWARE, Size: unix.PERF_ATTR_SIZE_VER5, Config: unix.PERF_COUNT_SW_DUMMY, Sample_type: unix.PERF_SAMPLE_TIME,
+		Bits: unix.PerfBitTask | unix.PerfBitComm | unix.PerfBitCommExec | unix.PerfBitWatermark | unix.PerfBitSampleIDAll | unix.PerfBitUseClockID |
+			unix.PerfBitExcludeKernel | unix.PerfBitExcludeHv | inherit,
+		Wakeup: 1, Clockid: unix.CLOCK_MONOTONIC}
+	fd, err := unix.PerfEventOpen(&attr, pid, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	r := &perfRing{fd: fd}
+	if r.ring, err = perfring.Map(fd, birthPages); err != nil {
+		r.close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// Scope says which processes are reported: "all processes" or "descendants".
+func (b *Births) Scope() string { return b.scope }
+
+// Lost returns how many records the kernel dropped because they were not read in time.
+func (b *Births) Lost() uint64 { return b.lost.Load() }
+
+// Wake makes the current or next call of Next return at once.
+func (b *Births) Wake() { _, _ = unix.Write(b.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0}) }
+
+// Next waits until the kernel reports something, Wake is called or the time is over, and returns
+// the reports by time. The slice is valid until the next call.
+func (b *Births) Next(wait time.Duration) []Birth {
+	fds := []unix.PollFd{{Fd: int32(b.wake), Events: unix.POLLIN}}
+	for _, r := range b.rings {
+		fds = append(fds, unix.PollFd{Fd: int32(r.fd), Events: unix.POLLIN})
+	}
+	// A ring whose CPU or process is gone is always ready: it must not end the wait.
+	deadline := time.Now().Add(wait)
+	for {
+		left := max(time.Until(deadline), 0)
+		n, err := unix.Poll(fds, int((left+time.Millisecond-1)/time.Millisecond))
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		ready := n <= 0
+		for i := range fds {
+			ready = ready || fds[i].Revents&unix.POLLIN != 0
+			if fds[i].Revents&(unix.POLLHUP|unix.POLLERR|unix.POLLNVAL) != 0 {
+				fds[i].Fd = -1
+			}
+		}
+		if ready {
+			break
+		}
+	}
+	var drain [8]byte
+	_, _ = unix.Read(b.wake, drain[:])
+	b.found = b.found[:0]
+	for _, r := range b.rings {
+		r.ring.Read(func(rec []byte) {
+			x, lost, ok := parseBirth(rec)
+			b.lost.Add(lost)
+			if ok {
+				b.found = append(b.found, x)
+			}
+		})
+	}
+	slices.SortStableFunc(b.found, func(x, y Birth) int { return int(x.At - y.At) })
+	return b.found
+}
+
+// Close ends the reports. No call of Next may be under way.
+func (b *Births) Close() {
+	b.once.Do(func() {
+		for _, r := range b.rings {
+			r.close()
+		}
+		unix.Close(b.wake)
+	})
+}
+
+// parseBirth parses a record of perf_event_open(2), with PERF_SAMPLE_TIME at its end. It returns
+// ok false for records about threads other than the first, and lost for PERF_RECORD_LOST.
+func parseBirth(b []byte) (x Birth, lost uint64, ok bool) {
+	const header, tail = 8, 8
+	if len(b) < header+tail {
+		return x, 0, false
+	}
+	typ, misc := binary.NativeEndian.Uint32(b), binary.NativeEndian.Uint16(b[4:])
+	x.At = stack.Time(binary.NativeEndian.Uint64(b[len(b)-tail:]))
+	body := b[header : len(b)-tail]
+	word := func(i int) int { return int(int32(binary.NativeEndian.Uint32(body[4*i:]))) }
+	switch typ {
+	case unix.PERF_RECORD_LOST: // id, number
+		if len(body) >= 16 {
+			lost = binary.NativeEndian.Uint64(body[8:])
+		}
+		return x, lost, false
+	case unix.PERF_RECORD_FORK, unix.PERF_RECORD_EXIT: // pid, ppid, tid, ptid, time
+		if len(body) < 24 || word(0) != word(2) || word(0) <= 0 {
+			return x, 0, false
+		}
+		x.PID, x.Kind = word(0), Ended
+		if typ == unix.PERF_RECORD_FORK {
+			x.Parent, x.Kind = word(1), Born
+		}
+		return x, 0, true
+	case unix.PERF_RECORD_COMM: // pid, tid, name
+		if len(body) < 8 || misc&commExec == 0 || word(0) <= 0 {
+			return x, 0, false
+		}
+		x.PID, x.Kind = word(0), Execed
+		name, _, _ := bytes.Cut(body[8:], []byte{0})
+		x.Comm = string(name)
+		return x, 0, true
+	}
+	return x, 0, false
+}
