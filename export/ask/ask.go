@@ -39,31 +39,37 @@ func Tables() []Table {
 	thread := Column{"thread", "INTEGER", "threads.id"}
 	ts := Column{"ts", "INTEGER", "ns since the recording began"}
 	dur := Column{"dur", "INTEGER", "ns"}
+	process := Column{"process", "INTEGER", "processes.id"}
 	return []Table{
 		{"recording", "facts about the recording", []Column{
 			{"name", "TEXT", "such as command, host, interval, late"}, {"value", "TEXT", ""}}},
-		{"threads", "the target's threads, main first, then by age", []Column{
+		{"processes", "the recorded processes", []Column{
+			{"id", "INTEGER PRIMARY KEY", "number in this recording"}, {"pid", "INTEGER", ""}, {"ppid", "INTEGER", "process that started it; NULL if unknown"},
+			{"name", "TEXT", "its program"}, {"command", "TEXT", "with its arguments"}, {"began", "INTEGER", "ns since the recording began; below 0 if before it"},
+			{"ended", "INTEGER", "when its part of the recording ended; NULL if that is not in the file"}, {"threads", "INTEGER", ""},
+			{"samples", "INTEGER", ""}, {"cpu", "INTEGER", "ns on a CPU while it was observed"}}},
+		{"threads", "the threads of each process, main first, then by age", []Column{
 			{"id", "INTEGER PRIMARY KEY", "number in this recording"}, {"tid", "INTEGER", "as /proc has it"},
 			{"name", "TEXT", ""}, {"main", "INTEGER", "1 for the main thread"},
 			{"began", "INTEGER", "ns since the recording began; below 0 if before it"},
 			{"since", "INTEGER", "when it was taken up"}, {"samples", "INTEGER", ""}, {"stops", "INTEGER", "samples for which it was stopped"},
 			{"late", "INTEGER", "ticks left out"}, {"truncated", "INTEGER", "samples with an incomplete stack"},
 			{"overwritten", "INTEGER", "events lost"}, {"cpu", "INTEGER", "ns on a CPU while it was observed"},
-			{"paused", "INTEGER", "ns that sliver held it"}}},
+			{"paused", "INTEGER", "ns that sliver held it"}, process}},
 		{"functions", "functions that were seen", []Column{
 			{"id", "INTEGER PRIMARY KEY", ""}, {"name", "TEXT", "demangled"}, {"linkage", "TEXT", "as in the symbol table, where that differs"},
 			{"file", "TEXT", "source file"}, {"line", "INTEGER", "of its beginning"}, {"module", "TEXT", "file that it is in"},
-			{"build_id", "TEXT", "of the module"}, {"address", "INTEGER", "of its beginning, in the module"}}},
+			{"build_id", "TEXT", "of the module"}, {"address", "INTEGER", "of its beginning, in the module"}, process}},
 		{"slices", "calls: what a timeline shows as bars", []Column{
 			{"id", "INTEGER PRIMARY KEY", ""}, {"parent", "INTEGER", "slices.id of the caller; NULL for the outermost"}, thread,
 			{"depth", "INTEGER", "0 is outermost"}, {"function", "INTEGER", "functions.id"}, ts, dur,
 			{"self", "INTEGER", "ns without the calls that it made"}, {"line", "INTEGER", "where in the function it was last"}, {"inlined", "INTEGER", "1 for an inlined call"},
 			{"kind", "TEXT", "what runs it: native, go, java, python, js; error: frames are missing there"}}},
-		{"profile", "time of each function, over all chosen threads; recursion counts once", []Column{
+		{"profile", "time of each function, over all chosen threads of a process; recursion counts once", []Column{
 			{"function", "TEXT", "its name"}, {"file", "TEXT", "source file"}, {"line", "INTEGER", "of its beginning"},
 			{"self_cpu", "INTEGER", "ns of CPU time in itself"}, {"total_cpu", "INTEGER", "ns of CPU time in itself and what it called"},
 			{"self_wall", "INTEGER", "ns that it was on top of a stack"}, {"total_wall", "INTEGER", "ns that it was on a stack"},
-			{"samples", "INTEGER", "samples that found it on a stack"}}},
+			{"samples", "INTEGER", "samples that found it on a stack"}, process}},
 		{"thread_states", "how threads spent their time, by the scheduler's account; the states add up to observed", []Column{
 			thread, {"name", "TEXT", "of the thread"}, {"observed", "INTEGER", "ns"}, {"running", "INTEGER", "ns on a CPU"},
 			{"runnable", "INTEGER", "ns waiting for a CPU"}, {"blocked", "INTEGER", "ns asleep"}, {"uninterruptible", "INTEGER", "ns in uninterruptible sleep"},
@@ -91,13 +97,13 @@ func Tables() []Table {
 			{"how", "TEXT", "how it ended: returned, tail call, left (exception, longjmp, panic: dur is a bound), open"},
 			{"before", "INTEGER", "1: it began before tracing did, at an unknown time"},
 			{"unsure", "INTEGER", "1: entries or exits were lost while it was open"},
-			{"caller", "TEXT", "function that called it"}, {"task", "INTEGER", "goroutine, by the address of its descriptor"}}},
+			{"caller", "TEXT", "function that called it"}, {"task", "INTEGER", "goroutine, by the address of its descriptor"}, process}},
 		{"tasks", "goroutines that were seen", []Column{
-			{"id", "INTEGER PRIMARY KEY", "the runtime's number"}, {"parent", "INTEGER", "tasks.id of who started it; NULL if unknown"},
-			{"name", "TEXT", "its first function"}, {"ran", "INTEGER", "ns on threads"}}},
+			{"id", "INTEGER", "the runtime's number, in its process"}, {"parent", "INTEGER", "tasks.id of who started it; NULL if unknown"},
+			{"name", "TEXT", "its first function"}, {"ran", "INTEGER", "ns on threads"}, process}},
 		{"task_spans", "where goroutines were and what they did", []Column{
 			{"task", "INTEGER", "tasks.id"}, ts, dur, {"thread", "INTEGER", "threads.id; NULL while no thread had it"},
-			{"state", "TEXT", "running, runnable, syscall, waiting, …"}, {"reason", "TEXT", "what it waited for, in the runtime's words"}}},
+			{"state", "TEXT", "running, runnable, syscall, waiting, …"}, {"reason", "TEXT", "what it waited for, in the runtime's words"}, process}},
 	}
 }
 
@@ -199,7 +205,7 @@ func (d *DB) fill(ctx context.Context, rec *trace.Recording, o view.Options, que
 			return err
 		}
 	}
-	f := &filler{ctx: ctx, v: view.New(rec, o), put: map[string]*sql.Stmt{}}
+	f := &filler{ctx: ctx, views: view.All(rec, o), put: map[string]*sql.Stmt{}}
 	defer f.close()
 	for _, t := range Tables() {
 		if _, err := d.conn.ExecContext(ctx, t.create()); err != nil {

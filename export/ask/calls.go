@@ -15,7 +15,7 @@ func (f *filler) calls() {
 	f.v.Calls(func(c *view.Call) bool {
 		var thread any
 		if c.Thread >= 0 {
-			thread = f.v.Threads[c.Thread].Seq
+			thread = f.thread(f.v.Threads[c.Thread].Seq)
 		}
 		caller, ok := callers[c.Ret]
 		if !ok && c.Ret != 0 {
@@ -27,7 +27,7 @@ func (f *filler) calls() {
 		}
 		x := f.v.Rec.Traced.Functions[c.Fn]
 		f.row("calls", int64(c.TID), thread, f.v.TracedName(c.Fn), orNull(x.Module), f.ts(c.Enter), c.Duration(), c.How.String(), c.Before, c.Unsure,
-			caller, zeroNull(int64(c.Task)))
+			caller, zeroNull(int64(c.Task)), f.process)
 		return f.err == nil
 	})
 }

@@ -61,10 +61,14 @@ func (d *DB) closeDoors(ctx context.Context) error {
 // filler writes rows and keeps the first error.
 type filler struct {
 	ctx   context.Context
-	v     *view.View
+	views []*view.View         // of all processes
+	v     *view.View           // of the process that is being written
+	start stack.Time           // of the recording
 	put   map[string]*sql.Stmt // by table; nil: the question does not use the table
-	err   error
-	slice int64 // last slice ID assigned
+	// Numbers of the process, and of its first thread and function.
+	process, threads, functions0 int
+	err                          error
+	slice                        int64 // last slice ID assigned
 }
 
 func (f *filler) close() {
@@ -91,26 +95,55 @@ func (f *filler) asked(tables ...string) bool {
 }
 
 // ts returns t relative to the start of the recording.
-func (f *filler) ts(t stack.Time) int64 { return int64(t - f.v.Start()) }
+func (f *filler) ts(t stack.Time) int64 { return int64(t - f.start) }
+
+// thread returns the number of a thread of the process.
+func (f *filler) thread(seq int) int { return f.threads + seq }
 
 func (f *filler) all() error {
-	start := f.v.Start()
+	f.start = f.views[0].Start()
+	for _, v := range f.views {
+		f.start = min(f.start, v.Start())
+	}
 	if f.asked("recording") {
-		for _, x := range f.v.Facts() {
+		for _, x := range f.views[0].Facts() {
 			f.row("recording", x[0], x[1])
 		}
-		for _, l := range f.v.Losses() {
-			f.row("recording", "loss", l)
+		for _, v := range f.views {
+			for _, l := range v.Losses() {
+				if len(f.views) > 1 {
+					l = v.Process() + ": " + l
+				}
+				f.row("recording", "loss", l)
+			}
 		}
 	}
+	for n, v := range f.views {
+		f.process, f.v = n, v
+		if err := f.one(); err != nil {
+			return err
+		}
+		next := f.threads
+		for i := range v.Rec.Threads {
+			next = max(next, f.thread(v.Rec.Threads[i].Seq+1))
+		}
+		f.threads = next
+		f.functions0 += len(v.Names.Funcs)
+	}
+	return f.err
+}
+
+// one writes one process.
+func (f *filler) one() error {
+	f.processRow()
 	for i := range f.v.Threads {
 		th := &f.v.Threads[i]
 		st := f.v.Stats(th)
-		f.row("threads", th.Seq, th.ID, th.Label, th.Main, f.ts(th.Born), f.ts(th.Since), int64(st.Samples), int64(st.Stopped()),
-			int64(st.Late), int64(st.Truncated), int64(st.Overwritten), st.CPUNS, st.PauseNS)
+		f.row("threads", f.thread(th.Seq), th.ID, th.Label, th.Main, f.ts(th.Born), f.ts(th.Since), int64(st.Samples), int64(st.Stopped()),
+			int64(st.Late), int64(st.Truncated), int64(st.Overwritten), st.CPUNS, st.PauseNS, f.process)
 		f.threadStates(th)
 		if f.asked("slices", "samples", "states", "waits", "locks", "gaps", "functions") {
-			r := &reader{f: f, start: start, seq: th.Seq, arch: f.v.Rec.Process.Arch}
+			r := &reader{f: f, start: f.start, seq: f.thread(th.Seq), arch: f.v.Rec.Process.Arch}
 			r.close(f.v.Slices(th, r))
 			r.putStates()
 		}
@@ -125,6 +158,20 @@ func (f *filler) all() error {
 	return f.err
 }
 
+func (f *filler) processRow() {
+	if !f.asked("processes") {
+		return
+	}
+	r := f.v.Rec
+	var ended any
+	if r.End != nil {
+		ended = f.ts(r.End.At)
+	}
+	t := r.Stats.Total()
+	f.row("processes", f.process, f.v.PID(), zeroNull(int64(r.Process.Parent)), view.Text(r.Process.Comm, view.MaxName), view.Text(view.Command(r.Process.Cmdline), view.MaxName),
+		f.ts(r.Process.StartTime), ended, len(r.Threads), int64(t.Samples), t.CPUNS)
+}
+
 func (f *filler) functions() {
 	if !f.asked("functions") {
 		return
@@ -136,8 +183,8 @@ func (f *filler) functions() {
 			m := &f.v.Rec.Modules[fn.Module]
 			module, build = view.Text(m.Path, view.MaxName), orNull(m.BuildID)
 		}
-		f.row("functions", i, f.v.FuncName(i), orNull(view.Text(fn.Linkage, view.MaxName)), orNull(view.Text(fn.File, view.MaxName)),
-			zeroNull(int64(fn.StartLine)), module, build, zeroNull(int64(fn.Start)))
+		f.row("functions", f.functions0+i, f.v.FuncName(i), orNull(view.Text(fn.Linkage, view.MaxName)), orNull(view.Text(fn.File, view.MaxName)),
+			zeroNull(int64(fn.StartLine)), module, build, zeroNull(int64(fn.Start)), f.process)
 	}
 }
 
@@ -242,7 +289,7 @@ func (r *reader) End(t stack.Time, depth int, s *trace.Slice) {
 		r.open[depth-1].called += int64(t - o.began)
 	}
 	r.open, r.stack = r.open[:depth], r.stack[:depth]
-	r.f.row("slices", o.id, parent, r.seq, depth, s.Frame.Func, int64(o.began-r.start), int64(t-o.began), max(int64(t-o.began)-o.called, 0), zeroNull(int64(s.Frame.Line)), s.Frame.Inlined, s.Loc.Word.Kind().String())
+	r.f.row("slices", o.id, parent, r.seq, depth, r.f.functions0+s.Frame.Func, int64(o.began-r.start), int64(t-o.began), max(int64(t-o.began)-o.called, 0), zeroNull(int64(s.Frame.Line)), s.Frame.Inlined, s.Loc.Word.Kind().String())
 }
 
 // Other implements trace.SliceHandler.

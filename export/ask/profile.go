@@ -43,7 +43,7 @@ func (f *filler) profile() {
 		s := cmp.Or(self[fn], none)
 		d := &v.Names.Funcs[fn]
 		f.row("profile", v.FuncName(fn), orNull(view.Text(d.File, view.MaxName)), zeroNull(int64(d.StartLine)),
-			s.CPU, r.CPU, s.Wall, r.Wall, r.Samples)
+			s.CPU, r.CPU, s.Wall, r.Wall, r.Samples, f.process)
 	}
 }
 
@@ -53,5 +53,5 @@ func (f *filler) threadStates(th *view.Thread) {
 		return
 	}
 	s := f.v.States(th)
-	f.row("thread_states", th.Seq, th.Label, s.Observed, s.Running, s.Runnable, s.Blocked, s.Disk, s.Fault, s.Stopped, s.Locks, int64(s.Switches))
+	f.row("thread_states", f.thread(th.Seq), th.Label, s.Observed, s.Running, s.Runnable, s.Blocked, s.Disk, s.Fault, s.Stopped, s.Locks, int64(s.Switches))
 }

@@ -7,6 +7,10 @@
 // The format can show missing data only as frames: error frames and "[gap: overwritten]"
 // are in brackets, as is "[N frames left out]" in stacks that tally.Cutter cuts.
 //
+// Of a recording of several processes, the stacks of one follow those of another; equal
+// stacks of two processes are two lines. With Options.Processes, the process comes before
+// the thread: name (PID).
+//
 // The functions may run for several recordings at once.
 package collapsed
 
@@ -20,6 +24,7 @@ import (
 	"github.com/sliverprof/sliver/export/tally"
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/wait/idle"
 )
 
 // Wall writes elapsed time.
@@ -39,9 +44,28 @@ func Off(w io.Writer, rec *trace.Recording, o view.Options) error {
 }
 
 func write(w io.Writer, rec *trace.Recording, o view.Options, waits bool, value func(*tally.Values) int64) error {
-	v := view.New(rec, o)
+	out := bufio.NewWriterSize(w, 1<<16)
+	views := view.All(rec, o)
+	var left idle.Left
+	for _, v := range views {
+		process := ""
+		if o.Processes {
+			process = escape(v.Process()) + ";"
+		}
+		l := one(out, v, process, waits, value)
+		left.Threads, left.Wait = left.Threads+l.Threads, left.Wait+l.Wait
+		left.Others, left.Other = left.Others+l.Others, left.Other+l.Other
+	}
+	views[0].Left(left)
+	if err := out.Flush(); err != nil {
+		return fmt.Errorf("write collapsed stacks: %w", err)
+	}
+	return nil
+}
+
+// one writes the stacks of one process.
+func one(out *bufio.Writer, v *view.View, process string, waits bool, value func(*tally.Values) int64) idle.Left {
 	c := tally.ByCalls(v, waits, value)
-	v.Left(c.Left)
 	names := map[int32]string{}
 	name := func(label int32) string {
 		s, ok := names[label]
@@ -54,7 +78,6 @@ func write(w io.Writer, rec *trace.Recording, o view.Options, waits bool, value 
 		}
 		return s
 	}
-	out := bufio.NewWriterSize(w, 1<<16)
 	stacks := c.Cutter()
 	var path []int32
 	var line []byte
@@ -65,7 +88,7 @@ func write(w io.Writer, rec *trace.Recording, o view.Options, waits bool, value 
 		}
 		var inner, omitted int
 		path, inner, omitted = stacks.Path(int32(n), path[:0])
-		line = line[:0]
+		line = append(line[:0], process...)
 		for i := len(path) - 1; i >= 0; i-- {
 			if omitted > 0 && i == inner-1 {
 				line = append(append(line, tally.Omitted(omitted)...), ';')
@@ -80,10 +103,7 @@ func write(w io.Writer, rec *trace.Recording, o view.Options, waits bool, value 
 		line = append(line, '\n')
 		out.Write(line) // out keeps the first error until Flush
 	}
-	if err := out.Flush(); err != nil {
-		return fmt.Errorf("write collapsed stacks: %w", err)
-	}
-	return nil
+	return c.Left
 }
 
 // escape replaces the frame separator in a name, and changes names that would make a line

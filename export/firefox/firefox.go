@@ -31,22 +31,34 @@ func Write(w io.Writer, rec *trace.Recording, o view.Options) error {
 	if err != nil {
 		return fmt.Errorf("write Firefox profile: %w", err)
 	}
-	v := view.New(rec, o)
+	views := view.All(rec, o)
 	p := &profile{
-		v: v, w: bufio.NewWriterSize(z, 1<<16), base: v.Begin(), tree: tally.NewTree(),
+		views: views, w: bufio.NewWriterSize(z, 1<<16), base: views[0].Begin(), tree: tally.NewTree(),
 		strings: map[string]int{}, frameOf: map[frameKey]int32{}, funcOf: map[funcKey]int{}, sources: map[string]int{},
 	}
 	p.str("")
+	libs := 0
+	for _, v := range views {
+		p.base, p.end = min(p.base, v.Begin()), max(p.end, v.End())
+		p.libs0 = append(p.libs0, libs)
+		libs += len(v.Rec.Modules)
+	}
+	p.v = views[0]
 	p.print(`{"meta":`)
 	p.meta()
 	p.print(",\n\"libs\":")
 	p.libs()
 	p.print(",\n\"pages\":[],\"counters\":[],\"threads\":[")
-	for i := range v.Threads {
-		if i > 0 {
-			p.print(",")
+	first := true
+	for n, v := range views {
+		p.n, p.v = n, v
+		for i := range v.Threads {
+			if !first {
+				p.print(",")
+			}
+			first = false
+			p.thread(&v.Threads[i])
 		}
-		p.thread(&v.Threads[i])
 	}
 	p.print("],\n\"shared\":")
 	p.shared()
@@ -61,10 +73,14 @@ func Write(w io.Writer, rec *trace.Recording, o view.Options) error {
 }
 
 type profile struct {
-	v    *view.View
-	w    *bufio.Writer
-	base stack.Time
-	line []byte
+	views []*view.View // of all processes
+	libs0 []int        // number of the first library of each
+	n     int          // process that is being written
+	v     *view.View   // of process n
+	end   stack.Time
+	w     *bufio.Writer
+	base  stack.Time
+	line  []byte
 
 	tree    *tally.Tree // labels are frame numbers
 	frames  []frameKey
@@ -80,15 +96,17 @@ type profile struct {
 // frameKey identifies a logical frame: an index at a location (0 is the innermost) and a
 // category. loc is -1 for a gap.
 type frameKey struct {
-	loc   int
-	inner int
-	cat   int
+	process int
+	loc     int
+	inner   int
+	cat     int
 }
 
 // funcKey identifies a function in a file; fn is an index in Names.Funcs.
 type funcKey struct {
-	fn   int
-	file string
+	process int
+	fn      int
+	file    string
 }
 
 // Categories and their colours, from the viewer's palette.
@@ -192,7 +210,7 @@ func (p *profile) meta() {
 	b = append(b, `,"startTimeAsClockMonotonicNanosecondsSinceBoot":`...)
 	b = strconv.AppendInt(b, int64(p.base), 10)
 	b = append(b, `,"profilingStartTime":0,"profilingEndTime":`...)
-	b = ms(b, int64(p.v.End()-p.base))
+	b = ms(b, int64(p.end-p.base))
 	field := func(name, val string) {
 		b = append(b, `,"`+name+`":`...)
 		b = append(b, view.JSON(val, view.MaxName)...)
@@ -216,8 +234,14 @@ func (p *profile) meta() {
 	for _, f := range p.v.Facts() {
 		entry(f[0], f[1])
 	}
-	for i, l := range p.v.Losses() {
-		entry("loss "+strconv.Itoa(i+1), l)
+	losses := 0
+	for _, v := range p.views {
+		for _, l := range v.Losses() {
+			if losses++; len(p.views) > 1 {
+				l = v.Process() + ": " + l
+			}
+			entry("loss "+strconv.Itoa(losses), l)
+		}
 	}
 	p.line = append(b, `]}]}`...)
 	p.w.Write(p.line)
@@ -232,8 +256,7 @@ func (p *profile) libs() {
 		arch = "aarch64"
 	}
 	p.print("[")
-	for i := range p.v.Rec.Modules {
-		m := &p.v.Rec.Modules[i]
+	for i, m := range p.modules() {
 		if i > 0 {
 			p.print(",")
 		}
@@ -247,6 +270,16 @@ func (p *profile) libs() {
 			view.JSON(arch, 32), name, path, view.JSON(breakpadID(m.BuildID), 64), code)
 	}
 	p.print("]")
+}
+
+// modules returns the modules of all processes, in the order of the libraries.
+func (p *profile) modules() (out []*trace.Module) {
+	for _, v := range p.views {
+		for i := range v.Rec.Modules {
+			out = append(out, &v.Rec.Modules[i])
+		}
+	}
+	return out
 }
 
 func base(path string) string {

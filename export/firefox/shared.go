@@ -69,6 +69,7 @@ func (p *profile) shared() {
 	symbolOf := map[symbol]int{}
 	for i, k := range p.frames {
 		r := frameRow{symbol: -1, addr: -1, line: -1, cat: k.cat}
+		p.n, p.v = k.process, p.views[k.process]
 		if k.loc < 0 {
 			r.fn = p.function(p.v.GapFunc(stack.WhyLost), "")
 			rows[i] = r
@@ -89,7 +90,7 @@ func (p *profile) shared() {
 			r.addr = int64(l.Key.Addr & (1<<53 - 1))
 			// The symbol is the outermost function's; the others are inlined into it.
 			outer := &p.v.Names.Funcs[l.Frames[len(l.Frames)-1].Func]
-			s := symbol{m, outer.Start & (1<<53 - 1), p.str(view.Text(outer.Name, view.MaxName))}
+			s := symbol{p.libs0[p.n] + m, outer.Start & (1<<53 - 1), p.str(view.Text(outer.Name, view.MaxName))}
 			n, ok := symbolOf[s]
 			if !ok {
 				n = len(symbols)
@@ -100,14 +101,14 @@ func (p *profile) shared() {
 		}
 		rows[i] = r
 	}
-	mods := p.v.Rec.Modules
+	mods := p.modules()
 	libNames := make([]int, len(mods))
 	for i := range mods {
 		libNames[i] = p.str(view.Text(base(mods[i].Path), 256))
 	}
 	funcNames := make([]int, len(p.funcs))
 	for i, k := range p.funcs {
-		funcNames[i] = p.str(p.v.FuncName(k.fn))
+		funcNames[i] = p.str(p.views[k.process].FuncName(k.fn))
 	}
 	fileNames := make([]int, len(p.files))
 	for i, f := range p.files {
@@ -135,7 +136,7 @@ func (p *profile) shared() {
 		always("isJS", "false"),
 		always("relevantForJS", "false"),
 		column{"resource", func(b []byte, i int) []byte {
-			return strconv.AppendInt(b, int64(p.moduleOf(&p.v.Names.Funcs[p.funcs[i].fn])), 10)
+			return strconv.AppendInt(b, int64(p.moduleOf(p.funcs[i])), 10)
 		}},
 		number("source", func(i int) int {
 			if n, ok := p.sources[p.funcs[i].file]; ok {
@@ -144,7 +145,7 @@ func (p *profile) shared() {
 			return -1
 		}),
 		number("lineNumber", func(i int) int {
-			if n := p.v.Names.Funcs[p.funcs[i].fn].StartLine; n > 0 {
+			if n := p.of(p.funcs[i]).StartLine; n > 0 {
 				return n
 			}
 			return -1
@@ -173,16 +174,20 @@ func (p *profile) shared() {
 	p.print("]}")
 }
 
-func (p *profile) moduleOf(f *trace.Func) int {
-	if f.Module >= 0 && f.Module < len(p.v.Rec.Modules) {
-		return f.Module
+// of returns the function of a key.
+func (p *profile) of(k funcKey) *trace.Func { return &p.views[k.process].Names.Funcs[k.fn] }
+
+// moduleOf returns the library of a function; -1 if it is unknown.
+func (p *profile) moduleOf(k funcKey) int {
+	if m := p.of(k).Module; m >= 0 && m < len(p.views[k.process].Rec.Modules) {
+		return p.libs0[k.process] + m
 	}
 	return -1
 }
 
 // function numbers a function of a file.
 func (p *profile) function(fn int, file string) int {
-	k := funcKey{fn, file}
+	k := funcKey{p.n, fn, file}
 	i, ok := p.funcOf[k]
 	if !ok {
 		i = len(p.funcs)

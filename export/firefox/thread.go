@@ -173,7 +173,7 @@ func (r *reader) stack(real []diff.Frame, known bool, now stack.Time) int32 {
 	p := r.p
 	if !known {
 		r.valid = 0
-		return p.tree.Child(0, p.frame(frameKey{-1, 0, catMissing}))
+		return p.tree.Child(0, p.frame(frameKey{p.n, -1, 0, catMissing}))
 	}
 	if len(real) == 0 {
 		return 0
@@ -213,7 +213,7 @@ func (p *profile) push(n int32, f diff.Frame, now stack.Time, cat int) int32 {
 		if i == 0 && cat >= 0 {
 			c = cat
 		}
-		n = p.tree.Child(n, p.frame(frameKey{l.ID, i, c}))
+		n = p.tree.Child(n, p.frame(frameKey{p.n, l.ID, i, c}))
 	}
 	return n
 }

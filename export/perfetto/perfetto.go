@@ -44,31 +44,53 @@ func write(w io.Writer, rec *trace.Recording, o view.Options, plain bool) (int64
 }
 
 func writeBounded(w io.Writer, rec *trace.Recording, o view.Options, plain bool, maxStacks int) (int64, error) {
-	v := view.New(rec, o)
+	views := view.All(rec, o)
 	out := newBatches(w, plain)
-	e := &exporter{v: v, out: out, base: v.Begin(), stacks: newInterned(v), maxStacks: maxStacks}
-	e.samples = &sequence{out: out, id: samplesSequence, track: e.uuid(kindProcess, 0), base: e.base, samples: max(rec.Process.Interval, 1)}
-	if len(rec.Waits) > 0 {
-		e.contention = contend.Of(v)
+	base := views[0].Begin()
+	for _, v := range views {
+		base = min(base, v.Begin())
 	}
-	e.hasState = make([]bool, len(v.Threads))
-	e.process()
-	e.taskTracks()
-	for i := range v.Threads {
-		e.thread(&v.Threads[i])
+	samples := &sequence{out: out, id: samplesSequence, base: base, samples: max(rec.Process.Interval, 1)}
+	free := uint64(firstSequence)
+	for i, v := range views {
+		e := &exporter{v: v, out: out, base: base, samples: samples, stacks: newInterned(v), maxStacks: maxStacks, ids: free}
+		if i == 0 {
+			e.head()
+		}
+		free = e.all()
 		if out.err != nil {
 			break
 		}
 	}
-	e.taskWaits(e.locks())
 	err := out.close()
 	return out.raw, err
+}
+
+// all writes one process, and returns the first sequence ID after it.
+func (e *exporter) all() uint64 {
+	e.samples.track, e.samples.begun = e.uuid(kindProcess, 0), false // the tables of the process before do not apply
+	if len(e.v.Rec.Waits) > 0 {
+		e.contention = contend.Of(e.v)
+	}
+	e.hasState = make([]bool, len(e.v.Threads))
+	e.process()
+	e.taskTracks()
+	for i := range e.v.Threads {
+		e.thread(&e.v.Threads[i])
+		if e.out.err != nil {
+			break
+		}
+	}
+	id := e.locks()
+	e.taskWaits(id)
+	return max(id+1, e.ids+uint64(5*len(e.v.Threads)))
 }
 
 type exporter struct {
 	v    *view.View
 	out  *batches
 	base stack.Time
+	ids  uint64 // first sequence ID of the process
 	// Callstack samples of all threads share one sequence; the reader would treat several
 	// sequences as several recordings.
 	samples   *sequence
@@ -122,9 +144,9 @@ func (e *exporter) uuid(k kind, index int) uint64 {
 // sequence returns the sequence of a thread's track of kind k. Slice tracks get the
 // lowest numbers, so that the most frequent IDs are short.
 func (e *exporter) sequence(k kind, th *view.Thread) *sequence {
-	s := &sequence{out: e.out, track: e.uuid(k, th.Index), base: e.base, extra: e.uuid(kindPauses, th.Index), id: uint64(firstSequence + th.Index)}
+	s := &sequence{out: e.out, track: e.uuid(k, th.Index), base: e.base, extra: e.uuid(kindPauses, th.Index), id: e.ids + uint64(th.Index)}
 	if k > kindSlices {
-		s.id = uint64(firstSequence + len(e.v.Threads) + 4*th.Index + int(k-kindState))
+		s.id = e.ids + uint64(len(e.v.Threads)+4*th.Index+int(k-kindState))
 	}
 	return s
 }
@@ -135,8 +157,8 @@ const (
 	firstSequence   = 3
 )
 
-// process writes the clocks, the machine, and the tracks of the process.
-func (e *exporter) process() {
+// head writes the clocks and the machine.
+func (e *exporter) head() {
 	o, p := e.out, &e.v.Rec.Process
 	at := o.packet()
 	snap := o.open(packetClockSnapshot)
@@ -185,8 +207,12 @@ func (e *exporter) process() {
 	o.end(info)
 	o.uint(packetSequenceID, processSequence)
 	o.done(at)
+}
 
-	at = o.packet()
+// process writes the tracks of the process.
+func (e *exporter) process() {
+	o, p := e.out, &e.v.Rec.Process
+	at := o.packet()
 	t := o.open(packetTrackDescriptor)
 	o.uint(trackUUID, e.uuid(kindProcess, 0))
 	x := o.open(trackProcess)

@@ -192,7 +192,7 @@ const maxLanes = 256
 
 // locks writes the relations between threads: arrows of waits, and the lanes.
 func (e *exporter) locks() (free uint64) {
-	id := uint64(firstSequence + 4*len(e.v.Threads)) // after those of all threads
+	id := e.ids + uint64(4*len(e.v.Threads)) // after those of all threads
 	if e.contention == nil || len(e.contention.Locks) == 0 {
 		return id + 1
 	}

@@ -7,7 +7,8 @@
 // wall in which it waited for a lock or was off the CPUs. The default type is cpu, as
 // sleeping threads dominate wall. String labels: thread and state; for a wait its kind
 // (wait), system call (call), object (file, peer, lock, lock_address) and lock holder
-// (holder, holder_known_by). Number labels: tid and pid. Comments list the recording's
+// (holder, holder_known_by); of a recording of several processes, the process. Number
+// labels: tid and pid. Comments list the recording's
 // losses, and frames in brackets show where they are.
 //
 // Samples are streamed and tables follow them, which protobuf allows, so the profile is
@@ -94,7 +95,7 @@ func Write(w io.Writer, rec *trace.Recording, o view.Options) error {
 func Encode(w io.Writer, rec *trace.Recording, o view.Options) (samples int, err error) {
 	z, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
 	if err == nil {
-		e := &encoder{w: bufio.NewWriterSize(z, 1<<16), p: profile.New(view.New(rec, o)), strings: map[string]int{}}
+		e := &encoder{w: bufio.NewWriterSize(z, 1<<16), views: view.All(rec, o), strings: map[string]int{}}
 		e.str("")
 		if err = e.profile(); err == nil {
 			err = e.w.Flush()
@@ -112,7 +113,10 @@ func Encode(w io.Writer, rec *trace.Recording, o view.Options) (samples int, err
 
 type encoder struct {
 	w       *bufio.Writer
-	p       *profile.Profile
+	views   []*view.View     // of all processes
+	p       *profile.Profile // of the process that is being written
+	before  numbers          // those of the processes before
+	last    numbers
 	strings map[string]int
 	table   []string
 	samples int
@@ -123,8 +127,14 @@ type encoder struct {
 	thread       *view.Thread
 }
 
+// numbers are the highest numbers in use.
+type numbers struct{ locations, functions, mappings int }
+
 // maxLabels limits how many label sets are cached.
 const maxLabels = 1 << 12
+
+// maxComments limits the comments: of several processes, the first ones' are written.
+const maxComments = 100
 
 func (e *encoder) str(s string) uint64 {
 	i, ok := e.strings[s]
@@ -154,22 +164,43 @@ func (e *encoder) profile() error {
 			return err
 		}
 	}
-	for _, tell := range []func() error{
-		func() error { return e.p.Samples(e.sample) },
-		func() error { return e.p.Locations(e.location) },
-		func() error { return e.p.Functions(e.function) },
-		func() error { return e.p.Mappings(e.mapping) },
-	} {
-		if err := tell(); err != nil {
-			return err
+	var comments []string
+	time, begin, end := int64(0), e.views[0].Begin(), e.views[0].End()
+	period := int64(0)
+	for i, v := range e.views {
+		e.p, e.before = profile.New(v), e.last
+		if len(e.views) > 1 {
+			e.p.Process = v.Process()
+		}
+		for _, write := range []func() error{
+			func() error { return e.p.Samples(e.sample) },
+			func() error { return e.p.Locations(e.location) },
+			func() error { return e.p.Functions(e.function) },
+			func() error { return e.p.Mappings(e.mapping) },
+		} {
+			if err := write(); err != nil {
+				return err
+			}
+		}
+		if v.Begin() <= begin || i == 0 {
+			begin, time = v.Begin(), e.p.Time
+		}
+		end, period = max(end, v.End()), max(period, e.p.Period)
+		for _, c := range e.p.Comments() {
+			if e.p.Process != "" && len(comments) < maxComments {
+				c = e.p.Process + ": " + c
+			}
+			if len(comments) < maxComments {
+				comments = append(comments, c)
+			}
 		}
 	}
 	wall := profile.Types[profile.Wall]
-	b := pb.Number(nil, profileTime, uint64(e.p.Time))
-	b = pb.Number(b, profileDuration, uint64(e.p.Duration))
+	b := pb.Number(nil, profileTime, uint64(time))
+	b = pb.Number(b, profileDuration, uint64(end-begin))
 	b = pb.Message(b, profilePeriodOf, e.typed(wall))
-	b = pb.Number(b, profilePeriod, uint64(e.p.Period))
-	for _, c := range e.p.Comments() {
+	b = pb.Number(b, profilePeriod, uint64(period))
+	for _, c := range comments {
 		b = pb.Number(b, profileComment, e.str(c))
 	}
 	b = pb.Number(b, profileDefault, e.str(profile.Types[profile.CPU].Name))
@@ -187,6 +218,9 @@ func (e *encoder) profile() error {
 func (e *encoder) sample(s *profile.Sample) error {
 	e.samples++
 	e.stack = e.p.Stack(s, e.stack[:0])
+	for i := range e.stack {
+		e.stack[i] += e.before.locations
+	}
 	b := pb.Packed(e.b[:0], sampleLocations, e.stack)
 	b = pb.Packed(b, sampleValues, s.Values[:])
 	if s.Thread != e.thread || len(e.labels) >= maxLabels {
@@ -216,11 +250,16 @@ func (e *encoder) labelled(s *profile.Sample) (out []byte) {
 }
 
 func (e *encoder) location(n int, l *profile.Location) error {
+	n += e.before.locations
+	e.last.locations = n
+	if l.Mapping > 0 {
+		l.Mapping += e.before.mappings
+	}
 	b := pb.Number(e.b[:0], locationID, uint64(n))
 	b = pb.Number(b, locationMapping, uint64(l.Mapping))
 	b = pb.Number(b, locationAddress, l.Address)
 	for _, x := range l.Lines {
-		e.sub = pb.Number(pb.Number(e.sub[:0], lineFunction, uint64(x.Function)), lineLine, uint64(x.Line))
+		e.sub = pb.Number(pb.Number(e.sub[:0], lineFunction, uint64(e.before.functions+x.Function)), lineLine, uint64(x.Line))
 		b = pb.Message(b, locationLine, e.sub)
 	}
 	e.b = b
@@ -228,6 +267,8 @@ func (e *encoder) location(n int, l *profile.Location) error {
 }
 
 func (e *encoder) function(n int, f *profile.Function) error {
+	n += e.before.functions
+	e.last.functions = n
 	b := pb.Number(e.b[:0], functionID, uint64(n))
 	b = pb.Number(b, functionName, e.str(f.Name))
 	b = pb.Number(b, functionSystem, e.str(f.System))
@@ -237,6 +278,8 @@ func (e *encoder) function(n int, f *profile.Function) error {
 }
 
 func (e *encoder) mapping(n int, m *profile.Mapping) error {
+	n += e.before.mappings
+	e.last.mappings = n
 	b := pb.Number(e.b[:0], mappingID, uint64(n))
 	b = pb.Number(b, mappingStart, m.Start)
 	b = pb.Number(b, mappingLimit, m.Limit)

@@ -82,9 +82,10 @@ type Mapping struct {
 
 // Profile is the profile of a recording.
 type Profile struct {
-	Time     int64 // wall clock at the start in ns; 0: unknown
-	Duration int64 // ns
-	Period   int64 // ns between samples of a thread
+	Process  string // label "process" of each sample; "": none
+	Time     int64  // wall clock at the start in ns; 0: unknown
+	Duration int64  // ns
+	Period   int64  // ns between samples of a thread
 
 	v        *view.View
 	tree     *tally.Tree
@@ -232,6 +233,7 @@ func (p *Profile) Labels(s *Sample) []Label {
 			out = append(out, Label{Key: k, Text: v})
 		}
 	}
+	add("process", p.Process)
 	w := &s.waiting
 	st, nr := w.State()
 	if st != stack.StateUnknown {

@@ -22,6 +22,12 @@ import (
 type Options struct {
 	// Threads are the threads to include, by Seq; nil includes all.
 	Threads []int
+	// Rest are the threads to include of each of the recording's Others, as in Threads; nil
+	// includes all.
+	Rest [][]int
+	// Processes adds the process to each stack, in formats that otherwise add up the
+	// processes of a recording.
+	Processes bool
 	// From and To limit the time, both inclusive; 0 leaves that side open. A slice that
 	// crosses an edge is clipped.
 	From, To stack.Time
@@ -504,6 +510,9 @@ func (v *View) Losses() []string {
 		if u.Threads > 0 {
 			out = append(out, Text(u.String(), 300))
 		}
+	}
+	for _, l := range v.Rec.Left.Lines() {
+		out = append(out, Text(l, 300))
 	}
 	if l := v.Rec.LostTasks().String(); l != "" {
 		out = append(out, l)
