@@ -50,6 +50,10 @@ type Result struct {
 	Children time.Duration
 	Files    []export.File
 	Problems []string // causes of missing names; the files are complete
+	// Processes are the recorded ones, this Session's own first, in the order in which they
+	// were taken up; nil: the recording is of one process. Left are the others.
+	Processes []Recorded
+	LeftOut   trace.LeftOut
 	// Left is the path of the unfinished recording that was kept because the finished
 	// one could not be written; "" if there is none.
 	Left string
@@ -59,6 +63,9 @@ type Result struct {
 // returned. On an error the recording remains in Result.Left.
 func (s *Session) Finish(reason string) (res *Result, err error) {
 	defer func() { s.phases.end(err) }()
+	if s.family != nil {
+		s.family.close()
+	}
 	st := s.stats()
 	began, released := s.smp.Began(), st.At
 	st.At = max(s.smp.Ended(), began)
@@ -67,6 +74,9 @@ func (s *Session) Finish(reason string) (res *Result, err error) {
 		Asked:    s.o.Duration, Untaken: s.smp.Untaken(), Interval: s.smp.Interval(), Cost: s.smp.Cost(s.smp.Ended())}
 	if s.traced != nil {
 		res.Calls = s.traced.account()
+	}
+	if s.family != nil {
+		res.Releasing = 0 // the names of other processes were looked up since
 	}
 	finishing := time.Now()
 	defer func() { res.Writing = time.Since(finishing) }()
@@ -79,21 +89,35 @@ func (s *Session) Finish(reason string) (res *Result, err error) {
 	rec := s.rec
 	s.rec = nil
 	s.fileMu.Unlock()
+	if s.family != nil {
+		s.family.account(res, rec)
+	}
 	res.Stats, err = rec.Close(st, trace.End{At: st.At, Reason: reason})
 	s.settleAccount()
+	if s.family != nil {
+		addStats(&res.Stats, &s.family.stats)
+		res.Threads = len(res.Stats.Threads)
+	}
 	if err != nil {
 		return s.salvage(res, writeError(s.part, err))
 	}
 	named := s.phases.begin("symbolize")
-	res.Problems, err = s.addNames()
+	if s.section != nil && !s.section.Written() {
+		return res, nil // no events, so it is not in the file
+	}
+	problems, err := s.addNames()
+	res.Problems = append(res.Problems, problems...)
 	if named(err) != nil {
 		return s.salvage(res, err)
+	}
+	if s.temp == nil {
+		return res, nil // a section of another Session's recording, which writes the outputs
 	}
 	opened, err := openRecording(s.temp)
 	if err != nil {
 		return s.keep(res), err
 	}
-	from, to := opened.Span()
+	from, to := opened.WholeSpan()
 	res.Duration = time.Duration(to - from)
 	shown := opened
 	if s.o.Kinds != 0 {
@@ -127,7 +151,7 @@ func (s *Session) salvage(res *Result, cause error) (*Result, error) {
 	if err != nil {
 		return s.keep(res), cause
 	}
-	if rec.Symbols == nil {
+	if rec.Symbols == nil && len(rec.Others) == 0 {
 		rec.Symbols, res.Problems = naming.Symbols(rec, s.mods, s.namingOptions(rec.Captured))
 		rec.Named = true
 	}
@@ -224,12 +248,20 @@ func (s *Session) leaveAt() string {
 
 // addNames resolves everything that the recording visited and appends it.
 func (s *Session) addNames() (problems []string, err error) {
-	rec, err := openRecording(s.temp)
+	var rec *trace.Recording
+	if s.section != nil {
+		rec, err = s.section.Open()
+	} else {
+		rec, err = openRecording(s.temp)
+	}
 	if err != nil {
 		return nil, err
 	}
 	sym, problems := naming.Symbols(rec, s.mods, s.namingOptions(rec.Captured))
 	problems = append(append(problems, s.jit.problems()...), s.runtimes.Problems()...)
+	if s.section != nil {
+		return problems, s.section.Writer().Symbols(sym)
+	}
 	if _, err := s.temp.Seek(0, io.SeekEnd); err != nil {
 		return nil, writeError(s.part, err)
 	}

@@ -105,6 +105,15 @@ func together(interval time.Duration) int {
 	return int(min(interval/each, most))
 }
 
+// together is how many threads of one process are sampled by one goroutine; 0: the
+// process does not share OS threads with others.
+func (s *Session) together() int {
+	if s.o.Hosts == nil {
+		return 0
+	}
+	return together(s.o.Interval)
+}
+
 // NewHosts returns hosts that wake up all Flights which share them, as Options.Hosts, together.
 func NewHosts(interval time.Duration) *sampler.Hosts {
 	return sampler.NewHosts(together(interval), live.NewSleeper)

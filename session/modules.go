@@ -185,6 +185,14 @@ func (m *modules) replaced() {
 	}
 }
 
+// renamed records which program the process runs if it is another one than when it was
+// opened. The sampler reports each exec after its New.
+func (m *modules) renamed(was target.Facts) {
+	if exe, err := m.proc.Exe(); err == nil && exe != was.Exe {
+		m.replaced()
+	}
+}
+
 // open describes the file of a mapping and keeps it open.
 func (m *modules) open(mp *stack.Mapping) (trace.Module, target.File) {
 	mod := trace.Module{Path: mp.Path, Dev: mp.Dev, Inode: mp.Inode, Deleted: mp.Deleted}

@@ -23,6 +23,7 @@ import (
 	"github.com/sliverprof/sliver/export"
 	"github.com/sliverprof/sliver/live"
 	"github.com/sliverprof/sliver/naming"
+	"github.com/sliverprof/sliver/procset"
 	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/symbol"
@@ -67,6 +68,11 @@ type Options struct {
 	Started func()
 	// Trace has calls of functions recorded too; nil: none.
 	Trace *TraceOptions
+	// Set finds more processes for the recording; nil: it is of one process. The Session's
+	// own process is in the set. First are the others that existed when it began; the
+	// Session closes them.
+	Set   *procset.Set
+	First []procset.Member
 	// Tracer receives the spans of the recording's phases; nil: no spans.
 	Tracer oteltrace.Tracer
 }
@@ -83,13 +89,16 @@ type Session struct {
 	runtimes *live.Runtimes
 	tasks    *tasks
 	names    *naming.Live
+	parent   int    // see trace.Process.Parent
 	part     string // the recording's path while it grows
 	placed   bool   // part is the final name of an output
 	phases   *phases
-	traced   *tracing     // nil: no calls are traced
-	opened   stack.Time   // start of New
-	begin    atomic.Int64 // start of Run; 0: not yet
-	self     atomic.Int64 // CPU time of this program at that time
+	traced   *tracing       // nil: no calls are traced
+	opened   stack.Time     // start of New
+	section  *trace.Section // nil: the recording is of one process
+	family   *family        // nil: the recording is of one process
+	begin    atomic.Int64   // start of Run; 0: not yet
+	self     atomic.Int64   // CPU time of this program at that time
 
 	recorder *trace.Recorder
 	children int64 // CPU time in ns of the target's children at that time
@@ -130,14 +139,13 @@ func (s *Session) prepare() (err error) {
 			return err
 		}
 	}
-	if err := s.reserve(o.Outputs); err != nil {
+	w, err := s.writer()
+	if err != nil {
 		return err
 	}
-	w, err := trace.NewWriter(s.temp)
-	if err != nil {
-		return writeError(s.part, err)
-	}
-	if s.rec, err = trace.NewRecorder(w, facts(s.proc, &s.o), o.RingCap, s.fail); err != nil {
+	process := facts(s.proc, &s.o)
+	process.Parent = s.parent
+	if s.rec, err = trace.NewRecorder(w, process, o.RingCap, s.fail); err != nil {
 		return writeError(s.part, err)
 	}
 	s.recorder = s.rec
@@ -159,8 +167,8 @@ func (s *Session) prepare() (err error) {
 	s.waits = newWaits(s.live, s.rec, o.DebugDirs)
 	s.jit = newPerfMap(p, s.live, s.mods, s.recorder.Capture, 0)
 	s.smp, err = sampler.New(s.live, sampler.Config{
-		Interval: o.Interval, Jitter: o.Jitter, Groups: o.Groups, Selection: o.Selection, Stop: o.Stop,
-		MaxOverhead: o.MaxOverhead, Harmless: live.Harmless, Delays: live.Delays, Sleeps: target.Sleeps, Yield: o.Yield, Waits: s.waits.group,
+		Interval: o.Interval, Jitter: o.Jitter, Groups: o.Groups, Hosts: o.Hosts, Together: s.together(), Selection: o.Selection, Stop: o.Stop,
+		MaxOverhead: o.MaxOverhead, OverheadOfCPU: o.Hosts != nil, Harmless: live.Harmless, Delays: live.Delays, Sleeps: target.Sleeps, Yield: o.Yield, Waits: s.waits.group,
 		Start: func(in stack.ThreadInfo) sampler.Sink {
 			if o.Started != nil {
 				s.started.Do(o.Started)
@@ -185,6 +193,29 @@ func (s *Session) prepare() (err error) {
 	// the others need Ps of their own.
 	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), o.Groups+3))
 	return nil
+}
+
+// writer creates the file of the recording, unless the Session writes a section of another
+// one's.
+func (s *Session) writer() (w *trace.Writer, err error) {
+	if s.section != nil {
+		return s.section.Writer(), nil
+	}
+	if err := s.reserve(s.o.Outputs); err != nil {
+		return nil, err
+	}
+	if s.o.Set != nil {
+		s.family, err = newFamily(s)
+		if err == nil {
+			w = s.section.Writer()
+		}
+	} else {
+		w, err = trace.NewWriter(s.temp)
+	}
+	if err != nil {
+		return nil, writeError(s.part, err)
+	}
+	return w, nil
 }
 
 func threadOf(in stack.ThreadInfo) trace.Thread {
@@ -263,7 +294,16 @@ func (s *Session) Run(ctx context.Context) (reason string, err error) {
 		_ = sampled(err)
 	}()
 	done := make(chan error, 1)
-	go func() { done <- s.smp.Run(ctx) }()
+	if s.family != nil {
+		s.family.begin(ctx)
+	}
+	go func() {
+		err := s.smp.Run(ctx)
+		if s.family != nil {
+			s.family.wait(err)
+		}
+		done <- err
+	}()
 	if s.awaits && s.o.Started != nil { // selected threads appear only once the program runs
 		s.started.Do(s.o.Started)
 	}
@@ -370,6 +410,8 @@ type Status struct {
 	Awaits string
 	// Unrecorded are threads without a sample.
 	Unrecorded []trace.Unrecorded
+	// Processes are recorded now, LeftOut were left out; 0: the recording is of one process.
+	Processes, LeftOut int
 }
 
 // Status may be called during Run.
@@ -382,6 +424,9 @@ func (s *Session) Status() Status {
 	out := Status{Elapsed: elapsed, Threads: s.smp.Threads(), Total: st.Total(), Pauses: st.Pause, Tasks: s.tasks.left(), Unrecorded: st.Unrecorded}
 	if s.awaits && len(s.recorder.Sinks()) == 0 {
 		out.Awaits = s.o.Selection.String()
+	}
+	if s.family != nil {
+		s.family.status(&out)
 	}
 	return out
 }
@@ -417,6 +462,9 @@ func (s *Session) Close() {
 	s.rec = nil
 	s.fileMu.Unlock()
 	s.readers.Wait()
+	if s.family != nil {
+		s.family.close()
+	}
 	if s.traced != nil {
 		s.traced.close()
 	}

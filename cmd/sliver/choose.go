@@ -18,14 +18,16 @@ import (
 
 // choice holds the flags that select a part of a recording.
 type choice struct {
-	span    string
-	threads string
-	focus   string
-	onCPU   bool
-	offCPU  bool
-	kernel  bool
-	idle    bool
-	kinds   kindFlags
+	span          string
+	process       string
+	processFrames bool // see Processes of export.Options
+	threads       string
+	focus         string
+	onCPU         bool
+	offCPU        bool
+	kernel        bool
+	idle          bool
+	kinds         kindFlags
 
 	from, to  *time.Duration // nil: open; negative: counted from the end
 	selection *sampler.Selection
@@ -35,6 +37,7 @@ type choice struct {
 
 func (c *choice) register(fs *pflag.FlagSet) {
 	fs.StringVar(&c.span, "range", "", "only this time, from the beginning: 1.5s..3s, 2s.., ..500ms; -1s.. is the last second")
+	fs.StringVar(&c.process, "process", "", processUsage)
 	fs.StringVarP(&c.threads, "threads", "t", "", threadsUsage)
 	fs.StringVar(&c.focus, "focus", "", "only the time while a function that matches is on the stack")
 	c.kinds.register(fs)
@@ -177,14 +180,17 @@ func (k *kindFlags) parse(help string) (err error) {
 
 // options converts the selection to export options. rec must have its names already.
 func (c *choice) options(rec *trace.Recording) (o export.Options, err error) {
-	o.Idle = c.idle
+	o.Idle, o.Processes = c.idle, c.processFrames
 	if !c.any() {
 		return o, nil
 	}
 	o.Side = c.side
 	o.Kernel = c.kernel || c.kinds.names(stack.KindKernel)
-	whole := view.New(rec, export.Options{})
-	begin, end := whole.Begin(), whole.End()
+	begin, end := rec.WholeSpan()
+	if len(rec.Others) == 0 {
+		whole := view.New(rec, export.Options{})
+		begin, end = whole.Begin(), whole.End()
+	}
 	at := func(d *time.Duration) stack.Time {
 		if *d < 0 {
 			return max(end+stack.Time(*d), begin, 1)
@@ -202,17 +208,50 @@ func (c *choice) options(rec *trace.Recording) (o export.Options, err error) {
 		}
 	}
 	if c.selection != nil {
-		if o.Threads = pick(c.selection, rec); len(o.Threads) == 0 {
+		if !c.each(&o, rec, func(one *trace.Recording, _ []int) []int { return pick(c.selection, one) }) {
 			return o, fmt.Errorf("no thread of the recording matches %q; there are: %s", c.threads, recordedThreads(rec))
 		}
 	}
 	if c.re != nil {
 		o.Focus = c.re
-		if o.Threads = view.New(rec, o).Found(); len(o.Threads) == 0 {
+		found := o
+		found.Rest = nil
+		if !c.each(&o, rec, func(one *trace.Recording, threads []int) []int {
+			found.Threads = threads
+			return view.New(one, found).Found()
+		}) {
 			return o, fmt.Errorf("focus: no function on the selected stacks matches %q", c.focus)
 		}
 	}
 	return o, nil
+}
+
+// each selects threads of each process of rec, from those that o has selected. It reports
+// whether there are any.
+func (c *choice) each(o *export.Options, rec *trace.Recording, threads func(one *trace.Recording, of []int) []int) (any bool) {
+	rest := o.Rest
+	o.Rest = nil
+	for i, one := range rec.All() {
+		if i == 0 {
+			o.Threads = threads(one, o.Threads)
+			any = len(o.Threads) > 0
+			continue
+		}
+		var of []int
+		if rest != nil {
+			of = rest[i-1]
+		}
+		chosen := threads(one, of)
+		if chosen == nil {
+			chosen = []int{}
+		}
+		any = any || len(chosen) > 0
+		o.Rest = append(o.Rest, chosen)
+	}
+	if any && o.Threads == nil {
+		o.Threads = []int{}
+	}
+	return any
 }
 
 // pick returns the selected threads of rec, by Seq.

@@ -39,6 +39,7 @@ func exportCommand() *command {
 			fs.StringVar(&format, "format", "", "format of the outputs, regardless of their extensions")
 			registerLines(fs, &lines)
 			part.register(fs)
+			fs.BoolVar(&part.processFrames, "process-frames", false, "folded stacks: add the process as outermost frame")
 			names.register(fs, " (if the recording has no names)")
 		},
 		help: `
@@ -91,7 +92,7 @@ part, and gets its names from the files of this machine if they are the same.`,
 			defer file.Close()
 			opts.Lines = lines
 			for _, o := range outs {
-				files, err := writeOutput(o, rec, file, opts)
+				files, err := writeOutput(o, rec, opts)
 				if err != nil {
 					return err
 				}
@@ -109,16 +110,13 @@ part, and gets its names from the files of this machine if they are the same.`,
 	}
 }
 
-// writeOutput writes one output. For sliver's own format it copies file and adds the
-// names resolved since.
-func writeOutput(o export.Output, rec *trace.Recording, file io.ReaderAt, opts export.Options) ([]export.File, error) {
+// writeOutput writes one output. For sliver's own format it copies the recording and adds
+// the names resolved since.
+func writeOutput(o export.Output, rec *trace.Recording, opts export.Options) ([]export.File, error) {
 	if !o.Format.Recording() {
 		return export.Write(o, rec, opts)
 	}
 	return export.WriteRecording(o, func(w io.Writer) error {
-		if _, err := io.Copy(w, io.NewSectionReader(file, 0, rec.Tail())); err != nil || !rec.Named {
-			return err
-		}
-		return trace.AppendSymbols(w, rec.Symbols)
+		return trace.Copy(w, rec)
 	})
 }

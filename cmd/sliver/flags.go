@@ -21,9 +21,13 @@ type flagInfo struct {
 }
 
 var flagTable = map[string]flagInfo{
-	"pid":     {"What", "PID"},
-	"name":    {"What", "PATTERN"},
-	"unit":    {"What", "SERVICE"},
+	"pid":      {"What", "PID"},
+	"name":     {"What", "PATTERN"},
+	"unit":     {"What", "SERVICE"},
+	"cgroup":   {"What", "PATH"},
+	"children": {"What", ""}, "no-children": {"What", ""},
+	"max-processes": {"What", "N"},
+	"process":       {"What", "LIST"}, "process-frames": {"Output", ""},
 	"threads": {"What", "LIST"},
 	"kinds":   {"What", "LIST"},
 	"focus":   {"What", "REGEXP"},

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/sliverprof/sliver/export"
@@ -52,13 +53,18 @@ func openPart(e *env, command, path string, names *nameFlags, part *choice) (rec
 			f.Close()
 		}
 	}()
-	if rec.Symbols == nil {
+	if rec, err = pickProcesses(rec, part.process); err != nil {
+		return nil, opts, nil, err
+	}
+	if command == "report" {
+		rec = alone(e.stderr, path, rec, "the report")
+	}
+	if slices.ContainsFunc(rec.All(), func(one *trace.Recording) bool { return one.Symbols == nil }) {
 		o, err := names.options(command, e.stderr)
 		if err != nil {
 			return nil, opts, nil, err
 		}
-		o.Captured = rec.Captured
-		addNames(e.stderr, rec, o)
+		nameAll(e.stderr, rec, o)
 	}
 	rec = part.frames(rec)
 	opts, err = part.options(rec)
@@ -88,12 +94,18 @@ func openRecording(path string) (*trace.Recording, *os.File, error) {
 
 // warnDamage prints the damage of a recording.
 func warnDamage(w io.Writer, path string, rec *trace.Recording) {
-	rec.Verify()
-	if rec.End == nil {
+	cut := false
+	for _, one := range rec.All() {
+		one.Verify()
+		cut = cut || one.End == nil
+	}
+	if cut {
 		fmt.Fprintf(w, "sliver: %s is truncated (its recorder did not finish): using the part that is complete\n", path)
 	}
-	for _, p := range rec.Problems {
-		fmt.Fprintf(w, "sliver: %s: %s; passed over\n", path, printable(p))
+	for _, one := range rec.All() {
+		for _, p := range one.Problems {
+			fmt.Fprintf(w, "sliver: %s: %s; passed over\n", path, printable(p))
+		}
 	}
 }
 

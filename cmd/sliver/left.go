@@ -128,10 +128,7 @@ func recoverPartial(e *env, path string, out export.Output, o naming.Options, re
 	if export.Writing(f) {
 		return fmt.Errorf("%s is being written: its sliver is running", path)
 	}
-	if rec.Symbols == nil {
-		o.Captured = rec.Captured
-		addNames(e.stderr, rec, o)
-	}
+	nameAll(e.stderr, rec, o)
 	warnDamage(e.stderr, path, rec)
 	files, err := export.WriteRecording(out, func(w io.Writer) error {
 		return trace.Cut(w, rec, trace.Part{Reason: "recovered: the recorder was killed"})
@@ -139,7 +136,7 @@ func recoverPartial(e *env, path string, out export.Output, o naming.Options, re
 	if err != nil {
 		return err
 	}
-	from, to := rec.Span()
+	from, to := rec.WholeSpan()
 	fmt.Fprintf(e.stderr, "wrote %s (%s): %d threads of %s (%d), %.1f s\n", files[0].Path, bytesText(files[0].Bytes), len(rec.Threads),
 		printable(rec.Process.Comm), rec.Process.PID, float64(to-from)/1e9)
 	if remove {

@@ -54,7 +54,7 @@ func (p *onePID) String() string {
 func (p *onePID) Set(s string) error {
 	pid, err := parsePID(s)
 	if err == nil && *p != 0 {
-		err = &pidError{"--pid given twice: a recording covers one process"}
+		err = &pidError{"--pid given twice: this command is for one process"}
 	}
 	if err != nil {
 		return err

@@ -21,6 +21,7 @@ import (
 	"github.com/sliverprof/sliver/export"
 	"github.com/sliverprof/sliver/internal/background"
 	"github.com/sliverprof/sliver/internal/safefile"
+	"github.com/sliverprof/sliver/procset"
 	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/session"
 	"github.com/sliverprof/sliver/stack"
@@ -30,7 +31,8 @@ import (
 
 // recordFlags are the flags of record; demo has all but those of push.
 type recordFlags struct {
-	pid         onePID
+	pids        somePIDs
+	several     severalFlags
 	threads     string
 	interval    time.Duration
 	jitter      percent
@@ -58,7 +60,8 @@ type recordFlags struct {
 
 func (f *recordFlags) register(fs *pflag.FlagSet) {
 	f.fs = fs
-	fs.VarP(&f.pid, "pid", "p", "record this process")
+	f.several.most = procset.DefaultMax
+	fs.VarP(&f.pids, "pid", "p", "record these processes: numbers, comma-separated; repeatable")
 	fs.StringVarP(&f.threads, "threads", "t", "all", threadsUsage)
 	registerInterval(fs, &f.interval, 10*time.Millisecond)
 	f.jitter = .5
@@ -120,10 +123,11 @@ func registerStop(fs *pflag.FlagSet, policy *string) {
 func recordCommand() *command {
 	f := &recordFlags{}
 	return &command{
-		name: "record", args: "[FLAGS] PID | -- COMMAND ARGS...",
+		name: "record", args: "[FLAGS] PID,... | -- COMMAND ARGS...",
 		short: "record a running process, or a command from its start",
 		flags: func(fs *pflag.FlagSet) {
 			f.register(fs)
+			f.several.register(fs)
 			f.push.register(fs)
 		},
 		help: `
@@ -137,6 +141,9 @@ Examples:
   sliver record -p 1234 -t main,5 -o run.pb.gz       go tool pprof -http=: run.pb.gz
   sliver record -p 1234 -t 'worker-*,!worker-0' -i 1ms -d 5s
   sliver record -o run.sliver -o run.nanoscope.txt -- ./program --its-own flags
+  sliver record -o build.sliver -- make -j2            with all processes that it starts
+  sliver record -p 1234,1300 --children -d 10s       several processes in one recording
+  sliver record --name nginx -d 10s -o nginx.pftrace
   sliver record -p 1234 --trace handle_request       its calls, exactly
   sliver record -p 1234 --web --open                 watch it live, in the browser
   sliver record -p 1234 --otlp http://localhost:4318 --service shop   feed a collector
@@ -244,29 +251,34 @@ func (f *recordFlags) run(ctx context.Context, e *env, args []string) error {
 	if err != nil {
 		return err
 	}
-	if d < 0 && len(args) == 1 && f.pid == 0 { // sliver record 1234
-		pid, err := parsePID(args[0])
-		if err != nil {
+	if err := f.several.check(); err != nil {
+		return err
+	}
+	if d < 0 && len(args) == 1 && len(f.pids) == 0 && !f.several.matches() { // sliver record 1234
+		if err := f.pids.Set(args[0]); err != nil {
 			return usagef("record", "unexpected %q; give a PID, or a command after --", args[0])
 		}
-		f.pid, args = onePID(pid), nil
+		args = nil
 	}
 	cmd := args
 	switch {
 	case d > 0:
 		return usagef("record", "unexpected %q before --", args[0])
-	case d < 0 && len(args) > 0 && f.pid > 0:
+	case d < 0 && len(args) > 0 && len(f.pids) > 0:
 		if _, err := parsePID(args[0]); err == nil {
-			return usagef("record", "two processes given, %d and %s: a recording covers one", f.pid, args[0])
+			return usagef("record", "two processes given, %d and %s: use -p %[1]d,%[2]s to record both", f.pids[0], args[0])
 		}
 		fallthrough
 	case d < 0 && len(args) > 0:
 		return usagef("record", "unexpected %q; a command goes after --", args[0])
 	}
-	if f.fs.Changed("pid") && len(cmd) > 0 {
+	if (f.fs.Changed("pid") || f.several.matches()) && len(cmd) > 0 {
 		return usagef("record", "both a process and a command given; choose one")
 	}
-	if f.pid == 0 && len(cmd) == 0 {
+	if f.several.noChildren && len(cmd) == 0 {
+		return usagef("record", "--no-children is for a command; without it, only --children adds them")
+	}
+	if len(f.pids) == 0 && len(cmd) == 0 && !f.several.matches() {
 		if !term.IsTerminal(int(e.stdin.Fd())) || !isTerminal(e.stderr) {
 			return usagef("record", neither)
 		}
@@ -274,12 +286,15 @@ func (f *recordFlags) run(ctx context.Context, e *env, args []string) error {
 		if err != nil {
 			return err
 		}
-		f.pid = onePID(pid)
+		f.pids = somePIDs{pid}
 	}
-	if len(cmd) > 0 {
+	switch {
+	case len(cmd) > 0:
 		return f.recordCommand(e, o, cmd)
+	case len(f.pids) > 1 || f.several.children || f.several.matches():
+		return f.recordSeveral(e, o)
 	}
-	p, err := target.Open(int(f.pid))
+	p, err := target.Open(f.pids[0])
 	if err != nil {
 		return explain(err)
 	}
@@ -302,8 +317,13 @@ func (f *recordFlags) recordCommand(e *env, o session.Options, argv []string) er
 		return err
 	}
 	// Whatever happens to the recording, the command runs to its end and determines the exit status.
-	err = f.record(e, o, c.Process, c)
+	if err = f.follow(&o, c); err == nil {
+		err = f.record(e, o, c.Process, c)
+	}
 	c.Release()
+	if o.Set != nil {
+		o.Set.Close()
+	}
 	status, werr := c.Wait()
 	if err != nil {
 		var code exitStatus
@@ -431,7 +451,7 @@ func (f *recordFlags) recordOnce(e *env, o session.Options, p *target.Process, c
 		}
 		defer view.hide()
 	}
-	ctx, stop := f.signals(e, s, command)
+	ctx, stop := f.signals(e, s, func() bool { return command && p.Alive() })
 	defer stop()
 	if view != nil && view.held.release() {
 		return false, nil // after the previous recording, which is complete
@@ -475,6 +495,7 @@ func (f *recordFlags) recordOnce(e *env, o session.Options, p *target.Process, c
 		}
 	} else if !f.quiet {
 		writeSummary(e.stderr, res, s.Process())
+		writeProcesses(e.stderr, res)
 		writeCalls(e.stderr, res.Calls, f.trace.calls.limit)
 	}
 	if view == nil {
@@ -494,8 +515,8 @@ func (f *recordFlags) recordOnce(e *env, o session.Options, p *target.Process, c
 var errSignal = errors.New("ended by a signal")
 
 // signals ends the recording at Ctrl-C, SIGTERM or SIGHUP, and the program at a second one; SIGUSR1 scans all
-// goroutines. If sliver runs a command, Ctrl-C is left to the command: the recording ends with it.
-func (f *recordFlags) signals(e *env, s *session.Session, command bool) (context.Context, func()) {
+// goroutines. While a command of sliver runs, Ctrl-C is left to the command: the recording ends with it.
+func (f *recordFlags) signals(e *env, s *session.Session, command func() bool) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	ch := make(chan os.Signal, 4)
 	signal.Notify(ch, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1)
@@ -510,7 +531,7 @@ func (f *recordFlags) signals(e *env, s *session.Session, command bool) (context
 				}
 				continue
 			}
-			if command && (sig == syscall.SIGINT || sig == syscall.SIGQUIT) {
+			if command() && (sig == syscall.SIGINT || sig == syscall.SIGQUIT) {
 				continue
 			}
 			if n++; n > 1 {

@@ -83,6 +83,12 @@ func statusText(st, last session.Status) string {
 	}
 	s := fmt.Sprintf("recording %s, %s, %.0f samples/s, stopped %s", st.Elapsed.Round(time.Second),
 		plural(st.Threads, "thread"), float64(st.Total.Samples-last.Total.Samples)/secs, share(session.Share(st.Total)))
+	if st.Processes > 0 {
+		s += ", " + pluralOf(st.Processes, "process", "processes")
+	}
+	if st.LeftOut > 0 {
+		s += fmt.Sprintf(", %d left out", st.LeftOut)
+	}
 	if l := allLosses(&st.Total, st.Tasks, st.Unrecorded); l != "" {
 		s += ", " + l
 	}
@@ -178,7 +184,7 @@ func span(d time.Duration) string {
 
 func writeSummary(w io.Writer, r *session.Result, p trace.Process) {
 	t := r.Stats.Total()
-	fmt.Fprintf(w, "recorded %s of %s (%d) for %s, until %s\n", threadsText(r), printable(p.Comm), p.PID,
+	fmt.Fprintf(w, "recorded %s of %s (%d)%s for %s, until %s\n", threadsText(r), printable(p.Comm), p.PID, othersText(r),
 		span(r.Duration), r.Reason)
 	fmt.Fprintf(w, "  samples  %d: %d by a stop, %d of threads that had not run, %d read while blocked\n",
 		t.Samples, t.Stopped(), t.Unrun, t.Read)
@@ -211,7 +217,7 @@ func writeSummary(w io.Writer, r *session.Result, p trace.Process) {
 	if l := costText(&r.Cost, r.Interval); l != "" {
 		fmt.Fprintf(w, "  cost     %s\n", l)
 	}
-	if r.Children >= childrenTold && int64(r.Children)*10 >= t.CPUNS {
+	if r.Processes == nil && r.Children >= childrenTold && int64(r.Children)*10 >= t.CPUNS {
 		fmt.Fprintf(w, "  left out %s of CPU in other programs that %s started; 'sliver watch --name NAME' waits for one of them\n",
 			span(r.Children), printable(p.Comm))
 	}
@@ -330,6 +336,9 @@ type summaryJSON struct {
 	SelfCPUNS    int64      `json:"self_cpu_ns"`
 	ChildrenNS   int64      `json:"children_cpu_ns"`
 	FirstNS      int64      `json:"first_sample_ns"`
+
+	Processes []processJSON  `json:"processes,omitempty"`
+	LeftOut   *trace.LeftOut `json:"left_out,omitempty"`
 }
 
 type costJSON struct {
@@ -375,6 +384,9 @@ func writeSummaryJSON(w io.Writer, r *session.Result) error {
 		out.Problems = append(out.Problems, u.String())
 	}
 	out.Problems = append(out.Problems, r.Problems...)
+	if out.Processes = processesJSON(r); r.Processes != nil {
+		out.LeftOut = &r.LeftOut
+	}
 	if c := r.Cost; c.Measured {
 		out.Cost = &costJSON{c.Bound, c.Own, c.Stops, c.Factor, c.Naps}
 	}

@@ -15,12 +15,14 @@ func viewCommand() *command {
 	var (
 		f       webFlags
 		compare string
+		process string
 		names   nameFlags
 	)
 	return &command{
 		name: "view", files: true, args: "REC.sliver [--compare OTHER.sliver]", short: "show a recording in the browser",
 		flags: func(fs *pflag.FlagSet) {
 			fs.StringVar(&compare, "compare", "", "a second recording to compare with")
+			fs.StringVar(&process, "process", "", processUsage)
 			f.register(fs, false)
 			names.register(fs, " (if the recording has no names)")
 		},
@@ -46,6 +48,13 @@ Examples:
 			}
 			open := func(path string) (*trace.Recording, io.Closer, error) {
 				rec, c, err := openInput(e, path)
+				if err == nil {
+					if rec, err = pickProcesses(rec, process); err != nil {
+						c.Close()
+						return nil, nil, err
+					}
+					rec = alone(e.stderr, path, rec, "the page")
+				}
 				if err == nil && rec.Symbols == nil {
 					o := where
 					o.Captured = rec.Captured

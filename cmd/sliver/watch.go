@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -404,25 +403,11 @@ func (f *watchFlags) source(argv []string) (s watch.Source, cmd *target.Command,
 		}
 		return s, nil, nil
 	}
-	var wanted []func(*target.Found) bool
-	var what []string
-	for _, name := range f.names {
-		match, err := target.Named(name)
-		if err != nil || name == "" {
-			return s, nil, usagef("watch", "name: the pattern %q cannot be read", name)
-		}
-		wanted, what = append(wanted, match), append(what, "a process named "+name)
+	match, what, err := matching("watch", f.names, f.units, nil)
+	if err != nil {
+		return s, nil, err
 	}
-	for _, unit := range f.units {
-		if unit == "" {
-			return s, nil, usagef("watch", "unit: write the name of a systemd unit")
-		}
-		wanted, what = append(wanted, target.InUnit(unit)), append(what, "processes of unit "+unit)
-	}
-	s.What = strings.Join(what, ", ")
-	s.Find = target.NewFinder(func(f *target.Found) bool {
-		return slices.ContainsFunc(wanted, func(is func(*target.Found) bool) bool { return is(f) })
-	}).Find
+	s.What, s.Find = what, target.NewFinder(match).Find
 	return s, nil, nil
 }
 

@@ -1,0 +1,244 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/sliverprof/sliver/procset"
+	"github.com/sliverprof/sliver/session"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/target"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// severalFlags choose the processes of a recording of several.
+type severalFlags struct {
+	names, units, cgroups []string
+	children, noChildren  bool
+	most                  int
+}
+
+func (f *severalFlags) register(fs *pflag.FlagSet) {
+	fs.StringArrayVar(&f.names, "name", nil, "record every process whose name matches (a glob or /regexp/), including ones started later; repeatable")
+	fs.StringArrayVar(&f.units, "unit", nil, "record the processes of this systemd unit, including ones started later; repeatable")
+	fs.StringArrayVar(&f.cgroups, "cgroup", nil, "record the processes of this control group and those below it, including ones started later; repeatable")
+	fs.BoolVar(&f.children, "children", false, "also record all descendants, including ones started later (default for a command)")
+	fs.BoolVar(&f.noChildren, "no-children", false, "record the command alone")
+	fs.IntVar(&f.most, "max-processes", procset.DefaultMax, "limit of the number of processes recorded at once")
+}
+
+// matches reports whether processes are chosen by what they are called or belong to.
+func (f *severalFlags) matches() bool { return len(f.names)+len(f.units)+len(f.cgroups) > 0 }
+
+func (f *severalFlags) check() error {
+	switch {
+	case f.most < 1 || f.most > trace.MaxSections:
+		return usagef("record", "max-processes: %d is out of range; use 1 to %d", f.most, trace.MaxSections)
+	case f.children && f.noChildren:
+		return usagef("record", "--children and --no-children contradict each other")
+	}
+	return nil
+}
+
+// matching returns a match of the processes that flags choose, and its description.
+func matching(command string, names, units, cgroups []string) (match func(*target.Found) bool, what string, err error) {
+	var wanted []func(*target.Found) bool
+	var all []string
+	for _, name := range names {
+		match, err := target.Named(name)
+		if err != nil || name == "" {
+			return nil, "", usagef(command, "name: the pattern %q cannot be read", name)
+		}
+		wanted, all = append(wanted, match), append(all, "a process named "+name)
+	}
+	for _, unit := range units {
+		if unit == "" {
+			return nil, "", usagef(command, "unit: write the name of a systemd unit")
+		}
+		wanted, all = append(wanted, target.InUnit(unit)), append(all, "processes of unit "+unit)
+	}
+	for _, dir := range cgroups {
+		if dir == "" {
+			return nil, "", usagef(command, "cgroup: write the path of a control group")
+		}
+		wanted, all = append(wanted, target.InCgroup(dir)), append(all, "processes of control group "+dir)
+	}
+	return func(f *target.Found) bool {
+		return slices.ContainsFunc(wanted, func(is func(*target.Found) bool) bool { return is(f) })
+	}, strings.Join(all, ", "), nil
+}
+
+// single returns what in the flags can hold one process only; "" if nothing does.
+func (f *recordFlags) single(o *session.Options) string {
+	switch {
+	case f.page:
+		return "--web shows one process"
+	case f.push.any():
+		return "a push has one process"
+	case len(f.trace.patterns) > 0:
+		return "--trace is for one process"
+	}
+	for _, out := range o.Outputs {
+		if !out.Format.Several() {
+			return fmt.Sprintf("format %s has one process", out.Format.Name)
+		}
+	}
+	return ""
+}
+
+// follow makes a recording of a command one of its descendants too.
+func (f *recordFlags) follow(o *session.Options, c *target.Command) error {
+	if f.several.noChildren {
+		return nil
+	}
+	if why := f.single(o); why != "" {
+		if f.several.children {
+			return usagef("record", "%s: use -o FILE.sliver, or leave out --children", why)
+		}
+		return nil
+	}
+	o.Set = procset.New(procset.Options{Children: true, Max: f.several.most, Command: c.Process.PID()})
+	o.Set.Take(c.Process)
+	return nil
+}
+
+// recordSeveral records the processes that the flags choose.
+func (f *recordFlags) recordSeveral(e *env, o session.Options) error {
+	if why := f.single(&o); why != "" {
+		return usagef("record", "%s; give one PID, or -o FILE.sliver and export each process", why)
+	}
+	want := procset.Options{Children: f.several.children, Max: f.several.most}
+	var what string
+	if f.several.matches() {
+		var err error
+		if want.Match, what, err = matching("record", f.several.names, f.several.units, f.several.cgroups); err != nil {
+			return err
+		}
+	}
+	if len(f.pids) > f.several.most {
+		return usagef("record", "%d processes given; --max-processes is %d", len(f.pids), f.several.most)
+	}
+	var given []*target.Process
+	defer func() {
+		for _, p := range given {
+			p.Close()
+		}
+	}()
+	for _, pid := range f.pids {
+		p, err := target.Open(pid)
+		if err != nil {
+			return explain(err)
+		}
+		given = append(given, p)
+	}
+	o.Set = procset.New(want)
+	defer o.Set.Close()
+	o.Set.Take(given...)
+	var first []procset.Member
+	for _, p := range given {
+		first = append(first, procset.Member{Process: p, Found: target.Now()})
+	}
+	given = nil
+	said := false
+	for {
+		found, err := o.Set.Now()
+		if err != nil {
+			return err
+		}
+		if first = append(first, found...); len(first) > 0 {
+			break
+		}
+		if !said && !f.quiet {
+			fmt.Fprintf(e.stderr, "sliver: waiting for %s\n", what)
+			said = true
+		}
+		time.Sleep(lookEvery)
+	}
+	p := first[0].Process
+	defer p.Close()
+	o.First = first[1:]
+	return f.record(e, o, p, nil)
+}
+
+// lookEvery is the time between two looks for the first process that matches.
+const lookEvery = 100 * time.Millisecond
+
+// maxProcessRows is how many processes the summary shows.
+const maxProcessRows = 10
+
+// writeProcesses prints the processes of a recording of several, those with the most CPU
+// time first, and the processes that are missing.
+func writeProcesses(w io.Writer, r *session.Result) {
+	if r.Processes == nil {
+		return
+	}
+	fmt.Fprintf(w, "  processes %d recorded, %d left out", len(r.Processes), r.LeftOut.Count)
+	if d := delays(r.Processes); len(d) > 1 {
+		fmt.Fprintf(w, "; first sample %s after they were found (median; longest %s)", moment(d[len(d)/2]), moment(d[len(d)-1]))
+	}
+	fmt.Fprintln(w)
+	rows := slices.Clone(r.Processes)
+	slices.SortStableFunc(rows, func(a, b session.Recorded) int { return int(min(max(b.Stats.CPUNS-a.Stats.CPUNS, -1), 1)) })
+	for i := range rows {
+		if i == maxProcessRows {
+			fmt.Fprintf(w, "           and %d more\n", len(rows)-i)
+			break
+		}
+		p := &rows[i]
+		fmt.Fprintf(w, "           %s (%d): %s of CPU, %s, %s\n", printable(p.Comm), p.PID, moment(p.Stats.CPUNS), plural(p.Threads, "thread"), plural(int(p.Stats.Samples), "sample"))
+	}
+	for _, l := range r.LeftOut.Lines() {
+		fmt.Fprintf(w, "  left out %s\n", printable(l))
+	}
+}
+
+// delays returns the times, in ns, from finding a process to its first sample, sorted.
+func delays(ps []session.Recorded) (out []int64) {
+	for i := range ps {
+		if p := &ps[i]; p.First > p.Found && p.Found > 0 {
+			out = append(out, int64(p.First-p.Found))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// processJSON is a process in the summary as JSON.
+type processJSON struct {
+	PID     int        `json:"pid"`
+	Parent  int        `json:"ppid"`
+	Name    string     `json:"name"`
+	Threads int        `json:"threads"`
+	Samples uint64     `json:"samples"`
+	CPUNS   int64      `json:"cpu_ns"`
+	Found   stack.Time `json:"found_ns"`
+	FirstNS int64      `json:"first_sample_ns"`
+}
+
+func processesJSON(r *session.Result) (out []processJSON) {
+	for i := range r.Processes {
+		p := &r.Processes[i]
+		out = append(out, processJSON{p.PID, p.Parent, p.Comm, p.Threads, p.Stats.Samples, p.Stats.CPUNS, p.Found, int64(max(p.First-p.Found, 0))})
+	}
+	return out
+}
+
+func pluralOf(n int, one, more string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, more)
+}
+
+// othersText counts the processes beside the first one.
+func othersText(r *session.Result) string {
+	if len(r.Processes) < 2 {
+		return ""
+	}
+	return " and " + pluralOf(len(r.Processes)-1, "other process", "other processes")
+}

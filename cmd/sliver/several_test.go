@@ -1,0 +1,429 @@
+package main
+
+import (
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/pprof/profile"
+
+	"github.com/sliverprof/sliver/internal/testprog"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// familyLife is a process by the log of the program family.
+type familyLife struct {
+	parent int
+	name   string
+}
+
+func familyLog(lines []string) map[int]*familyLife {
+	out := map[int]*familyLife{}
+	for _, l := range lines {
+		var pid int
+		var x familyLife
+		if n, _ := fmt.Sscanf(l, "born %d %d %s", &pid, &x.parent, &x.name); n == 3 {
+			if was := out[pid]; was == nil {
+				out[pid] = &x
+			} else { // the log of an exec came first
+				was.parent = x.parent
+			}
+		}
+		if n, _ := fmt.Sscanf(l, "exec %d %s", &pid, &x.name); n == 2 {
+			if out[pid] == nil {
+				out[pid] = &familyLife{}
+			}
+			out[pid].name = x.name
+		}
+	}
+	return out
+}
+
+// family copies the program under the names of its processes.
+func family(t *testing.T) (dir, first, kid string) {
+	t.Helper()
+	testprog.Need(t, "gcc", "ptrace")
+	b, err := os.ReadFile(testprog.Build(t, "c/family", "O2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir = t.TempDir()
+	first, kid = filepath.Join(dir, "first"), filepath.Join(dir, "kid")
+	for _, path := range []string{first, kid} {
+		if err := os.WriteFile(path, b, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir, first, kid
+}
+
+func openSeveral(t *testing.T, path string) *trace.Recording {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	fi, _ := f.Stat()
+	rec, err := trace.Open(f, fi.Size())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rec
+}
+
+// TestFamily compares a recording of a command with the log of its processes: each life once,
+// with its parent, its last name and its own function; the exit status is the command's.
+func TestFamily(t *testing.T) {
+	dir, first, kid := family(t)
+	r := sliver(t, dir, "record", "-i", "2ms", "-o", "x.sliver", "-o", "x.pb.gz", "-o", "x.pftrace", "-o", "x.folded", "-o", "x.firefox.json.gz", "--", first, "150", "12", kid)
+	if r.status != 7 {
+		t.Fatalf("%+v", r)
+	}
+	lives := familyLog(strings.Split(r.out, "\n"))
+	rec := openSeveral(t, filepath.Join(dir, "x.sliver"))
+	if rec.Left == nil {
+		t.Fatal("the recording does not say what is left out")
+	}
+	left := map[int]trace.LeftProcess{}
+	for _, l := range rec.Left.Processes {
+		left[l.PID] = l
+	}
+	// By PID, the function that only such a process runs.
+	burns := map[string]int{}
+	recorded := map[int]bool{}
+	for i, one := range rec.All() {
+		p := &one.Process
+		x := lives[p.PID]
+		if recorded[p.PID] || x == nil {
+			t.Errorf("process %d: recorded twice, or unknown", p.PID)
+			continue
+		}
+		recorded[p.PID] = true
+		if i > 0 && p.Parent != x.parent {
+			t.Errorf("process %d: parent %d, its own log says %d", p.PID, p.Parent, x.parent)
+		}
+		if p.Comm != x.name && len(one.Threads) > 0 && one.Count(0) > 50 {
+			t.Errorf("process %d: name %q, its own log says %q", p.PID, p.Comm, x.name)
+		}
+		if one.End == nil || one.Symbols == nil {
+			t.Errorf("process %d: not complete", p.PID)
+		}
+	}
+	for pid, x := range lives {
+		if _, is := left[pid]; is == recorded[pid] {
+			t.Errorf("process %d, %+v: recorded %v, left out %v", pid, x, recorded[pid], is)
+		}
+	}
+	if rec.Left.Seen != len(lives) || rec.Left.Count != len(left) || rec.Left.Lost > 0 {
+		t.Errorf("%+v; %d lives", rec.Left, len(lives))
+	}
+	sql := sliver(t, dir, "sql", "x.sliver", "SELECT DISTINCT p.pid, p.name, f.name FROM slices s JOIN threads t ON t.id = s.thread JOIN processes p ON p.id = t.process JOIN functions f ON f.id = s.function WHERE f.name LIKE 'burn_%'", "--format", "csv")
+	for _, line := range strings.Split(strings.TrimSpace(sql.out), "\n")[1:] {
+		f := strings.Split(line, ",")
+		if len(f) == 3 {
+			burns[f[2]+" in "+f[1]]++
+		}
+	}
+	want := map[string]int{"burn_first in first": 1, "burn_fork in first": 1, "burn_exec in kid": 1, "burn_chain in kid": 1, "burn_daemon in first": 1}
+	if fmt.Sprint(burns) != fmt.Sprint(want) {
+		t.Errorf("functions %v, want %v\n%+v", burns, want, sql)
+	}
+	if !strings.Contains(r.errors, fmt.Sprintf("processes %d recorded, %d left out", len(recorded), len(left))) {
+		t.Errorf("summary:\n%s", r.errors)
+	}
+	checkPprof(t, filepath.Join(dir, "x.pb.gz"), rec)
+	checkFirefox(t, filepath.Join(dir, "x.firefox.json.gz"), rec)
+	checkFolded(t, dir, rec)
+	for pid := range lives {
+		if b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil && !strings.Contains(string(b), ") Z ") {
+			t.Errorf("process %d is still there: %s", pid, b)
+		}
+	}
+	// A format for one process says so, and takes one of them.
+	if r := sliver(t, dir, "export", "x.sliver", "-o", "x.svg"); r.status != 1 || !strings.Contains(r.errors, "shows one process") || strings.Count(r.errors, "\n") != 1 {
+		t.Errorf("%+v", r)
+	}
+	if r := sliver(t, dir, "export", "x.sliver", "--process", strconv.Itoa(rec.Others[0].Process.PID), "-o", "x.svg"); r.status != 0 {
+		t.Errorf("%+v", r)
+	}
+	if r := sliver(t, dir, "export", "x.sliver", "--process", "kid", "-o", "kid.sliver"); r.status != 0 || len(openSeveral(t, filepath.Join(dir, "kid.sliver")).All()) < 2 {
+		t.Errorf("%+v", r)
+	}
+	if r := sliver(t, dir, "report", "x.sliver"); r.status != 0 || !strings.Contains(r.errors, "shows first") {
+		t.Errorf("report: %+v", r.errors)
+	}
+}
+
+func checkPprof(t *testing.T, path string, rec *trace.Recording) {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	p, err := profile.Parse(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.CheckValid(); err != nil {
+		t.Error(err)
+	}
+	saw := map[int64]string{}
+	for _, s := range p.Sample {
+		saw[s.NumLabel["pid"][0]] = s.Label["process"][0]
+		for _, l := range s.Location {
+			for _, line := range l.Line {
+				if line.Function.Name == "burn_exec" && !strings.HasPrefix(s.Label["process"][0], "kid (") {
+					t.Errorf("burn_exec in %s", s.Label["process"])
+				}
+			}
+		}
+	}
+	for _, one := range rec.All() {
+		if want := fmt.Sprintf("%s (%d)", one.Process.Comm, one.Process.PID); saw[int64(one.Process.PID)] != want {
+			t.Errorf("pprof: process %q, want %q", saw[int64(one.Process.PID)], want)
+		}
+	}
+}
+
+func checkFirefox(t *testing.T, path string, rec *trace.Recording) {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := io.ReadAll(z)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var p struct {
+		Libs    []struct{ Path string }
+		Threads []struct {
+			PID, ProcessName string
+			Samples          struct{ Stack []*int }
+		}
+		Shared struct {
+			StackTable  struct{ Frame []int }
+			FrameTable  struct{ Func []int }
+			FuncTable   struct{ Name []int }
+			StringArray []string
+		}
+	}
+	if err := json.Unmarshal(b, &p); err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]string{}
+	for _, th := range p.Threads {
+		names[th.PID] = th.ProcessName
+		for _, s := range th.Samples.Stack {
+			if s == nil {
+				continue
+			}
+			name := p.Shared.StringArray[p.Shared.FuncTable.Name[p.Shared.FrameTable.Func[p.Shared.StackTable.Frame[*s]]]]
+			if name == "burn_exec" && th.ProcessName != "kid" || name == "burn_daemon" && th.ProcessName != "first" {
+				t.Errorf("%s in %s", name, th.ProcessName)
+			}
+		}
+	}
+	libs := 0
+	for _, one := range rec.All() {
+		libs += len(one.Modules)
+		if got := names[strconv.Itoa(one.Process.PID)]; got != one.Process.Comm {
+			t.Errorf("firefox: process %d is %q, want %q", one.Process.PID, got, one.Process.Comm)
+		}
+	}
+	if len(p.Libs) != libs {
+		t.Errorf("%d libraries, want %d", len(p.Libs), libs)
+	}
+}
+
+func checkFolded(t *testing.T, dir string, rec *trace.Recording) {
+	t.Helper()
+	r := sliver(t, dir, "export", "x.sliver", "--process-frames", "--format", "collapsed", "-o", "-")
+	for _, one := range rec.All() {
+		if !strings.Contains("\n"+r.out, fmt.Sprintf("\n%s (%d);", one.Process.Comm, one.Process.PID)) {
+			t.Errorf("folded stacks lack process %d", one.Process.PID)
+		}
+	}
+}
+
+// TestNoChildren: the command alone, as without any of this.
+func TestNoChildren(t *testing.T) {
+	dir, first, kid := family(t)
+	r := sliver(t, dir, "record", "-q", "--no-children", "-o", "x.sliver", "--", first, "20", "1", kid)
+	rec := openSeveral(t, filepath.Join(dir, "x.sliver"))
+	if r.status != 7 || len(rec.Others) > 0 || rec.Left != nil || rec.Process.Comm != "first" {
+		t.Errorf("%+v, %d others", r, len(rec.Others))
+	}
+}
+
+// TestSeveralPIDs records two processes by number, on one clock.
+func TestSeveralPIDs(t *testing.T) {
+	testprog.Need(t, "gcc", "ptrace")
+	program := testprog.Build(t, "c/spin", "O2")
+	a, b := testprog.Start(t, program, "--seconds", "120"), testprog.Start(t, program, "--seconds", "120")
+	dir := t.TempDir()
+	r := sliver(t, dir, "record", "-p", fmt.Sprintf("%d,%d", a.PID, b.PID), "-d", "500ms", "-o", "x.sliver", "--json")
+	if r.status != 0 {
+		t.Fatalf("%+v", r)
+	}
+	var sum struct {
+		Processes []struct {
+			PID     int
+			Samples uint64
+		}
+		LeftOut struct{ Count int } `json:"left_out"`
+	}
+	if err := json.Unmarshal([]byte(r.out), &sum); err != nil {
+		t.Fatal(err)
+	}
+	if len(sum.Processes) != 2 || sum.Processes[0].PID != a.PID || sum.Processes[1].PID != b.PID || sum.LeftOut.Count > 0 {
+		t.Errorf("%+v", sum)
+	}
+	rec := openSeveral(t, filepath.Join(dir, "x.sliver"))
+	if len(rec.All()) != 2 || rec.Others[0].Process.PID != b.PID {
+		t.Fatalf("%d processes", len(rec.All()))
+	}
+	f0, t0 := rec.Span()
+	f1, t1 := rec.Others[0].Span()
+	if f0 >= t1 || f1 >= t0 {
+		t.Errorf("%d..%d and %d..%d do not overlap", f0, t0, f1, t1)
+	}
+	for _, p := range []*testprog.Proc{a, b} {
+		checkFree(t, p.PID)
+	}
+}
+
+// checkFree fails if a process is stopped or traced.
+func checkFree(t *testing.T, pid int) {
+	t.Helper()
+	for begin := time.Now(); ; <-time.After(time.Millisecond) {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		if err != nil {
+			return // it has ended
+		}
+		s := string(b)
+		if strings.Contains(s, "TracerPid:\t0\n") && !strings.Contains(s, "State:\tT") && !strings.Contains(s, "State:\tt") {
+			return
+		}
+		if time.Since(begin) > 5*time.Second {
+			t.Errorf("process %d is stopped or traced:\n%s", pid, s)
+			return
+		}
+	}
+}
+
+// TestFamilyKilled: sliver is killed while it records a family. The processes go on to their
+// ends, and the unfinished recording can be read.
+func TestFamilyKilled(t *testing.T) {
+	dir, first, kid := family(t)
+	log, err := os.Create(filepath.Join(dir, "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	cmd := slivercmd(t, dir, "record", "-i", "1ms", "-o", "x.sliver", "--", first, "400", "3", kid)
+	cmd.Stdout = log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var partial []string
+	ready := func() bool {
+		partial, _ = filepath.Glob(filepath.Join(dir, ".x.sliver.*"))
+		if len(partial) != 1 {
+			return false
+		}
+		b, err := os.ReadFile(partial[0])
+		return err == nil && strings.Count(string(b), "SECT") > 6
+	}
+	for begin := time.Now(); !ready(); <-time.After(5 * time.Millisecond) {
+		if time.Since(begin) > time.Minute {
+			t.Fatal("no recording of several processes grows")
+		}
+	}
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	lives := func() map[int]*familyLife {
+		b, _ := os.ReadFile(log.Name())
+		return familyLog(strings.Split(string(b), "\n"))
+	}
+	for pid := range lives() {
+		checkFree(t, pid)
+	}
+	rec := openSeveral(t, partial[0])
+	if len(rec.Others) == 0 {
+		t.Error("the other processes are not in what is left")
+	}
+	// All lives end by themselves: the log has as many deaths.
+	for begin := time.Now(); ; <-time.After(10 * time.Millisecond) {
+		b, _ := os.ReadFile(log.Name())
+		if strings.Count(string(b), "died ") == len(lives()) && len(lives()) >= 9 {
+			break
+		}
+		if time.Since(begin) > time.Minute {
+			t.Fatalf("not all processes ended:\n%s", b)
+		}
+	}
+	r := sliver(t, dir, "recover", partial[0])
+	if r.status != 0 || len(openSeveral(t, filepath.Join(dir, "x.sliver")).Others) != len(rec.Others) {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestRecordByName: processes that match are recorded, also when they start later.
+func TestRecordByName(t *testing.T) {
+	dir, first, kid := family(t)
+	cmd := slivercmd(t, dir, "record", "--name", "/^first$/", "-d", "3s", "-o", "x.sliver")
+	var errs strings.Builder
+	pipe, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 4096)
+	for !strings.Contains(errs.String(), "waiting for a process named /^first$/") {
+		n, err := pipe.Read(buf)
+		errs.Write(buf[:n])
+		if err != nil {
+			t.Fatalf("%v: %s", err, errs.String())
+		}
+	}
+	other := exec.Command(first, "600", "0", kid)
+	out, err := other.Output()
+	var ee *exec.ExitError
+	if !errors.As(err, &ee) || ee.ExitCode() != 7 {
+		t.Fatal(err)
+	}
+	rest, _ := io.ReadAll(pipe)
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("%v: %s%s", err, errs.String(), rest)
+	}
+	lives := familyLog(strings.Split(string(out), "\n"))
+	rec := openSeveral(t, filepath.Join(dir, "x.sliver"))
+	for _, one := range rec.All() {
+		if x := lives[one.Process.PID]; x == nil || one.Process.Comm != "first" && one.Process.Comm != "kid" {
+			t.Errorf("%+v", one.Process)
+		}
+	}
+	if !slices.ContainsFunc(rec.All(), func(one *trace.Recording) bool { return lives[one.Process.PID].parent == os.Getpid() }) {
+		t.Error("the first process is not recorded")
+	}
+}

@@ -1,0 +1,253 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sliverprof/sliver/procset"
+	"github.com/sliverprof/sliver/sampler"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/target"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// family are the processes that a Session records beside its own. Each has a Session that
+// writes a section of the same file.
+type family struct {
+	s        *Session
+	sections *trace.Sections
+	hosts    *sampler.Hosts
+	cancel   context.CancelFunc
+	followed chan struct{} // closed when no process can join any more
+	members  sync.WaitGroup
+	once     sync.Once
+	naming   sync.Mutex // one process's names at a time: each may need much memory
+
+	mu     sync.Mutex // guards the fields below
+	closed bool
+	live   map[*Session]bool
+	done   []Recorded
+	stats  trace.Stats // of the processes in done
+	errs   []string
+}
+
+// Recorded describes one process of a recording.
+type Recorded struct {
+	PID, Parent int
+	Comm        string
+	Threads     int
+	Stats       stack.ThreadStats // of all its threads
+	// Found is when the process was found, First its first sample; 0: none.
+	Found, First stack.Time
+	Reason       string // why its part of the recording ended
+}
+
+// newFamily begins the file of s.
+func newFamily(s *Session) (*family, error) {
+	f := &family{s: s, followed: make(chan struct{}), live: map[*Session]bool{}}
+	var err error
+	if f.sections, s.section, err = trace.NewSections(s.temp); err != nil {
+		return nil, err
+	}
+	f.hosts = NewHosts(s.o.Interval)
+	return f, nil
+}
+
+// begin records the First processes, and follows the others until ctx ends or all have ended.
+func (f *family) begin(ctx context.Context) {
+	ctx, f.cancel = context.WithCancel(ctx)
+	for _, m := range f.s.o.First {
+		f.join(ctx, m)
+	}
+	go func() {
+		defer close(f.followed)
+		f.s.o.Set.Follow(ctx, func(m procset.Member) { f.join(ctx, m) })
+	}()
+}
+
+// wait returns when all processes have ended, or when Run's context ends. The Session calls it
+// when sampling of its own process has ended; err is that sampler's error.
+func (f *family) wait(err error) {
+	f.s.o.Set.Done()
+	if err != nil {
+		f.cancel()
+	}
+	<-f.followed
+	f.members.Wait()
+}
+
+// join records a process until it or ctx ends.
+func (f *family) join(ctx context.Context, m procset.Member) {
+	f.mu.Lock()
+	closed := f.closed
+	if !closed {
+		f.members.Add(1)
+	}
+	f.mu.Unlock()
+	if closed {
+		m.Process.Close()
+		f.s.o.Set.Done()
+		return
+	}
+	go func() {
+		defer f.members.Done()
+		defer f.s.o.Set.Done()
+		defer m.Process.Close()
+		f.record(ctx, m)
+	}()
+}
+
+func (f *family) record(ctx context.Context, m procset.Member) {
+	s := f.member(m)
+	facts := m.Process.Facts()
+	miss := func(why string) { f.s.o.Set.Missed(facts.PID, m.Parent, s.name(), why) }
+	if err := s.prepare(); err != nil {
+		s.Close()
+		if !m.Process.Alive() {
+			miss(procset.WhyShort)
+		} else {
+			miss(oneLine(err))
+		}
+		return
+	}
+	defer s.Close()
+	s.mods.renamed(facts)
+	f.mu.Lock()
+	f.live[s] = true
+	f.mu.Unlock()
+	reason, err := s.Run(ctx)
+	if err != nil && !errors.Is(err, sampler.ErrNoThreads) && m.Process.Alive() {
+		f.problem(facts.PID, err)
+	}
+	r := Recorded{PID: facts.PID, Parent: m.Parent, Comm: s.name(), Found: m.Found, First: s.smp.First(), Reason: reason}
+	st := s.stats()
+	r.Threads, r.Stats = len(st.Threads), st.Total()
+	f.naming.Lock()
+	res, err := s.Finish(reason)
+	f.naming.Unlock()
+	f.mu.Lock()
+	delete(f.live, s)
+	f.mu.Unlock()
+	if err != nil {
+		f.problem(facts.PID, err)
+	}
+	if !s.section.Written() {
+		if m.Process.Alive() {
+			miss(procset.WhyNoThreads)
+		} else {
+			miss(procset.WhyShort)
+		}
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if res != nil {
+		r.Stats = res.Stats.Total()
+		addStats(&f.stats, &res.Stats)
+	}
+	f.done = append(f.done, r)
+}
+
+// member returns the Session of a process; prepare is still to be called.
+func (f *family) member(m procset.Member) *Session {
+	o := f.s.o
+	o.Duration, o.Outputs, o.Live, o.Renamed, o.Started, o.Trace, o.Tracer, o.Set, o.First = 0, nil, false, nil, nil, nil, nil, nil, nil
+	o.Await, o.Hosts = true, f.hosts
+	return &Session{o: o, proc: m.Process, parent: m.Parent, section: f.sections.Add(), part: f.s.part,
+		phases: newPhases(nil, m.Process.PID()), opened: target.Now()}
+}
+
+// name is the program's name as of now, or of its last exec.
+func (s *Session) name() string {
+	if s.recorder == nil {
+		return s.proc.Facts().Comm
+	}
+	return s.recorder.Process().Comm
+}
+
+// maxFamilyProblems limits the errors that are kept.
+const maxFamilyProblems = 20
+
+func (f *family) problem(pid int, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.errs) < maxFamilyProblems {
+		f.errs = append(f.errs, processError(pid, err))
+	}
+}
+
+// close ends the recording of all processes and waits until their sections are complete.
+func (f *family) close() {
+	f.once.Do(func() {
+		f.mu.Lock()
+		f.closed = true
+		f.mu.Unlock()
+		if f.cancel == nil { // begin was not called
+			for _, m := range f.s.o.First {
+				m.Process.Close()
+			}
+			return
+		}
+		f.cancel()
+		<-f.followed
+		f.members.Wait()
+	})
+}
+
+// account adds the processes to the result of the Session, and writes the missing ones to
+// rec.
+func (f *family) account(res *Result, rec *trace.Recorder) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	st := f.s.stats()
+	own := Recorded{PID: f.s.proc.PID(), Comm: f.s.name(), Threads: res.Threads, Stats: st.Total(), Found: f.s.opened, First: f.s.smp.First(), Reason: res.Reason}
+	res.Processes = append([]Recorded{own}, f.done...)
+	res.LeftOut = f.s.o.Set.Left()
+	res.Problems = append(res.Problems, f.errs...)
+	rec.Left(res.LeftOut)
+}
+
+// addStats adds the statistics of another process. Percentiles of pauses are the larger
+// ones.
+func addStats(to, x *trace.Stats) {
+	to.Threads = append(to.Threads, x.Threads...)
+	to.Unrecorded = append(to.Unrecorded, x.Unrecorded...)
+	a, b := &to.Pause, &x.Pause
+	if n := a.Count + b.Count; n > 0 {
+		a.Mean = int64((float64(a.Mean)*float64(a.Count) + float64(b.Mean)*float64(b.Count)) / float64(n))
+	}
+	a.Count, a.Under = a.Count+b.Count, a.Under+b.Under
+	a.P50, a.P90, a.P99, a.P999, a.P9999, a.Max = max(a.P50, b.P50), max(a.P90, b.P90), max(a.P99, b.P99), max(a.P999, b.P999), max(a.P9999, b.P9999), max(a.Max, b.Max)
+}
+
+// status adds the other processes.
+func (f *family) status(out *Status) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out.Processes = len(f.live)
+	if f.s.proc.Alive() {
+		out.Processes++
+	}
+	for s := range f.live {
+		st := s.stats()
+		total := st.Total()
+		out.Threads += s.smp.Threads()
+		out.Total.Add(&total)
+		out.Unrecorded = append(out.Unrecorded, st.Unrecorded...)
+	}
+	for i := range f.done {
+		out.Total.Add(&f.done[i].Stats)
+	}
+	out.LeftOut = f.s.o.Set.Left().Count
+	if out.Elapsed == 0 {
+		out.Elapsed = time.Duration(max(int64(target.Now())-f.s.begin.Load(), 0))
+	}
+}
+
+func processError(pid int, err error) string { return fmt.Sprintf("process %d: %s", pid, oneLine(err)) }
+
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", " ") }
