@@ -78,6 +78,8 @@ var table = []row{
 		"the kernel's buffers of perf events: what a record means is its reader's business"},
 	{"calls", "stack", "",
 		"which functions to trace, where their code is entered and left, and pairs of these: bytes and records in, no process"},
+	{"iowatch", "stack", "",
+		"rules over operations of files: records in, findings out, no process and no clock"},
 	{"target", "stack internal/background internal/limits internal/perfring internal/safefile", "golang.org/x/sys/unix",
 		"the only package that touches another process; it sets no policy"},
 	{"engine/breakpoint", "stack calls internal/perfring", "golang.org/x/sys/unix",

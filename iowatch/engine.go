@@ -1,0 +1,455 @@
+package iowatch
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/sliverprof/sliver/stack"
+)
+
+// Bounds of what an engine keeps. Beyond them it forgets, and counts that.
+const (
+	maxOpen   = 1 << 17 // descriptors, with those of which no close was seen
+	maxUses   = 1 << 17
+	maxPaths  = 1 << 14 // paths with sums, or with state of a rule
+	maxRepeat = 64      // different reads of one path, for repeat-read
+	maxFound  = 1 << 12
+)
+
+// place is a stack, or where that is unknown a stack pointer.
+type place struct {
+	stack StackID
+	sp    uint64
+}
+
+// same reports whether two operations came from the same place.
+func (p place) same(q place) bool {
+	if p.stack != 0 && q.stack != 0 {
+		return p.stack == q.stack
+	}
+	return p.sp == q.sp
+}
+
+type descKey struct {
+	fd  int32
+	gen uint32
+}
+
+// desc is an open descriptor.
+type desc struct {
+	key    descKey
+	path   string
+	kind   Kind
+	size   int64
+	synced bool // opened with O_SYNC or O_DSYNC
+	tid    stack.TID
+	at     stack.Time
+	place  place
+	call   string
+	seeded bool // it was open before
+	uses   []*use
+}
+
+// use is one thread's use of a descriptor.
+type use struct {
+	Sums
+	tid  stack.TID
+	loop bool
+	slow StackID // of the newest slow or marked operation
+
+	from       stack.Time // begin of a window of small-write
+	fromWrites uint64
+	fromBytes  uint64
+}
+
+// Finding is a rule that fired.
+type Finding struct {
+	Rule   Rule
+	Path   string // or the kind of descriptor
+	Kind   Kind
+	Size   int64 // of the file, in bytes; -1: unknown
+	Ops    uint64
+	Buffer uint64 // most bytes requested at once
+	Cost   int64  // ns in reads and writes
+	First  Op     // the first operation
+	Bytes  uint64 // requested in all
+	TID    stack.TID
+	At     stack.Time
+	Stack  StackID // where the descriptor was opened
+	Where  StackID // the slow operation, or one of many; 0: unknown
+	// Count is how many times it was repeated. Of main-io and loop-io it has bits: 1 for a single slow
+	// operation, 2 for a slow run.
+	Count  int
+	Longer int64  // ns of the longest operation, or of the longest run
+	Call   string // the operation, where that is not a read or write
+}
+
+// File is the sums of one path.
+type File struct {
+	Path    string
+	Kind    Kind
+	Opens   uint64
+	Open    int // descriptors that are open now
+	Ops     uint64
+	Syncs   uint64
+	Want    uint64
+	Got     uint64
+	Written uint64
+	Time    uint64 // ns, with that of syncs
+	Longest uint64
+	Hist    [Buckets]uint64
+	Stack   StackID // of the last open
+}
+
+func (f *File) add(s *Sums) {
+	f.Ops += s.Ops
+	f.Syncs += s.Syncs
+	f.Want += s.Want
+	f.Got += s.Got
+	f.Written += s.Written
+	f.Time += s.Time + s.SyncTime
+	f.Longest = max(f.Longest, s.Longest)
+	for i, n := range s.Hist {
+		f.Hist[i] += uint64(n)
+	}
+}
+
+// Engine applies the rules.
+type Engine struct {
+	c    Config
+	main stack.TID
+	// Top returns what identifies the top four frames of a stack; nil: the stack's number does.
+	Top func(StackID) string
+	// Found receives each finding once; nil: Findings has them.
+	Found func(*Finding)
+	// Forgotten counts paths, descriptors and findings dropped at a bound.
+	Forgotten uint64
+
+	open     map[descKey]*desc
+	newest   map[int32]*desc
+	uses     int
+	files    map[string]*File
+	found    []*Finding
+	known    map[string]bool
+	repeats  map[string][]repeated
+	syncs    map[string]*syncs
+	opens    map[string]*opens
+	leaks    map[group]*grown
+	leakedAt stack.Time
+	now      stack.Time
+}
+
+// New returns an engine for a process whose first thread is main.
+func New(c Config, main stack.TID) *Engine {
+	return &Engine{c: c.clone(), main: main, open: map[descKey]*desc{}, newest: map[int32]*desc{}, files: map[string]*File{}, known: map[string]bool{},
+		repeats: map[string][]repeated{}, syncs: map[string]*syncs{}, opens: map[string]*opens{}, leaks: map[group]*grown{}}
+}
+
+// Flags of open(2) (include/uapi/asm-generic/fcntl.h), the same on amd64 and arm64.
+const (
+	flagDSync   = 0o10000
+	flagSync    = 0o4000000 // O_SYNC, which includes the bit of O_DSYNC
+	flagCloexec = 0o2000000
+)
+
+// Seed adds a descriptor that was open before. Its opening stack is unknown.
+func (e *Engine) Seed(fd int32, gen uint32, path string, kind Kind, flags int64, at stack.Time) {
+	e.opened(&desc{key: descKey{fd, gen}, path: path, kind: kind, size: -1, synced: flags&(flagDSync|flagSync) != 0, at: at, seeded: true})
+}
+
+func (e *Engine) opened(d *desc) {
+	if old := e.newest[d.key.fd]; old != nil { // its close was not seen
+		if old.key == d.key {
+			if old.seeded && !d.seeded { // seen in a list before its record was read
+				d.uses, old.uses = old.uses, nil
+				e.open[d.key], e.newest[d.key.fd] = d, d
+			}
+			return
+		}
+		e.closed(old, d.at)
+	}
+	if len(e.open) >= maxOpen {
+		e.Forgotten++
+		return
+	}
+	e.open[d.key], e.newest[d.key.fd] = d, d
+}
+
+// find returns the descriptor of an event. One that is unknown was opened unseen.
+func (e *Engine) find(ev *Event) *desc {
+	k := descKey{ev.FD, ev.Gen}
+	d := e.open[k]
+	if d == nil {
+		d = &desc{key: k, path: ev.Path, kind: ev.Kind, size: -1, at: ev.End, seeded: true}
+		e.opened(d)
+	}
+	if d.kind == KindUnknown {
+		d.kind = ev.Kind
+	}
+	if ev.Size >= 0 && ev.Kind != KindUnknown {
+		d.size = ev.Size
+	}
+	return d
+}
+
+func (e *Engine) useOf(d *desc, tid stack.TID) *use {
+	for _, u := range d.uses {
+		if u.tid == tid {
+			return u
+		}
+	}
+	u := &use{tid: tid}
+	if e.uses >= maxUses {
+		e.Forgotten++
+		return u
+	}
+	e.uses++
+	d.uses = append(d.uses, u)
+	return u
+}
+
+// Apply adds an operation. Failed ones are ignored.
+func (e *Engine) Apply(ev *Event) {
+	e.now = max(e.now, ev.End)
+	if ev.Ret < 0 && ev.Op != OpClose { // a descriptor is closed also if close fails
+		return
+	}
+	switch ev.Op {
+	case OpOpen, OpMake:
+		d := &desc{key: descKey{ev.FD, ev.Gen}, path: ev.Path, kind: ev.Kind, size: ev.Size, synced: ev.Op == OpOpen && ev.Want&(flagDSync|flagSync) != 0,
+			tid: ev.TID, at: ev.End, place: place{ev.Stack, ev.SP}, call: ev.Call}
+		e.opened(d)
+		if f := e.file(d); f != nil {
+			f.Opens++
+			f.Stack = d.place.stack
+		}
+		if ev.Op == OpOpen {
+			e.reopened(d)
+			e.slowCall(d, ev)
+		}
+	case OpRead, OpWrite, OpSync:
+		d := e.find(ev)
+		u := e.useOf(d, ev.TID)
+		u.loop = u.loop || ev.Loop
+		if !ev.Summed {
+			u.Add(ev, int64(e.c.Gap))
+		}
+		if ev.Stack != 0 {
+			u.slow = ev.Stack
+		}
+		if ev.Op == OpSync {
+			written := ev.Written
+			if !ev.Summed {
+				written = u.Written
+			}
+			e.synced(d, u, ev, written)
+			e.slowCall(d, ev)
+		}
+	case OpMark:
+		if u := e.useOf(e.find(ev), ev.TID); u.slow == 0 {
+			u.slow = ev.Stack
+		}
+	case OpClose:
+		d := e.find(ev)
+		if ev.Sums != nil {
+			u := e.useOf(d, ev.TID)
+			u.Sums = *ev.Sums
+			u.loop = u.loop || ev.Loop
+		}
+		e.closed(d, ev.End)
+	}
+}
+
+// Sum sets the sums of a thread on a descriptor, as the kernel has them now.
+func (e *Engine) Sum(tid stack.TID, fd int32, gen uint32, kind Kind, s *Sums, loop bool) {
+	d := e.open[descKey{fd, gen}]
+	if d == nil {
+		if n := e.newest[fd]; n != nil && int32(gen-n.key.gen) < 0 {
+			return // of one that was closed before
+		}
+		d = e.find(&Event{FD: fd, Gen: gen, Kind: kind, End: s.Last, Size: -1})
+	}
+	if d.kind == KindUnknown {
+		d.kind = kind
+	}
+	u := e.useOf(d, tid)
+	u.Sums, u.loop = *s, u.loop || loop
+}
+
+// Name sets the path of an open descriptor that has none.
+func (e *Engine) Name(fd int32, gen uint32, path string, kind Kind) {
+	d := e.open[descKey{fd, gen}]
+	if d == nil {
+		return
+	}
+	if d.path == "" {
+		d.path = path
+		if f := e.file(d); f != nil && !d.seeded {
+			f.Opens++
+			f.Stack = d.place.stack
+		}
+	}
+	if d.kind == KindUnknown {
+		d.kind = kind
+	}
+}
+
+// Nameless calls f for each open descriptor without a path.
+func (e *Engine) Nameless(f func(fd int32, gen uint32)) {
+	for k, d := range e.open {
+		if d.path == "" {
+			f(k.fd, k.gen)
+		}
+	}
+}
+
+// Only closes all descriptors that open does not have: after an exec, or a close_range.
+func (e *Engine) Only(open func(fd int32) bool, at stack.Time) {
+	for fd, d := range e.newest {
+		if !open(fd) {
+			e.closed(d, at)
+		}
+	}
+}
+
+// Gone closes one descriptor whose close had no event.
+func (e *Engine) Gone(fd int32, at stack.Time) {
+	if d := e.newest[fd]; d != nil {
+		e.closed(d, at)
+	}
+}
+
+// file returns the sums of a descriptor's path; nil if it has none.
+func (e *Engine) file(d *desc) *File {
+	if d.path == "" {
+		return nil
+	}
+	f := e.files[d.path]
+	if f == nil {
+		if len(e.files) >= maxPaths {
+			e.Forgotten++
+			return nil
+		}
+		f = &File{Path: d.path, Kind: d.kind}
+		e.files[d.path] = f
+	}
+	if f.Kind == KindUnknown {
+		f.Kind = d.kind
+	}
+	return f
+}
+
+// closed judges a descriptor and forgets it.
+func (e *Engine) closed(d *desc, at stack.Time) {
+	e.judge(d, at)
+	f := e.file(d)
+	for _, u := range d.uses {
+		e.uses--
+		if f != nil {
+			f.add(&u.Sums)
+		}
+	}
+	delete(e.open, d.key)
+	if e.newest[d.key.fd] == d {
+		delete(e.newest, d.key.fd)
+	}
+}
+
+// Finish judges the descriptors that are still open.
+func (e *Engine) Finish(at stack.Time) {
+	e.Tick(at)
+	for _, d := range e.sorted() {
+		e.judge(d, at)
+	}
+}
+
+// sorted returns the open descriptors in a fixed order.
+func (e *Engine) sorted() []*desc {
+	var all []*desc
+	for _, d := range e.open {
+		all = append(all, d)
+	}
+	slices.SortFunc(all, func(a, b *desc) int { return int(a.key.fd) - int(b.key.fd) })
+	return all
+}
+
+// Files returns the sums of all paths, those with the most time first.
+func (e *Engine) Files() []File {
+	sums := map[string]*File{}
+	for path, f := range e.files {
+		c := *f
+		sums[path] = &c
+	}
+	for _, d := range e.open {
+		name := d.path
+		if name == "" {
+			name = fmt.Sprintf("descriptor %d", d.key.fd)
+		}
+		f := sums[name]
+		if f == nil {
+			f = &File{Path: name, Kind: d.kind}
+			sums[name] = f
+		}
+		f.Open++
+		for _, u := range d.uses {
+			f.add(&u.Sums)
+		}
+	}
+	var all []File
+	for _, f := range sums {
+		all = append(all, *f)
+	}
+	slices.SortFunc(all, func(a, b File) int {
+		switch {
+		case a.Time != b.Time:
+			return -compare(a.Time, b.Time)
+		case a.Opens != b.Opens:
+			return -compare(a.Opens, b.Opens)
+		case a.Path < b.Path:
+			return -1
+		}
+		return 1
+	})
+	return all
+}
+
+func compare(a, b uint64) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// Findings returns all findings, the oldest first.
+func (e *Engine) Findings() []*Finding { return e.found }
+
+// publish reports a finding if its rule has none yet for the path and the top four frames.
+func (e *Engine) publish(f *Finding) {
+	if !e.c.On[f.Rule] {
+		return
+	}
+	top := fmt.Sprint(f.Stack)
+	if e.Top != nil {
+		top = e.Top(f.Stack)
+	}
+	key := string(f.Rule) + "\x00" + f.Path + "\x00" + top
+	if e.known[key] {
+		return
+	}
+	if len(e.found) >= maxFound {
+		e.Forgotten++
+		return
+	}
+	e.known[key] = true
+	e.found = append(e.found, f)
+	if e.Found != nil {
+		e.Found(f)
+	}
+}
+
+// elapsed returns b-a.
+func elapsed(a, b stack.Time) time.Duration { return time.Duration(b - a) }

@@ -1,0 +1,96 @@
+package iowatch
+
+import (
+	"fmt"
+	"path"
+	"time"
+)
+
+// Issue is a finding for JSON. The fields from Path to Repeat have the names and units of Matrix's
+// SharePluginInfo.
+type Issue struct {
+	Rule   Rule   `json:"rule"`
+	Type   int    `json:"type"` // Matrix: 1 main thread, 2 small buffer, 3 repeated read, 4 leak; 0: its own rules have none
+	Path   string `json:"path"`
+	Size   int64  `json:"size"` // bytes; -1: unknown
+	Op     uint64 `json:"op"`
+	Buffer uint64 `json:"buffer"` // bytes
+	Cost   int64  `json:"cost"`   // ms
+	OpType int    `json:"opType"` // 1 read, 2 write, 0 neither
+	OpSize uint64 `json:"opSize"` // requested bytes
+	Thread string `json:"thread"`
+	Stack  string `json:"stack"` // a line for each frame, leaf first
+	Repeat int    `json:"repeat"`
+
+	Kind    string `json:"kind"`
+	TID     int32  `json:"tid"`
+	At      int64  `json:"at_ns"`      // CLOCK_MONOTONIC
+	CostNs  int64  `json:"cost_ns"`    // reads and writes
+	Longest int64  `json:"longest_ns"` // operation or run
+	Where   string `json:"where,omitempty"`
+	Advice  string `json:"advice"`
+}
+
+// Issue returns the finding with the thread's name and the texts of its two stacks.
+func (f *Finding) Issue(thread, opened, where string) Issue {
+	t := map[Rule]int{MainIO: 1, SmallBuffer: 2, RepeatRead: 3, Leak: 4}[f.Rule]
+	op := 0
+	switch f.First {
+	case OpRead:
+		op = 1
+	case OpWrite:
+		op = 2
+	}
+	return Issue{Rule: f.Rule, Type: t, Path: f.Path, Size: f.Size, Op: f.Ops, Buffer: f.Buffer, Cost: f.Cost / 1e6, OpType: op, OpSize: f.Bytes,
+		Thread: thread, Stack: opened, Repeat: f.Count, Kind: f.Kind.String(), TID: int32(f.TID), At: int64(f.At), CostNs: f.Cost, Longest: f.Longer,
+		Where: where, Advice: f.Advice()}
+}
+
+// Advice is a sentence that says what to change.
+func (f *Finding) Advice() string {
+	name := path.Base(f.Path)
+	mean := uint64(0)
+	if f.Ops > 0 {
+		mean = f.Bytes / f.Ops
+	}
+	took := short(f.Longer)
+	switch f.Rule {
+	case MainIO:
+		if f.Count&2 != 0 {
+			return fmt.Sprintf("The main thread read or wrote %s for %s without a pause: move this to another thread.", name, took)
+		}
+		return fmt.Sprintf("One operation on %s held the main thread for %s: move it to another thread.", name, took)
+	case LoopIO:
+		if f.Call != "" {
+			return fmt.Sprintf("%s of %s held the event loop for %s: call it on a worker thread.", f.Call, name, took)
+		}
+		return fmt.Sprintf("I/O on %s held the event loop for %s: use a worker thread or asynchronous I/O.", name, took)
+	case SmallBuffer:
+		return fmt.Sprintf("%d operations on %s with %d bytes on average took %s in a row: use a buffer of 4096 bytes or more.", f.Ops, name, mean, took)
+	case RepeatRead:
+		return fmt.Sprintf("%s was read %d times in the same way without a change: keep its contents in memory.", name, f.Count)
+	case Leak:
+		what := f.Kind.String() + " descriptors"
+		if f.Kind == KindFile {
+			what = "files"
+		}
+		return fmt.Sprintf("%d %s that were opened at this place are still open, and the number grows: close them on every path.", f.Count, what)
+	case Fsync:
+		return fmt.Sprintf("%s was synced %d times within a second with few bytes in between: group several changes into one %s.", name, f.Count, f.Call)
+	case SyncWrite:
+		return fmt.Sprintf("%s is open with O_SYNC or O_DSYNC, and %d small writes each waited for the disk: collect them, or sync once at the end.", name, f.Count)
+	case SmallWrite:
+		return fmt.Sprintf("%d writes per window to %s with few bytes each: put a buffer in front of the file.", f.Count, name)
+	case RepeatOpen:
+		return fmt.Sprintf("%s was opened %d times in a short time: read it once and keep the result.", name, f.Count)
+	}
+	return ""
+}
+
+func short(ns int64) string {
+	d := time.Duration(ns)
+	if d < 10*time.Millisecond {
+		return d.Round(10 * time.Microsecond).String()
+	}
+	return d.Round(100 * time.Microsecond).String()
+}

@@ -1,0 +1,320 @@
+package iowatch
+
+import (
+	"time"
+
+	"github.com/sliverprof/sliver/stack"
+)
+
+// repeated is one read of a file, as repeat-read compares it.
+type repeated struct {
+	tid   stack.TID
+	place place
+	size  int64
+	want  uint64
+	at    stack.Time
+	times int
+}
+
+// finding returns a finding with the sums of a use.
+func finding(r Rule, d *desc, u *use, at stack.Time) *Finding {
+	return &Finding{Rule: r, Path: d.name(), Kind: d.kind, Size: d.size, Ops: u.Ops, Buffer: u.Buffer, Cost: int64(u.Time), First: u.First, Bytes: u.Want,
+		TID: u.tid, At: at, Stack: d.place.stack, Where: u.slow}
+}
+
+func (d *desc) name() string {
+	if d.path == "" {
+		return d.kind.String()
+	}
+	return d.path
+}
+
+// onDisk reports whether reads and writes of the descriptor wait for storage. Threads that wait for a
+// peer, a terminal or an event are idle.
+func (d *desc) onDisk() bool {
+	return d.kind == KindFile || d.kind == KindBlock || d.kind == KindDir
+}
+
+// judge applies the rules that look at a descriptor as a whole.
+func (e *Engine) judge(d *desc, at stack.Time) {
+	if !d.onDisk() {
+		return
+	}
+	opener := false
+	for _, u := range d.uses {
+		opener = opener || u.tid == d.tid
+		if u.tid == e.main {
+			e.slowUse(MainIO, d, u, at)
+		} else if u.loop {
+			e.slowUse(LoopIO, d, u, at)
+		}
+		if u.Ops > e.c.SmallOps && u.Want/u.Ops < e.c.SmallBytes && time.Duration(u.LongestRun) >= e.c.SmallRun {
+			f := finding(SmallBuffer, d, u, at)
+			f.Longer = int64(u.LongestRun)
+			e.publish(f)
+		}
+		e.repeat(d, u, at)
+		e.syncedWrites(d, u, at)
+	}
+	if !opener && d.tid != 0 {
+		e.repeat(d, &use{tid: d.tid}, at) // opened and closed: counts as a read of 0 bytes
+	}
+}
+
+// slowUse is main-io, and the same for event loops.
+func (e *Engine) slowUse(r Rule, d *desc, u *use, at stack.Time) {
+	bits := 0
+	longer := u.Longest
+	if time.Duration(u.Longest) > e.c.Slow {
+		bits = 1
+	}
+	if time.Duration(u.LongestRun) > e.c.Sum {
+		bits |= 2
+		longer = u.LongestRun
+	}
+	if bits == 0 {
+		return
+	}
+	f := finding(r, d, u, at)
+	f.Count, f.Longer = bits, int64(longer)
+	e.publish(f)
+}
+
+// slowCall is loop-io for an open or a sync, which block an event loop as a read does.
+func (e *Engine) slowCall(d *desc, ev *Event) {
+	if !(ev.Loop || ev.TID == e.main) || time.Duration(ev.Took) <= e.c.Slow || !d.onDisk() {
+		return
+	}
+	f := &Finding{Rule: LoopIO, Path: d.name(), Kind: d.kind, Size: d.size, Ops: 1, Cost: ev.Took, First: ev.Op, TID: ev.TID, At: ev.End,
+		Stack: d.place.stack, Where: ev.Stack, Count: 1, Longer: ev.Took, Call: ev.Call}
+	e.publish(f)
+}
+
+// repeat is repeat-read. As in Matrix, a path is watched once it had a slow run, a file whose first
+// operation is a write ends the series, and so does a pause since the newest entry was stored.
+func (e *Engine) repeat(d *desc, u *use, at stack.Time) {
+	if d.path == "" || !e.c.On[RepeatRead] {
+		return
+	}
+	all, watched := e.repeats[d.path]
+	if !watched {
+		if time.Duration(u.LongestRun) < e.c.RepeatRun {
+			return
+		}
+		if len(e.repeats) >= maxPaths {
+			e.Forgotten++
+			return
+		}
+	}
+	if u.First == OpWrite {
+		e.repeats[d.path] = all[:0]
+		return
+	}
+	r := repeated{tid: u.tid, place: d.place, size: d.size, want: u.Want, at: at, times: 1}
+	if n := len(all); n > 0 && elapsed(all[n-1].at, at) > e.c.RepeatGap {
+		all = all[:0]
+	}
+	for i := range all {
+		if x := &all[i]; x.tid == r.tid && x.size == r.size && x.want == r.want && x.place.same(r.place) {
+			x.times++
+			if x.times >= e.c.Repeats {
+				f := finding(RepeatRead, d, u, at)
+				f.Count = x.times
+				e.publish(f)
+			}
+			return
+		}
+	}
+	if len(all) >= maxRepeat {
+		e.Forgotten++
+		all = all[:0]
+	}
+	e.repeats[d.path] = append(all, r)
+}
+
+// syncedWrites is sync-write.
+func (e *Engine) syncedWrites(d *desc, u *use, at stack.Time) {
+	if d.synced && u.Writes > e.c.SyncOps && u.Written/u.Writes < e.c.SyncBytes {
+		f := finding(SyncWrite, d, u, at)
+		f.Count = int(u.Writes)
+		e.publish(f)
+	}
+}
+
+// syncs is the state of rule fsync for a path.
+type syncs struct {
+	times []stack.Time // of calls with few bytes before them
+	last  map[stack.TID]uint64
+}
+
+// maxSyncers bounds the threads whose writes are followed for one path.
+const maxSyncers = 64
+
+// synced is rule fsync. written is what the thread has written to the descriptor so far.
+func (e *Engine) synced(d *desc, u *use, ev *Event, written uint64) {
+	if !e.c.On[Fsync] || e.c.FsyncCount <= 0 || !d.onDisk() {
+		return
+	}
+	s := e.syncs[d.name()]
+	if s == nil {
+		if len(e.syncs) >= maxPaths {
+			e.Forgotten++
+			return
+		}
+		s = &syncs{last: map[stack.TID]uint64{}}
+		e.syncs[d.name()] = s
+	}
+	since := written - s.last[ev.TID]
+	if s.last[ev.TID] > written {
+		since = written // another descriptor
+	}
+	if len(s.last) >= maxSyncers {
+		clear(s.last)
+	}
+	s.last[ev.TID] = written
+	if since >= e.c.FsyncBytes {
+		s.times = s.times[:0]
+		return
+	}
+	if len(s.times) >= e.c.FsyncCount {
+		copy(s.times, s.times[1:])
+		s.times = s.times[:e.c.FsyncCount-1]
+	}
+	s.times = append(s.times, ev.End)
+	if len(s.times) == e.c.FsyncCount && elapsed(s.times[0], ev.End) < e.c.FsyncWindow {
+		f := finding(Fsync, d, u, ev.End)
+		f.Count, f.Call = len(s.times), ev.Call
+		if f.Where == 0 {
+			f.Where = ev.Stack
+		}
+		e.publish(f)
+	}
+}
+
+// opens is the state of rule repeat-open for a path.
+type opens struct{ times []stack.Time }
+
+// reopened is rule repeat-open.
+func (e *Engine) reopened(d *desc) {
+	if !e.c.On[RepeatOpen] || e.c.OpenCount <= 0 || d.path == "" || d.kind != KindFile && d.kind != KindUnknown {
+		return
+	}
+	o := e.opens[d.path]
+	if o == nil {
+		if len(e.opens) >= maxPaths {
+			e.Forgotten++
+			clear(e.opens)
+		}
+		o = &opens{}
+		e.opens[d.path] = o
+	}
+	if len(o.times) >= e.c.OpenCount {
+		copy(o.times, o.times[1:])
+		o.times = o.times[:e.c.OpenCount-1]
+	}
+	o.times = append(o.times, d.at)
+	if len(o.times) == e.c.OpenCount && elapsed(o.times[0], d.at) < e.c.OpenWindow {
+		f := finding(RepeatOpen, d, &use{tid: d.tid}, d.at)
+		f.Count, f.First = len(o.times), OpOpen
+		e.publish(f)
+	}
+}
+
+// group is descriptors that were opened at one place.
+type group struct {
+	kind  Kind
+	stack StackID
+	call  string // where the stack is unknown
+}
+
+// grown is the state of rule leak for a group.
+type grown struct {
+	count int // old descriptors at the last check
+	rises int // checks in a row at which there were more
+	seen  bool
+}
+
+// leakRises is at how many checks in a row a group must have grown.
+const leakRises = 2
+
+// Tick applies the rules that depend on the time: leak and small-write. Call it once a second or so.
+func (e *Engine) Tick(now stack.Time) {
+	e.now = max(e.now, now)
+	for _, d := range e.open {
+		for _, u := range d.uses {
+			e.smallWrites(d, u, now)
+		}
+	}
+	if e.leakedAt != 0 && elapsed(e.leakedAt, now) < e.c.LeakAge {
+		return
+	}
+	e.leakedAt = now
+	e.leaked(now)
+}
+
+func (e *Engine) smallWrites(d *desc, u *use, now stack.Time) {
+	if u.from == 0 {
+		u.from, u.fromWrites, u.fromBytes = now, u.Writes, u.Written
+		return
+	}
+	took := elapsed(u.from, now)
+	if took < e.c.WriteWindow || took <= 0 {
+		return
+	}
+	writes, bytes := u.Writes-u.fromWrites, u.Written-u.fromBytes
+	u.from, u.fromWrites, u.fromBytes = now, u.Writes, u.Written
+	inWindow := float64(writes) * float64(e.c.WriteWindow) / float64(took)
+	if writes == 0 || inWindow < float64(e.c.WriteCount) || bytes/writes >= e.c.WriteBytes || !d.onDisk() {
+		return
+	}
+	f := finding(SmallWrite, d, u, now)
+	f.Count = int(inWindow)
+	e.publish(f)
+}
+
+// leaked is rule leak.
+func (e *Engine) leaked(now stack.Time) {
+	count := map[group]int{}
+	newest := map[group]*desc{}
+	for _, d := range e.open {
+		if d.seeded || elapsed(d.at, now) <= e.c.LeakAge {
+			continue
+		}
+		g := group{kind: d.kind, stack: d.place.stack}
+		if g.stack == 0 {
+			g.call = d.call
+		}
+		count[g]++
+		if n := newest[g]; n == nil || d.at > n.at {
+			newest[g] = d
+		}
+	}
+	for g, n := range count {
+		x := e.leaks[g]
+		if x == nil {
+			if len(e.leaks) >= maxPaths {
+				e.Forgotten++
+				continue
+			}
+			x = &grown{}
+			e.leaks[g] = x
+		}
+		if n > x.count {
+			x.rises++
+		} else {
+			x.rises = 0
+		}
+		x.count = n
+		if n >= e.c.LeakCount && x.rises >= leakRises {
+			d := newest[g]
+			f := finding(Leak, d, &use{tid: d.tid}, now)
+			f.Count, f.First, f.Call = n, OpOpen, d.call
+			e.publish(f)
+		}
+	}
+	for g, x := range e.leaks {
+		if count[g] == 0 {
+			x.count, x.rises = 0, 0
+		}
+	}
+}
