@@ -89,6 +89,17 @@ func Open(pid int, probes []Probe) (*Engine, error) {
 
 // Check returns why this engine cannot work here; nil if no reason is known.
 func Check() error {
+	if err := rights(); err != nil {
+		return err
+	}
+	if major, minor := release(); major != 0 && (major < 6 || major == 6 && minor < 6) {
+		return fmt.Errorf("%w (this is %d.%d)", ErrOld, major, minor)
+	}
+	return initialSpace()
+}
+
+// rights returns why no program can be loaded here; nil if no reason is known.
+func rights() error {
 	if !supported {
 		return errors.New("the kernel engine knows amd64 and arm64 only")
 	}
@@ -98,23 +109,26 @@ func Check() error {
 		return fmt.Errorf("read own capabilities: %w", err)
 	}
 	has := func(n int) bool { return c[n/32].Effective&(1<<(n%32)) != 0 }
-	if !has(unix.CAP_SYS_ADMIN) {
-		var missing []string
-		for _, x := range []struct {
-			n    int
-			name string
-		}{{unix.CAP_BPF, "CAP_BPF"}, {unix.CAP_PERFMON, "CAP_PERFMON"}} {
-			if !has(x.n) {
-				missing = append(missing, x.name)
-			}
-		}
-		if len(missing) > 0 {
-			return fmt.Errorf("%w; missing: %s", ErrRights, strings.Join(missing, ", "))
+	if has(unix.CAP_SYS_ADMIN) {
+		return nil
+	}
+	var missing []string
+	for _, x := range []struct {
+		n    int
+		name string
+	}{{unix.CAP_BPF, "CAP_BPF"}, {unix.CAP_PERFMON, "CAP_PERFMON"}} {
+		if !has(x.n) {
+			missing = append(missing, x.name)
 		}
 	}
-	if major, minor := release(); major != 0 && (major < 6 || major == 6 && minor < 6) {
-		return fmt.Errorf("%w (this is %d.%d)", ErrOld, major, minor)
+	if len(missing) > 0 {
+		return fmt.Errorf("%w; missing: %s", ErrRights, strings.Join(missing, ", "))
 	}
+	return nil
+}
+
+// initialSpace returns ErrSpace if this process has other process numbers than the kernel's programs.
+func initialSpace() error {
 	// The inode number of the initial PID namespace (include/linux/proc_ns.h, PROC_PID_INIT_INO).
 	if to, err := os.Readlink("/proc/self/ns/pid"); err == nil && to != "pid:[4026531836]" {
 		return ErrSpace

@@ -1,0 +1,338 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/link"
+	"github.com/cilium/ebpf/ringbuf"
+	"golang.org/x/sys/unix"
+
+	"github.com/sliverprof/sliver/iowatch"
+	"github.com/sliverprof/sliver/stack"
+)
+
+// IO watches the I/O system calls of one process with two programs, at the beginning and the end of
+// every system call of the machine (raw tracepoints sys_enter and sys_exit). They keep sums for each
+// thread and descriptor, and write a record for an operation that was slow and for each descriptor
+// that is made, synced or closed. Records of slow operations have a copy of registers and stack: a
+// thread's stack does not change during a system call.
+//
+// System calls of other processes cost a comparison more. The kernel removes the programs when this
+// process ends, also if it is killed. An IO is for one goroutine.
+type IO struct {
+	maps   map[string]*ebpf.Map
+	progs  []*ebpf.Program
+	links  []link.Link
+	reader *ringbuf.Reader
+	rec    ringbuf.Record
+	record IORecord
+	bad    uint64
+}
+
+// IOOptions are the thresholds that the programs know.
+type IOOptions struct {
+	Slow     time.Duration // operations that take longer have a record with a stack
+	Gap      time.Duration // see iowatch.Config
+	SmallOps uint64        // the operation after these has a record with a stack
+}
+
+// ErrTypes: the kernel was built without type information.
+var ErrTypes = errors.New("this kernel has no type information (/sys/kernel/btf/vmlinux)")
+
+// ioRingBytes is the size of the ring: 100 of the largest records, or 170,000 of the smallest.
+const ioRingBytes = 32 << 20
+
+// OpenIO begins to watch process pid.
+func OpenIO(pid int, o IOOptions) (*IO, error) {
+	if err := errors.Join(rights(), initialSpace()); err != nil {
+		return nil, fmt.Errorf("watch I/O: %w", err)
+	}
+	e := &IO{maps: map[string]*ebpf.Map{}}
+	if err := e.open(pid, o); err != nil {
+		e.Close()
+		if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
+			err = ErrRights
+		}
+		return nil, fmt.Errorf("watch I/O: %w", err)
+	}
+	return e, nil
+}
+
+func (e *IO) open(pid int, o IOOptions) error {
+	l, err := kernelLayout()
+	if err != nil {
+		return err
+	}
+	for _, s := range []ebpf.MapSpec{
+		{Name: "io_classes", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: maxCalls},
+		{Name: "io_tasks", Type: ebpf.LRUHash, KeySize: 4, ValueSize: taskBytes, MaxEntries: maxTasks},
+		{Name: "io_fds", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: maxFDs},
+		{Name: "io_uses", Type: ebpf.Hash, KeySize: 16, ValueSize: useBytes, MaxEntries: maxUses},
+		{Name: "io_zero", Type: ebpf.Array, KeySize: 4, ValueSize: useBytes, MaxEntries: 1},
+		{Name: "io_stats", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 24, MaxEntries: maxCalls},
+		{Name: "io_lost", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: numLost},
+		{Name: "io_plans", Type: ebpf.Hash, KeySize: 4, ValueSize: planBytes, MaxEntries: maxPlans},
+		{Name: "io_ring", Type: ebpf.RingBuf, MaxEntries: ioRingBytes},
+	} {
+		m, err := ebpf.NewMap(&s)
+		if err != nil {
+			return fmt.Errorf("make map %s: %w", s.Name, err)
+		}
+		e.maps[s.Name] = m
+	}
+	for _, all := range [][]ioCall{ioCalls, ioCallsArch} {
+		for _, c := range all {
+			if err := e.maps["io_classes"].Put(uint32(c.nr), c.class); err != nil {
+				return fmt.Errorf("choose calls: %w", err)
+			}
+		}
+	}
+	fd := func(name string) int { return e.maps[name].FD() }
+	m := ioMaps{classes: fd("io_classes"), tasks: fd("io_tasks"), fds: fd("io_fds"), uses: fd("io_uses"), zero: fd("io_zero"), stats: fd("io_stats"),
+		lost: fd("io_lost"), plans: fd("io_plans"), ring: fd("io_ring")}
+	c := &ioConfig{pid: uint32(pid), slow: uint64(o.Slow), gap: uint64(o.Gap), smallOps: o.SmallOps}
+	if e.reader, err = ringbuf.NewReader(e.maps["io_ring"]); err != nil {
+		return fmt.Errorf("read the ring: %w", err)
+	}
+	var loaded [2]*ebpf.Program
+	for i, p := range []ebpf.ProgramSpec{
+		{Name: "sliver_leave", Type: ebpf.RawTracepoint, License: "GPL", Instructions: leave(c, m, l)},
+		{Name: "sliver_enter", Type: ebpf.RawTracepoint, License: "GPL", Instructions: entry(c, m, l)},
+	} {
+		if loaded[i], err = ebpf.NewProgram(&p); err != nil {
+			return fmt.Errorf("load program %s: %w", p.Name, err)
+		}
+		e.progs = append(e.progs, loaded[i])
+	}
+	for i, name := range []string{"sys_exit", "sys_enter"} {
+		x, err := link.AttachRawTracepoint(link.RawTracepointOptions{Name: name, Program: loaded[i]})
+		if err != nil {
+			return fmt.Errorf("attach to %s: %w", name, err)
+		}
+		e.links = append(e.links, x)
+	}
+	return nil
+}
+
+// maxPlans bounds the threads for which further pages are copied.
+const maxPlans = 1 << 12
+
+// kernelLayout finds the offsets in the type information of the running kernel.
+func kernelLayout() (*layout, error) {
+	spec, err := btf.LoadKernelSpec()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrTypes, err)
+	}
+	l := &layout{}
+	for _, x := range []struct {
+		to   *uint32
+		of   string
+		path []string
+	}{
+		{&l.files, "task_struct", []string{"files"}},
+		{&l.fdt, "files_struct", []string{"fdt"}},
+		{&l.maxFDs, "fdtable", []string{"max_fds"}},
+		{&l.fds, "fdtable", []string{"fd"}},
+		{&l.inode, "file", []string{"f_inode"}},
+		{&l.mode, "inode", []string{"i_mode"}},
+		{&l.size, "inode", []string{"i_size"}},
+		{&l.super, "inode", []string{"i_sb"}},
+		{&l.magic, "super_block", []string{"s_magic"}},
+		{&l.tls, "task_struct", taskTLSPath},
+	} {
+		if len(x.path) == 0 {
+			continue
+		}
+		var s *btf.Struct
+		if err := spec.TypeByName(x.of, &s); err != nil {
+			return nil, fmt.Errorf("find struct %s: %w", x.of, err)
+		}
+		off, ok := memberOffset(s.Members, x.path)
+		if !ok {
+			return nil, fmt.Errorf("struct %s has no member %v", x.of, x.path)
+		}
+		*x.to = off
+	}
+	return l, nil
+}
+
+// memberOffset finds a member, also in structures without a name.
+func memberOffset(members []btf.Member, path []string) (uint32, bool) {
+	for _, m := range members {
+		var inner []btf.Member
+		switch t := btf.UnderlyingType(m.Type).(type) {
+		case *btf.Struct:
+			inner = t.Members
+		case *btf.Union:
+			inner = t.Members
+		}
+		at := m.Offset.Bytes()
+		switch {
+		case m.Name == path[0] && len(path) == 1:
+			return at, true
+		case m.Name == path[0]:
+			off, ok := memberOffset(inner, path[1:])
+			return at + off, ok
+		case m.Name == "":
+			if off, ok := memberOffset(inner, path); ok {
+				return at + off, true
+			}
+		}
+	}
+	return 0, false
+}
+
+// Wait sleeps for d.
+func (e *IO) Wait(d time.Duration) { _, _ = unix.Poll(nil, int(d.Milliseconds())) }
+
+// Read calls f for each record, in the order of their ends per thread. The record is valid until f
+// returns.
+func (e *IO) Read(f func(*IORecord)) {
+	for left := e.reader.AvailableBytes(); left > 0; left -= len(e.rec.RawSample) + 8 {
+		e.reader.SetDeadline(time.Unix(1, 0)) // it waits for nothing
+		if err := e.reader.ReadInto(&e.rec); err != nil {
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				continue
+			}
+			return
+		}
+		if err := parseIO(e.rec.RawSample, &e.record); err != nil {
+			e.bad++
+			continue
+		}
+		f(&e.record)
+	}
+}
+
+// useID is the key of the sums of a thread on a descriptor.
+type useID struct{ TID, FD, Gen, Zero uint32 }
+
+// Sums calls f for the sums of each thread on each descriptor, as they are now.
+func (e *IO) Sums(f func(tid stack.TID, fd int32, gen uint32, kind iowatch.Kind, s *iowatch.Sums)) error {
+	var k useID
+	var s iowatch.Sums
+	v := make([]byte, useBytes)
+	it := e.maps["io_uses"].Iterate()
+	for it.Next(&k, &v) {
+		parseSums(v, &s)
+		f(stack.TID(k.TID), int32(k.FD), k.Gen, iowatch.KindOf(modeOf(v)), &s)
+	}
+	if err := it.Err(); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) { // it changes while it is read
+		return fmt.Errorf("read sums: %w", err)
+	}
+	return nil
+}
+
+// Drop forgets the sums of a descriptor that was closed.
+func (e *IO) Drop(tid stack.TID, fd int32, gen uint32) {
+	_ = e.maps["io_uses"].Delete(useID{TID: uint32(tid), FD: uint32(fd), Gen: gen})
+}
+
+// Gen returns the generation of a descriptor now.
+func (e *IO) Gen(fd int32) uint32 {
+	var v [2]uint32
+	if fd < 0 || fd >= maxFDs || e.maps["io_fds"].Lookup(uint32(fd), &v) != nil {
+		return 0
+	}
+	return v[0]
+}
+
+// Plan sets which pages of memory are copied with the stacks of a thread, whose stacks are copied
+// further too. Pages beyond the most that fit are dropped.
+func (e *IO) Plan(tid stack.TID, pages []uint64) {
+	var v [maxExtras]uint64
+	n := 0
+	for _, p := range pages {
+		if n < maxExtras && p != 0 {
+			v[n] = p
+			n++
+		}
+	}
+	_ = e.maps["io_plans"].Put(uint32(tid), v) // full: the stacks of this thread stay short
+}
+
+// Extras is how many pages Plan takes, StackPages how many pages of a stack are copied before it.
+const (
+	Extras     = maxExtras
+	StackPages = shallow
+)
+
+// CallCount is how often a system call was made.
+type CallCount struct {
+	Name          string
+	Calls, Errors uint64
+	Time          uint64 // ns
+}
+
+// Counts returns the calls that were watched, by name, without those of none.
+func (e *IO) Counts() (out []CallCount) {
+	for _, all := range [][]ioCall{ioCalls, ioCallsArch} {
+		for _, c := range all {
+			var each [][3]uint64
+			if e.maps["io_stats"].Lookup(uint32(c.nr), &each) != nil {
+				continue
+			}
+			x := CallCount{Name: c.name}
+			for _, n := range each {
+				x.Calls, x.Errors, x.Time = x.Calls+n[0], x.Errors+n[1], x.Time+n[2]
+			}
+			if x.Calls > 0 {
+				out = append(out, x)
+			}
+		}
+	}
+	return out
+}
+
+// IOLosses are what the programs had to drop.
+type IOLosses struct {
+	Records uint64 // because the ring was full
+	Sums    uint64 // operations without sums, because there were too many threads and descriptors
+	FDs     uint64 // operations on descriptors above 65535
+	Tasks   uint64 // calls of threads beyond the limit
+	Bad     uint64 // records that cannot be parsed
+}
+
+// Losses returns the losses so far.
+func (e *IO) Losses() IOLosses {
+	get := func(i uint32) (n uint64) {
+		var each []uint64
+		if e.maps["io_lost"].Lookup(i, &each) == nil {
+			for _, x := range each {
+				n += x
+			}
+		}
+		return n
+	}
+	return IOLosses{get(lostRecords), get(lostUses), get(lostFDs), get(lostTasks), e.bad}
+}
+
+// Stop removes the programs. A last Read still returns the records before that.
+func (e *IO) Stop() error {
+	var errs []error
+	for _, l := range e.links {
+		errs = append(errs, l.Close())
+	}
+	e.links = nil
+	return errors.Join(errs...)
+}
+
+// Close removes the programs and frees the maps.
+func (e *IO) Close() error {
+	errs := []error{e.Stop()}
+	if e.reader != nil {
+		errs = append(errs, e.reader.Close())
+	}
+	for _, p := range e.progs {
+		errs = append(errs, p.Close())
+	}
+	for _, m := range e.maps {
+		errs = append(errs, m.Close())
+	}
+	return errors.Join(errs...)
+}

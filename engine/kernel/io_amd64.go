@@ -1,0 +1,27 @@
+package kernel
+
+import "golang.org/x/sys/unix"
+
+// regBlock is how much of struct pt_regs is read (arch/x86/include/asm/ptrace.h).
+const regBlock = 168
+
+// regArgs are the offsets of a system call's arguments.
+var regArgs = [6]int32{112, 104, 96, 56, 72, 64}
+
+// taskTLS is the path of the FS base in struct task_struct. arch_prctl(2) keeps it up to date there,
+// and a libc sets it only so.
+var taskTLSPath = []string{"thread", "fsbase"}
+
+var ioCallsArch = []ioCall{
+	{unix.SYS_OPEN, "open", classOpen | classPath0},
+	{unix.SYS_CREAT, "creat", classOpen | classPath0},
+	{unix.SYS_DUP2, "dup2", classOpen},
+	{unix.SYS_EVENTFD, "eventfd", classOpen},
+	{unix.SYS_EPOLL_CREATE, "epoll_create", classOpen},
+	{unix.SYS_SIGNALFD, "signalfd", classOpen},
+	{unix.SYS_INOTIFY_INIT, "inotify_init", classOpen},
+	{unix.SYS_PIPE, "pipe", classPair | classPtr0},
+	{unix.SYS_EPOLL_WAIT, "epoll_wait", classPoll},
+	{unix.SYS_POLL, "poll", classPoll},
+	{unix.SYS_SELECT, "select", classPoll},
+}

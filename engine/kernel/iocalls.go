@@ -1,0 +1,65 @@
+package kernel
+
+import "golang.org/x/sys/unix"
+
+// ioCall is a system call that is watched.
+type ioCall struct {
+	nr    int
+	name  string
+	class uint64
+}
+
+// ioCalls are those of both architectures; ioCallsArch are further ones.
+var ioCalls = []ioCall{
+	{unix.SYS_READ, "read", classRead | classSized},
+	{unix.SYS_PREAD64, "pread64", classRead | classSized},
+	{unix.SYS_READV, "readv", classRead},
+	{unix.SYS_PREADV, "preadv", classRead},
+	{unix.SYS_PREADV2, "preadv2", classRead},
+	{unix.SYS_WRITE, "write", classWrite | classSized},
+	{unix.SYS_PWRITE64, "pwrite64", classWrite | classSized},
+	{unix.SYS_WRITEV, "writev", classWrite},
+	{unix.SYS_PWRITEV, "pwritev", classWrite},
+	{unix.SYS_PWRITEV2, "pwritev2", classWrite},
+	{unix.SYS_RECVFROM, "recvfrom", classRead | classSized},
+	{unix.SYS_RECVMSG, "recvmsg", classRead},
+	{unix.SYS_SENDTO, "sendto", classWrite | classSized},
+	{unix.SYS_SENDMSG, "sendmsg", classWrite},
+	{unix.SYS_FSYNC, "fsync", classSync},
+	{unix.SYS_FDATASYNC, "fdatasync", classSync},
+	{unix.SYS_OPENAT, "openat", classOpen | classPath1},
+	{unix.SYS_OPENAT2, "openat2", classOpen | classPath1},
+	{unix.SYS_SOCKET, "socket", classOpen},
+	{unix.SYS_ACCEPT, "accept", classOpen},
+	{unix.SYS_ACCEPT4, "accept4", classOpen},
+	{unix.SYS_EVENTFD2, "eventfd2", classOpen},
+	{unix.SYS_EPOLL_CREATE1, "epoll_create1", classOpen},
+	{unix.SYS_MEMFD_CREATE, "memfd_create", classOpen},
+	{unix.SYS_TIMERFD_CREATE, "timerfd_create", classOpen},
+	{unix.SYS_SIGNALFD4, "signalfd4", classOpen},
+	{unix.SYS_INOTIFY_INIT1, "inotify_init1", classOpen},
+	{unix.SYS_PIDFD_OPEN, "pidfd_open", classOpen},
+	{unix.SYS_IO_URING_SETUP, "io_uring_setup", classOpen},
+	{unix.SYS_DUP, "dup", classOpen},
+	{unix.SYS_DUP3, "dup3", classOpen},
+	{unix.SYS_FCNTL, "fcntl", classOpen | classFcntl},
+	{unix.SYS_PIPE2, "pipe2", classPair | classPtr0},
+	{unix.SYS_SOCKETPAIR, "socketpair", classPair | classPtr3},
+	{unix.SYS_CLOSE, "close", classClose},
+	{unix.SYS_CLOSE_RANGE, "close_range", classRange},
+	{unix.SYS_EPOLL_PWAIT, "epoll_pwait", classPoll},
+	{unix.SYS_EPOLL_PWAIT2, "epoll_pwait2", classPoll},
+	{unix.SYS_PPOLL, "ppoll", classPoll},
+	{unix.SYS_PSELECT6, "pselect6", classPoll},
+}
+
+func callName(nr uint32) string {
+	for _, all := range [][]ioCall{ioCalls, ioCallsArch} {
+		for i := range all {
+			if all[i].nr == int(nr) {
+				return all[i].name
+			}
+		}
+	}
+	return ""
+}

@@ -1,0 +1,415 @@
+package kernel
+
+import (
+	"github.com/cilium/ebpf/asm"
+
+	"github.com/sliverprof/sliver/iowatch"
+)
+
+// arg loads an argument of the call from the copy of the registers.
+func (a *assembler) arg(to asm.Register, n int) {
+	a.add(asm.LoadMem(to, asm.RFP, int16(onRegs+int(regArgs[n])), asm.DWord))
+}
+
+// set stores a constant in the header.
+func (a *assembler) set(off int, v int64, size asm.Size) {
+	if size == asm.DWord {
+		a.add(storeWord(asm.RFP, int16(onHeader+off), int32(v)))
+		return
+	}
+	a.add(asm.StoreImm(asm.RFP, int16(onHeader+off), v, size))
+}
+
+// put stores a register in the header.
+func (a *assembler) put(off int, r asm.Register, size asm.Size) {
+	a.add(asm.StoreMem(asm.RFP, int16(onHeader+off), r, size))
+}
+
+// get loads from the header.
+func (a *assembler) get(r asm.Register, off int, size asm.Size) {
+	a.add(asm.LoadMem(r, asm.RFP, int16(onHeader+off), size))
+}
+
+// more adds a register to a word of the use, R8.
+func (a *assembler) more(off int16, r asm.Register) {
+	a.add(asm.LoadMem(asm.R2, asm.R8, off, asm.DWord), asm.Add.Reg(asm.R2, r), asm.StoreMem(asm.R8, off, asm.R2, asm.DWord))
+}
+
+// most raises a word of the use to a register.
+func (a *assembler) most(off int16, r asm.Register) {
+	done := a.fresh("most")
+	a.add(asm.LoadMem(asm.R2, asm.R8, off, asm.DWord), asm.JGE.Reg(asm.R2, r, done), asm.StoreMem(asm.R8, off, r, asm.DWord))
+	a.label(done)
+	a.add(asm.Mov.Imm(asm.R0, 0))
+}
+
+// leave is the program at the end of a call.
+func leave(c *ioConfig, m ioMaps, l *layout) asm.Instructions {
+	a := &assembler{}
+	a.enter(m, c.pid, false)
+	for off := 0; off < recBytes; off += 8 {
+		a.set(off, 0, asm.DWord)
+	}
+	a.add(asm.LoadMem(asm.R7, asm.R9, taskStart, asm.DWord), asm.JEq.Imm(asm.R7, 0, "out"), storeWord(asm.R9, taskStart, 0),
+		asm.FnKtimeGetNs.Call())
+	a.put(recEnd, asm.R0, asm.DWord)
+	a.add(asm.Sub.Reg(asm.R0, asm.R7))
+	a.put(recTook, asm.R0, asm.DWord)
+	a.add(asm.LoadMem(asm.R1, asm.R6, 8, asm.DWord))
+	a.put(recRet, asm.R1, asm.DWord)
+	a.add(asm.LoadMem(asm.R1, asm.RFP, onTID, asm.Word))
+	a.put(recTID, asm.R1, asm.Word)
+	a.add(asm.LoadMem(asm.R1, asm.R9, taskNr, asm.Word))
+	a.put(recNr, asm.R1, asm.Word)
+	a.add(asm.LoadMem(asm.R1, asm.R9, taskPolls, asm.Word), asm.JLT.Imm(asm.R1, loopPolls, "registers"))
+	a.set(recLoop, 1, asm.Byte)
+	a.label("registers")
+	a.add(asm.LoadMem(asm.R3, asm.R6, 0, asm.DWord))
+	a.kernelRead(onRegs, regBlock, 0)
+	a.add(asm.LoadMem(asm.R1, asm.RFP, int16(onRegs+regSP), asm.DWord))
+	a.put(recSP, asm.R1, asm.DWord)
+	a.statistics(m)
+
+	// Failed calls do not count, but a failed close closes too, except with EBADF.
+	a.add(asm.LoadMem(asm.R7, asm.R9, taskClass, asm.DWord), asm.Mov.Reg(asm.R6, asm.R7), asm.And.Imm(asm.R6, 0xff))
+	a.get(asm.R1, recRet, asm.DWord)
+	a.add(asm.JEq.Imm(asm.R6, classClose, "close"), asm.JSLT.Imm(asm.R1, 0, "out"),
+		asm.JEq.Imm(asm.R6, classOpen, "open"), asm.JEq.Imm(asm.R6, classPair, "pair"), asm.JEq.Imm(asm.R6, classRange, "range"))
+	a.use(m, l)
+	a.transfer(c)
+	a.opened(m, l)
+	a.closing(m)
+	a.label("range")
+	a.set(recOp, int64(iowatch.OpRange), asm.Byte)
+	a.add(asm.Ja.Label("plain"))
+	a.emit(m, l)
+	return a.end()
+}
+
+// statistics counts the call by number.
+func (a *assembler) statistics(m ioMaps) {
+	a.get(asm.R1, recNr, asm.Word)
+	a.add(asm.StoreMem(asm.RFP, onKey, asm.R1, asm.DWord))
+	a.lookup(m.stats, onKey)
+	a.add(asm.JEq.Imm(asm.R0, 0, "counted"), asm.LoadMem(asm.R1, asm.R0, 0, asm.DWord), asm.Add.Imm(asm.R1, 1), asm.StoreMem(asm.R0, 0, asm.R1, asm.DWord))
+	a.get(asm.R2, recTook, asm.DWord)
+	a.add(asm.LoadMem(asm.R1, asm.R0, 16, asm.DWord), asm.Add.Reg(asm.R1, asm.R2), asm.StoreMem(asm.R0, 16, asm.R1, asm.DWord))
+	a.get(asm.R2, recRet, asm.DWord)
+	a.add(asm.JSGE.Imm(asm.R2, 0, "counted"), asm.LoadMem(asm.R1, asm.R0, 8, asm.DWord), asm.Add.Imm(asm.R1, 1), asm.StoreMem(asm.R0, 8, asm.R1, asm.DWord))
+	a.label("counted")
+	a.add(asm.Mov.Imm(asm.R0, 0))
+}
+
+// descriptor sets R8 and the header to argument 0, and onKey too, and R0 to its value.
+func (a *assembler) descriptor(m ioMaps) {
+	good := a.fresh("fd")
+	a.add(asm.LoadMem(asm.R8, asm.RFP, int16(onRegs+int(regArgs[0])), asm.Word))
+	a.put(recFD, asm.R8, asm.Word)
+	a.add(asm.JLT.Imm(asm.R8, maxFDs, good))
+	a.count(m, lostFDs)
+	a.add(asm.Ja.Label("out"))
+	a.label(good)
+	a.add(asm.StoreMem(asm.RFP, onKey, asm.R8, asm.DWord))
+	a.lookup(m.fds, onKey)
+	a.add(asm.JEq.Imm(asm.R0, 0, "out"))
+}
+
+// useKey stores the key of a use: thread, descriptor, generation.
+func (a *assembler) useKey() {
+	for i, off := range []int{recTID, recFD, recGen} {
+		a.get(asm.R1, off, asm.Word)
+		a.add(asm.StoreMem(asm.RFP, int16(onUse+4*i), asm.R1, asm.Word))
+	}
+	a.add(asm.StoreImm(asm.RFP, onUse+12, 0, asm.Word))
+}
+
+// use sets R8 to the sums of the thread on the descriptor, which it makes if there are none.
+func (a *assembler) use(m ioMaps, l *layout) {
+	a.descriptor(m)
+	a.add(asm.LoadMem(asm.R1, asm.R0, fdGen, asm.Word))
+	a.put(recGen, asm.R1, asm.Word)
+	a.useKey()
+	a.lookup(m.uses, onUse)
+	a.add(asm.JNE.Imm(asm.R0, 0, "use"))
+	a.inode(l)
+	a.add(storeWord(asm.RFP, onKey, 0))
+	a.lookup(m.zero, onKey)
+	a.add(asm.JEq.Imm(asm.R0, 0, "out"), asm.Mov.Reg(asm.R3, asm.R0), asm.LoadMapPtr(asm.R1, m.uses), asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, onUse),
+		asm.Mov.Imm(asm.R4, 0), asm.FnMapUpdateElem.Call(), asm.JEq.Imm(asm.R0, 0, "added"))
+	a.count(m, lostUses)
+	a.add(asm.Ja.Label("out"))
+	a.label("added")
+	a.add(asm.StoreMem(asm.RFP, onKey, asm.R8, asm.DWord))
+	a.lookup(m.fds, onKey)
+	a.add(asm.JEq.Imm(asm.R0, 0, "out"), asm.LoadMem(asm.R1, asm.R0, fdUsers, asm.Word), asm.Add.Imm(asm.R1, 1), asm.StoreMem(asm.R0, fdUsers, asm.R1, asm.Word))
+	a.lookup(m.uses, onUse)
+	a.add(asm.JEq.Imm(asm.R0, 0, "out"), asm.LoadMem(asm.R1, asm.RFP, onMode, asm.DWord), asm.StoreMem(asm.R0, useMode, asm.R1, asm.Word))
+	a.label("use")
+	a.add(asm.Mov.Reg(asm.R8, asm.R0), asm.LoadMem(asm.R1, asm.R8, useMode, asm.Word))
+	a.put(recMode, asm.R1, asm.Word)
+	a.set(recSize, -1, asm.DWord)
+	a.histogram()
+}
+
+// histogram counts the duration: see iowatch.Bucket.
+func (a *assembler) histogram() {
+	a.get(asm.R1, recTook, asm.DWord)
+	a.add(asm.Mov.Imm(asm.R2, 0), asm.JLT.Imm(asm.R1, 2, "bucket"), asm.Mov.Reg(asm.R3, asm.R1), asm.RSh.Imm(asm.R3, 32), asm.JEq.Imm(asm.R3, 0, "log"),
+		asm.Mov.Imm(asm.R2, iowatch.Buckets-1), asm.Ja.Label("bucket"))
+	a.label("log")
+	a.add(asm.Mov.Reg(asm.R3, asm.R1))
+	for _, n := range []int32{16, 8, 4, 2, 1} {
+		less := a.fresh("less")
+		a.add(asm.JLT.Imm(asm.R3, 1<<n, less), asm.RSh.Imm(asm.R3, n), asm.Add.Imm(asm.R2, n))
+		a.label(less)
+		a.add(asm.Mov.Imm(asm.R0, 0))
+	}
+	a.add(asm.Mov.Reg(asm.R4, asm.R2), asm.Sub.Imm(asm.R4, 1), asm.And.Imm(asm.R4, 31), asm.RSh.Reg(asm.R1, asm.R4), asm.And.Imm(asm.R1, 1),
+		asm.LSh.Imm(asm.R2, 1), asm.Add.Reg(asm.R2, asm.R1))
+	a.label("bucket")
+	a.add(asm.And.Imm(asm.R2, iowatch.Buckets-1), asm.LSh.Imm(asm.R2, 2), asm.Mov.Reg(asm.R3, asm.R8), asm.Add.Reg(asm.R3, asm.R2),
+		asm.LoadMem(asm.R1, asm.R3, useHist, asm.Word), asm.Add.Imm(asm.R1, 1), asm.StoreMem(asm.R3, useHist, asm.R1, asm.Word))
+}
+
+// transfer adds a read, write or sync to the sums, and decides whether it gets a record. The sums are
+// those of iowatch.Sums.Add.
+func (a *assembler) transfer(c *ioConfig) {
+	a.get(asm.R1, recTook, asm.DWord)
+	a.add(asm.JNE.Imm(asm.R6, classSync, "bytes"))
+	a.more(useSync, asm.R1)
+	a.add(asm.Mov.Imm(asm.R1, 1))
+	a.more(useSyncs, asm.R1)
+	a.set(recOp, int64(iowatch.OpSync), asm.Byte)
+	a.add(asm.LoadMem(asm.R1, asm.R8, useWritten, asm.DWord))
+	a.put(recWritten, asm.R1, asm.DWord)
+	a.add(asm.Ja.Label("limited"))
+
+	a.label("bytes")
+	a.more(useTime, asm.R1)
+	a.most(useLongest, asm.R1)
+	// The run.
+	a.get(asm.R3, recEnd, asm.DWord)
+	a.add(asm.LoadMem(asm.R4, asm.R8, useLast, asm.DWord), asm.StoreMem(asm.R8, useLast, asm.R3, asm.DWord), asm.JEq.Imm(asm.R4, 0, "run"), asm.Sub.Reg(asm.R3, asm.R4),
+		asm.LoadImm(asm.R4, int64(c.gap), asm.DWord), asm.JGE.Reg(asm.R3, asm.R4, "run"), asm.LoadMem(asm.R2, asm.R8, useRun, asm.DWord), asm.Add.Reg(asm.R1, asm.R2))
+	a.label("run")
+	a.add(asm.StoreMem(asm.R8, useRun, asm.R1, asm.DWord))
+	a.most(useRunMax, asm.R1)
+	// Bytes.
+	a.get(asm.R4, recRet, asm.DWord)
+	a.more(useGot, asm.R4)
+	a.add(asm.Mov.Reg(asm.R3, asm.R4), asm.Mov.Reg(asm.R1, asm.R7), asm.And.Imm(asm.R1, classSized), asm.JEq.Imm(asm.R1, 0, "want"))
+	a.arg(asm.R3, 2)
+	a.label("want")
+	a.put(recWant, asm.R3, asm.DWord)
+	a.more(useWant, asm.R3)
+	a.most(useBuffer, asm.R3)
+	a.add(asm.Mov.Imm(asm.R5, int32(iowatch.OpRead)), asm.JEq.Imm(asm.R6, classRead, "first"))
+	a.more(useWritten, asm.R4)
+	a.add(asm.Mov.Imm(asm.R1, 1))
+	a.more(useWrites, asm.R1)
+	a.add(asm.Mov.Imm(asm.R5, int32(iowatch.OpWrite)))
+	a.label("first")
+	a.put(recOp, asm.R5, asm.Byte)
+	a.add(asm.LoadMem(asm.R1, asm.R8, useFirst, asm.Word), asm.JNE.Imm(asm.R1, 0, "operations"), asm.StoreMem(asm.R8, useFirst, asm.R5, asm.Word))
+	a.label("operations")
+	a.add(asm.LoadMem(asm.R5, asm.R8, useOps, asm.DWord), asm.Add.Imm(asm.R5, 1), asm.StoreMem(asm.R8, useOps, asm.R5, asm.DWord))
+
+	// Only files wait for storage. Threads that wait for a peer are idle.
+	a.add(asm.LoadMem(asm.R1, asm.R8, useMode, asm.Word), asm.And.Imm(asm.R1, 0o170000), asm.JEq.Imm(asm.R1, 0o100000, "file"), asm.JNE.Imm(asm.R1, 0o060000, "out"))
+	a.label("file")
+	a.get(asm.R1, recTook, asm.DWord)
+	a.add(asm.LoadImm(asm.R2, int64(c.slow), asm.DWord), asm.JGT.Reg(asm.R1, asm.R2, "stack"),
+		asm.JNE.Imm(asm.R5, int32(c.smallOps)+1, "out"))
+	a.set(recOp, int64(iowatch.OpMark), asm.Byte)
+	a.add(asm.Ja.Label("limited"))
+}
+
+// opened handles new descriptors.
+func (a *assembler) opened(m ioMaps, l *layout) {
+	a.label("pair")
+	a.set(recOp, int64(iowatch.OpMake), asm.Byte)
+	a.arg(asm.R3, 0)
+	a.add(asm.Mov.Reg(asm.R1, asm.R7), asm.And.Imm(asm.R1, classPtr3), asm.JEq.Imm(asm.R1, 0, "two"))
+	a.arg(asm.R3, 3)
+	a.label("two")
+	a.add(asm.Mov.Reg(asm.R1, asm.RFP), asm.Add.Imm(asm.R1, onTmp), asm.Mov.Imm(asm.R2, 8), asm.FnProbeReadUser.Call(), asm.JNE.Imm(asm.R0, 0, "out"))
+	a.add(asm.LoadMem(asm.R8, asm.RFP, onTmp+4, asm.Word))
+	a.put(recFD2, asm.R8, asm.Word)
+	a.generation(m)
+	a.put(recUsers, asm.R1, asm.Word)
+	a.add(asm.LoadMem(asm.R8, asm.RFP, onTmp, asm.Word), asm.Ja.Label("made"))
+
+	a.label("open")
+	a.add(asm.LoadMem(asm.R8, asm.RFP, onHeader+recRet, asm.Word))
+	a.set(recOp, int64(iowatch.OpMake), asm.Byte)
+	// fcntl: F_DUPFD is 0, F_DUPFD_CLOEXEC 1030.
+	a.add(asm.Mov.Reg(asm.R1, asm.R7), asm.And.Imm(asm.R1, classFcntl), asm.JEq.Imm(asm.R1, 0, "path"))
+	a.add(asm.LoadMem(asm.R1, asm.RFP, int16(onRegs+int(regArgs[1])), asm.Word), asm.JEq.Imm(asm.R1, 0, "made"), asm.JEq.Imm(asm.R1, 1030, "made"), asm.Ja.Label("out"))
+	a.label("path")
+	a.add(asm.Mov.Reg(asm.R1, asm.R7), asm.And.Imm(asm.R1, classPath0|classPath1), asm.JEq.Imm(asm.R1, 0, "made"))
+	a.set(recOp, int64(iowatch.OpOpen), asm.Byte)
+	a.arg(asm.R2, 2)
+	a.add(asm.JEq.Imm(asm.R1, classPath1, "flags"))
+	a.arg(asm.R2, 1)
+	a.label("flags")
+	a.put(recWant, asm.R2, asm.DWord)
+	a.label("made")
+	a.put(recFD, asm.R8, asm.Word)
+	a.generation(m)
+	a.put(recGen, asm.R1, asm.Word)
+	a.inode(l)
+	a.add(asm.LoadMem(asm.R1, asm.RFP, onMode, asm.DWord))
+	a.put(recMode, asm.R1, asm.Word)
+	a.add(asm.LoadMem(asm.R1, asm.RFP, onSize, asm.DWord))
+	a.put(recSize, asm.R1, asm.DWord)
+	a.add(asm.Ja.Label("limited"))
+}
+
+// generation begins a new generation of descriptor R8, and sets R1 to it.
+func (a *assembler) generation(m ioMaps) {
+	good := a.fresh("number")
+	a.add(asm.JLT.Imm(asm.R8, maxFDs, good))
+	a.count(m, lostFDs)
+	a.add(asm.Ja.Label("out"))
+	a.label(good)
+	a.add(asm.StoreMem(asm.RFP, onKey, asm.R8, asm.DWord))
+	a.lookup(m.fds, onKey)
+	a.add(asm.JEq.Imm(asm.R0, 0, "out"), asm.LoadMem(asm.R1, asm.R0, fdGen, asm.Word), asm.Add.Imm(asm.R1, 1), asm.StoreMem(asm.R0, fdGen, asm.R1, asm.Word),
+		asm.StoreImm(asm.R0, fdUsers, 0, asm.Word))
+}
+
+// closing handles close. The sums of its thread go with the record.
+func (a *assembler) closing(m ioMaps) {
+	a.label("close")
+	a.add(asm.JEq.Imm(asm.R1, -9, "out")) // EBADF
+	a.set(recOp, int64(iowatch.OpClose), asm.Byte)
+	a.descriptor(m)
+	for _, x := range []struct {
+		from int16
+		to   int
+		size asm.Size
+	}{{taskGen, recGen, asm.Word}, {taskMode, recMode, asm.Word}, {taskSize, recSize, asm.DWord}, {taskUsers, recUsers, asm.Word}} {
+		a.add(asm.LoadMem(asm.R1, asm.R9, x.from, x.size))
+		a.put(x.to, asm.R1, x.size)
+	}
+	a.useKey()
+	a.lookup(m.uses, onUse)
+	a.add(asm.JEq.Imm(asm.R0, 0, "plain"), asm.Mov.Reg(asm.R8, asm.R0))
+	a.set(recForm, formSums, asm.Byte)
+	a.reserve(m, bytesSums)
+	a.header()
+	a.add(asm.Mov.Reg(asm.R1, asm.R6), asm.Add.Imm(asm.R1, recSums), asm.Mov.Imm(asm.R2, useBytes), asm.Mov.Reg(asm.R3, asm.R8), asm.FnProbeReadKernel.Call())
+	a.submit()
+	a.add(asm.LoadMapPtr(asm.R1, m.uses), asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, onUse), asm.FnMapDeleteElem.Call(), asm.Ja.Label("out"))
+}
+
+// reserve sets R6 to room for a record.
+func (a *assembler) reserve(m ioMaps, n int32) {
+	good := a.fresh("room")
+	a.add(asm.LoadMapPtr(asm.R1, m.ring), asm.Mov.Imm(asm.R2, n), asm.Mov.Imm(asm.R3, 0), asm.FnRingbufReserve.Call(), asm.JNE.Imm(asm.R0, 0, good))
+	a.count(m, lostRecords)
+	a.add(asm.Ja.Label("out"))
+	a.label(good)
+	a.add(asm.Mov.Reg(asm.R6, asm.R0))
+}
+
+// header copies the header to the record.
+func (a *assembler) header() {
+	for off := 0; off < recBytes; off += 8 {
+		a.get(asm.R1, off, asm.DWord)
+		a.add(asm.StoreMem(asm.R6, int16(off), asm.R1, asm.DWord))
+	}
+}
+
+func (a *assembler) submit() {
+	a.add(asm.Mov.Reg(asm.R1, asm.R6), asm.Mov.Imm(asm.R2, noWakeup), asm.FnRingbufSubmit.Call())
+}
+
+// path copies the path of an open into the record.
+func (a *assembler) path() {
+	done := a.fresh("path")
+	a.add(storeWord(asm.R6, recPath, 0))
+	a.get(asm.R1, recOp, asm.Byte)
+	a.add(asm.JNE.Imm(asm.R1, int32(iowatch.OpOpen), done))
+	a.arg(asm.R3, 1)
+	second := a.fresh("second")
+	a.add(asm.Mov.Reg(asm.R1, asm.R7), asm.And.Imm(asm.R1, classPath1), asm.JNE.Imm(asm.R1, 0, second))
+	a.arg(asm.R3, 0)
+	a.label(second)
+	a.add(asm.Mov.Reg(asm.R1, asm.R6), asm.Add.Imm(asm.R1, recPath), asm.Mov.Imm(asm.R2, pathBytes), asm.FnProbeReadUserStr.Call())
+	a.label(done)
+	a.add(asm.Mov.Imm(asm.R0, 0))
+}
+
+// emit writes the record whose header is complete: "limited" with a stack if the thread has not had
+// too many in this second, "stack" with one in any case.
+func (a *assembler) emit(m ioMaps, l *layout) {
+	a.label("limited")
+	a.get(asm.R1, recEnd, asm.DWord)
+	a.add(asm.LoadMem(asm.R2, asm.R9, taskWindow, asm.DWord), asm.Mov.Reg(asm.R3, asm.R1), asm.Sub.Reg(asm.R3, asm.R2), asm.JLT.Imm(asm.R3, 1_000_000_000, "window"),
+		asm.StoreMem(asm.R9, taskWindow, asm.R1, asm.DWord), asm.StoreImm(asm.R9, taskStacks, 0, asm.Word))
+	a.label("window")
+	a.add(asm.LoadMem(asm.R1, asm.R9, taskStacks, asm.Word), asm.JGE.Imm(asm.R1, stacksLimit, "pathonly"), asm.Add.Imm(asm.R1, 1),
+		asm.StoreMem(asm.R9, taskStacks, asm.R1, asm.Word))
+
+	a.label("stack")
+	a.lookup(m.plans, onTID)
+	a.add(asm.Mov.Reg(asm.R8, asm.R0), asm.JNE.Imm(asm.R8, 0, "deep"))
+	a.stack(m, l, formSmall, bytesSmall, shallow)
+	a.label("deep")
+	a.stack(m, l, formDeep, bytesDeep, deep)
+
+	a.label("pathonly")
+	a.set(recForm, formPath, asm.Byte)
+	a.reserve(m, bytesPath)
+	a.header()
+	a.path()
+	a.submit()
+	a.add(asm.Ja.Label("out"))
+
+	a.label("plain")
+	a.reserve(m, bytesPlain)
+	a.header()
+	a.submit()
+}
+
+// stack writes a record with registers and stack, and if it is formDeep the pages of the plan, R8.
+func (a *assembler) stack(m ioMaps, l *layout, form int64, size int32, pages int) {
+	a.set(recForm, form, asm.Byte)
+	a.reserve(m, size)
+	a.header()
+	a.path()
+	for off := 0; off < regBlock; off += 8 {
+		a.add(asm.LoadMem(asm.R1, asm.RFP, int16(onRegs+off), asm.DWord), asm.StoreMem(asm.R6, int16(recRegs+off), asm.R1, asm.DWord))
+	}
+	a.add(storeWord(asm.R6, recTLS, 0))
+	if l.tls != 0 {
+		a.add(asm.FnGetCurrentTask.Call(), asm.Mov.Reg(asm.R3, asm.R0), asm.Add.Imm(asm.R3, int32(l.tls)), asm.Mov.Reg(asm.R1, asm.R6), asm.Add.Imm(asm.R1, recTLS),
+			asm.Mov.Imm(asm.R2, 8), asm.FnProbeReadKernel.Call())
+	}
+	if form == formDeep {
+		for i := range maxExtras {
+			next := a.fresh("extra")
+			at := int32(recExtras + 8*i)
+			// Offsets beyond 16 bits take an addition.
+			a.add(asm.Mov.Reg(asm.R7, asm.R6), asm.Add.Imm(asm.R7, at), storeWord(asm.R7, 0, 0),
+				asm.LoadMem(asm.R3, asm.R8, int16(planPages+8*i), asm.DWord), asm.JEq.Imm(asm.R3, 0, next),
+				asm.StoreMem(asm.RFP, onTmp, asm.R3, asm.DWord), asm.Mov.Reg(asm.R1, asm.R6), asm.Add.Imm(asm.R1, int32(recExtra0+i*pageBytes)), asm.Mov.Imm(asm.R2, pageBytes),
+				asm.FnProbeReadUser.Call(), asm.JNE.Imm(asm.R0, 0, next), asm.LoadMem(asm.R3, asm.RFP, onTmp, asm.DWord), asm.StoreMem(asm.R7, 0, asm.R3, asm.DWord))
+			a.label(next)
+			a.add(asm.Mov.Imm(asm.R0, 0))
+		}
+	}
+	// From the page of the red zone up, until a page cannot be read.
+	a.add(asm.LoadMem(asm.R7, asm.RFP, int16(onRegs+regSP), asm.DWord), asm.Sub.Imm(asm.R7, 128), asm.RSh.Imm(asm.R7, 12), asm.LSh.Imm(asm.R7, 12),
+		asm.StoreMem(asm.R6, recBase, asm.R7, asm.DWord), asm.Mov.Imm(asm.R8, 0))
+	done := a.fresh("copied")
+	for i := range pages {
+		a.add(asm.Mov.Reg(asm.R1, asm.R6), asm.Add.Imm(asm.R1, int32(recStack+i*pageBytes)), asm.Mov.Imm(asm.R2, pageBytes), asm.Mov.Reg(asm.R3, asm.R7),
+			asm.FnProbeReadUser.Call(), asm.JNE.Imm(asm.R0, 0, done), asm.Add.Imm(asm.R7, pageBytes), asm.Add.Imm(asm.R8, 1))
+	}
+	a.label(done)
+	a.add(asm.StoreMem(asm.R6, recPages, asm.R8, asm.DWord))
+	a.submit()
+	a.add(asm.Ja.Label("out"))
+}

@@ -1,0 +1,333 @@
+package kernel
+
+import (
+	"fmt"
+
+	"github.com/cilium/ebpf/asm"
+)
+
+// The programs of IO run at the beginning and the end of every system call. At the beginning they
+// note the time of calls that are watched, and at the end they add to sums and write records.
+
+// Sorts of system calls: the low byte of a class.
+const (
+	classNone  = iota
+	classRead  // descriptor, buffer, size if classSized
+	classWrite // the same
+	classSync
+	classOpen // the result is a new descriptor
+	classClose
+	classPoll // an event loop waits
+	classPair // two new descriptors
+	classRange
+)
+
+// Further bits of a class.
+const (
+	classSized = 1 << 8  // argument 2 is the number of bytes
+	classPath0 = 1 << 9  // argument 0 is a path, argument 1 has flags
+	classPath1 = 1 << 10 // argument 1 is a path, argument 2 has flags
+	classFcntl = 1 << 11 // only F_DUPFD and F_DUPFD_CLOEXEC
+	classPtr0  = 1 << 12 // argument 0 is the address of two descriptors
+	classPtr3  = 1 << 13 // argument 3 is
+)
+
+// Bounds of the program.
+const (
+	maxCalls    = 512     // numbers of system calls
+	maxFDs      = 1 << 16 // descriptors
+	maxUses     = 1 << 14 // pairs of thread and descriptor
+	maxTasks    = 1 << 14 // threads
+	stacksLimit = 100     // stacks of one thread in a second, without those of slow calls
+	loopPolls   = 10      // polls that make a thread an event loop
+	shallow     = 8       // pages of stack
+	deep        = 32
+	maxExtras   = 16 // other pages of memory
+	pathBytes   = 256
+	pageBytes   = 4096
+)
+
+// Value of the map of threads.
+const (
+	taskStart  = 0 // ns; 0: not in a watched call
+	taskClass  = 8
+	taskNr     = 16 // 32 bits
+	taskPolls  = 20 // 32 bits
+	taskWindow = 24 // begin of the second that stacks are counted in
+	taskStacks = 32 // 32 bits
+	taskGen    = 36 // 32 bits: of the descriptor that is being closed
+	taskSize   = 40
+	taskMode   = 48 // 32 bits
+	taskUsers  = 52 // 32 bits
+	taskBytes  = 56
+)
+
+// Value of the map of descriptors.
+const (
+	fdGen   = 0 // 32 bits
+	fdUsers = 4 // 32 bits: threads with sums
+)
+
+// Value of the map of uses: see iowatch.Sums.
+const (
+	useOps     = 0
+	useWrites  = 8
+	useSyncs   = 16
+	useWant    = 24
+	useGot     = 32
+	useWritten = 40
+	useTime    = 48
+	useSync    = 56
+	useLongest = 64
+	useRun     = 72
+	useRunMax  = 80
+	useLast    = 88
+	useBuffer  = 96
+	useFirst   = 104 // 32 bits
+	useMode    = 108 // 32 bits
+	useHist    = 112 // 64 times 32 bits
+	useBytes   = useHist + 64*4
+)
+
+// Offsets in a record's header of 12 words.
+const (
+	recEnd     = 0
+	recTook    = 8
+	recTID     = 16 // 32 bits
+	recOp      = 20 // 8 bits: iowatch.Op
+	recLoop    = 21 // 8 bits
+	recForm    = 22 // 8 bits
+	recFD      = 24 // 32 bits
+	recGen     = 28 // 32 bits
+	recWant    = 32
+	recRet     = 40
+	recMode    = 48 // 32 bits
+	recNr      = 52 // 32 bits
+	recSize    = 56
+	recSP      = 64
+	recWritten = 72
+	recFD2     = 80 // 32 bits
+	recUsers   = 84 // 32 bits; of a pair: generation of FD2
+	recSpare   = 88
+	recBytes   = 96
+
+	recPath    = recBytes
+	recSums    = recBytes
+	recTLS     = recPath + pathBytes
+	recBase    = recTLS + 8  // address of the first page of stack
+	recPages   = recBase + 8 // 32 bits: pages of stack
+	recRegs    = recPages + 8
+	recStack   = recRegs + regBlock
+	recExtras  = recStack + deep*pageBytes // addresses, then pages
+	recExtra0  = recExtras + maxExtras*8
+	bytesPlain = recBytes
+	bytesPath  = recPath + pathBytes
+	bytesSums  = recSums + useBytes
+	bytesSmall = recStack + shallow*pageBytes
+	bytesDeep  = recExtra0 + maxExtras*pageBytes
+)
+
+// Forms of a record.
+const (
+	formPlain = iota
+	formPath
+	formSums
+	formSmall // with path, registers and stack
+	formDeep  // the same, with more of the stack and other pages
+)
+
+// Value of the map of plans.
+const (
+	planPages = 0 // maxExtras addresses
+	planBytes = maxExtras * 8
+)
+
+// Places on the program's stack, from the frame pointer down.
+const (
+	onHeader = -recBytes
+	onTID    = onHeader - 8
+	onKey    = onTID - 8
+	onUse    = onKey - 16
+	onTmp    = onUse - 8
+	onMode   = onTmp - 8
+	onSize   = onMode - 8
+	onRegs   = onSize - regBlock
+)
+
+// layout has offsets in the kernel's structures, from its type information.
+type layout struct {
+	files, fdt, maxFDs, fds, inode, mode, size, super, magic uint32
+	tls                                                      uint32 // in task_struct; 0: not read
+}
+
+// ioMaps are the maps of the programs.
+type ioMaps struct{ classes, tasks, fds, uses, zero, stats, lost, plans, ring int }
+
+// Indexes in the map of losses.
+const (
+	lostRecords = iota
+	lostUses    // pairs of thread and descriptor without sums
+	lostFDs     // calls with a descriptor beyond maxFDs
+	lostTasks
+	numLost
+)
+
+// ioConfig is the thresholds that the programs know.
+type ioConfig struct {
+	pid      uint32
+	slow     uint64 // ns
+	gap      uint64 // ns
+	smallOps uint64
+}
+
+// assembler collects instructions.
+type assembler struct {
+	code asm.Instructions
+	at   string // label for the next instruction
+	n    int
+}
+
+func (a *assembler) add(in ...asm.Instruction) {
+	for _, i := range in {
+		if a.at != "" {
+			i = i.WithSymbol(a.at)
+			a.at = ""
+		}
+		a.code = append(a.code, i)
+	}
+}
+
+// label names the next instruction.
+func (a *assembler) label(name string) {
+	if a.at != "" {
+		a.add(asm.Mov.Imm(asm.R0, 0)) // an instruction has one name
+	}
+	a.at = name
+}
+
+// fresh returns a label of its own.
+func (a *assembler) fresh(name string) string {
+	a.n++
+	return fmt.Sprintf("%s_%d", name, a.n)
+}
+
+// lookup sets R0 to the value for the key on the stack.
+func (a *assembler) lookup(fd, key int) {
+	a.add(asm.LoadMapPtr(asm.R1, fd), asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, int32(key)), asm.FnMapLookupElem.Call())
+}
+
+// kernelRead reads n bytes at R3 + off to a place on the stack. A failed read gives zeros.
+func (a *assembler) kernelRead(to int, n, off int32) {
+	a.add(asm.Add.Imm(asm.R3, off), asm.Mov.Reg(asm.R1, asm.RFP), asm.Add.Imm(asm.R1, int32(to)), asm.Mov.Imm(asm.R2, n), asm.FnProbeReadKernel.Call())
+}
+
+// count adds to a counter of losses.
+func (a *assembler) count(m ioMaps, which int) {
+	done := a.fresh("counted")
+	a.add(asm.StoreImm(asm.RFP, onKey, int64(which), asm.Word))
+	a.lookup(m.lost, onKey)
+	a.add(asm.JEq.Imm(asm.R0, 0, done), asm.LoadMem(asm.R1, asm.R0, 0, asm.DWord), asm.Add.Imm(asm.R1, 1), asm.StoreMem(asm.R0, 0, asm.R1, asm.DWord))
+	a.label(done)
+	a.add(asm.Mov.Imm(asm.R0, 0))
+}
+
+// inode reads mode and size of the file of descriptor R8 to onMode and onSize; 0 if that fails.
+func (a *assembler) inode(l *layout) {
+	done := a.fresh("inode")
+	a.add(storeWord(asm.RFP, onMode, 0), storeWord(asm.RFP, onSize, 0), asm.FnGetCurrentTask.Call(), asm.Mov.Reg(asm.R3, asm.R0))
+	follow := func(off uint32) {
+		a.kernelRead(onTmp, 8, int32(off))
+		a.add(asm.LoadMem(asm.R3, asm.RFP, onTmp, asm.DWord))
+	}
+	follow(l.files)
+	follow(l.fdt)
+	a.add(asm.StoreMem(asm.RFP, onSize, asm.R3, asm.DWord), storeWord(asm.RFP, onTmp, 0))
+	a.kernelRead(onTmp, 4, int32(l.maxFDs))
+	a.add(asm.LoadMem(asm.R1, asm.RFP, onTmp, asm.DWord), asm.LoadMem(asm.R3, asm.RFP, onSize, asm.DWord), storeWord(asm.RFP, onSize, 0),
+		asm.JGE.Reg(asm.R8, asm.R1, done))
+	follow(l.fds)
+	a.add(asm.Mov.Reg(asm.R1, asm.R8), asm.LSh.Imm(asm.R1, 3), asm.Add.Reg(asm.R3, asm.R1))
+	follow(0)
+	a.add(asm.JEq.Imm(asm.R3, 0, done))
+	follow(l.inode)
+	a.add(asm.StoreMem(asm.RFP, onKey, asm.R3, asm.DWord))
+	a.kernelRead(onMode, 2, int32(l.mode))
+	a.add(asm.LoadMem(asm.R3, asm.RFP, onKey, asm.DWord))
+	a.kernelRead(onSize, 8, int32(l.size))
+	// Anonymous inodes are regular files for the kernel itself since Linux 6.16.
+	a.add(asm.LoadMem(asm.R3, asm.RFP, onKey, asm.DWord))
+	follow(l.super)
+	follow(l.magic)
+	a.add(asm.JNE.Imm(asm.R3, anonMagic, done), storeWord(asm.RFP, onMode, 0o600))
+	a.label(done)
+	a.add(asm.Mov.Imm(asm.R0, 0))
+}
+
+// anonMagic is ANON_INODE_FS_MAGIC (include/uapi/linux/magic.h).
+const anonMagic = 0x09041934
+
+// enter begins both programs: R6 is the context, R9 the value of the thread, which is made if make is
+// set. Other processes leave at once.
+func (a *assembler) enter(m ioMaps, pid uint32, make bool) {
+	a.add(asm.Mov.Reg(asm.R6, asm.R1), asm.FnGetCurrentPidTgid.Call(), storeWord(asm.RFP, onTID, 0),
+		asm.StoreMem(asm.RFP, onTID, asm.R0, asm.Word), asm.RSh.Imm(asm.R0, 32), asm.JNE.Imm(asm.R0, int32(pid), "out"))
+	if make {
+		// The class of the call, R7.
+		a.add(asm.LoadMem(asm.R1, asm.R6, 8, asm.DWord), asm.StoreMem(asm.RFP, onKey, asm.R1, asm.DWord), asm.JGE.Imm(asm.R1, maxCalls, "out"))
+		a.lookup(m.classes, onKey)
+		a.add(asm.JEq.Imm(asm.R0, 0, "out"), asm.LoadMem(asm.R7, asm.R0, 0, asm.DWord), asm.JEq.Imm(asm.R7, classNone, "out"))
+	}
+	a.lookup(m.tasks, onTID)
+	if make {
+		a.add(asm.JNE.Imm(asm.R0, 0, "known"), storeWord(asm.RFP, onKey, 0))
+		a.lookup(m.zero, onKey)
+		a.add(asm.JEq.Imm(asm.R0, 0, "out"), asm.Mov.Reg(asm.R3, asm.R0), asm.LoadMapPtr(asm.R1, m.tasks), asm.Mov.Reg(asm.R2, asm.RFP),
+			asm.Add.Imm(asm.R2, onTID), asm.Mov.Imm(asm.R4, 0), asm.FnMapUpdateElem.Call(), asm.JEq.Imm(asm.R0, 0, "made"))
+		a.count(m, lostTasks)
+		a.add(asm.Ja.Label("out"))
+		a.label("made")
+		a.lookup(m.tasks, onTID)
+		a.add(asm.JEq.Imm(asm.R0, 0, "out"))
+		a.label("known")
+	} else {
+		a.add(asm.JEq.Imm(asm.R0, 0, "out"))
+	}
+	a.add(asm.Mov.Reg(asm.R9, asm.R0))
+}
+
+func (a *assembler) end() asm.Instructions {
+	a.label("out")
+	a.add(asm.Mov.Imm(asm.R0, 0), asm.Return())
+	return a.code
+}
+
+// entry is the program at the beginning of a call.
+func entry(c *ioConfig, m ioMaps, l *layout) asm.Instructions {
+	a := &assembler{}
+	a.enter(m, c.pid, true)
+	a.add(asm.Mov.Reg(asm.R1, asm.R7), asm.And.Imm(asm.R1, 0xff), asm.JNE.Imm(asm.R1, classPoll, "timed"),
+		asm.LoadMem(asm.R1, asm.R9, taskPolls, asm.Word), asm.Add.Imm(asm.R1, 1), asm.StoreMem(asm.R9, taskPolls, asm.R1, asm.Word), asm.Ja.Label("out"))
+	a.label("timed")
+	a.add(asm.StoreMem(asm.R9, taskClass, asm.R7, asm.DWord), asm.LoadMem(asm.R2, asm.R6, 8, asm.DWord), asm.StoreMem(asm.R9, taskNr, asm.R2, asm.Word),
+		asm.JNE.Imm(asm.R1, classClose, "start"))
+	// Before close, since another thread may have the number again before close has returned.
+	a.add(asm.LoadMem(asm.R3, asm.R6, 0, asm.DWord))
+	a.kernelRead(onRegs, 8, regArgs[0])
+	a.add(asm.LoadMem(asm.R8, asm.RFP, onRegs, asm.Word), asm.JGE.Imm(asm.R8, maxFDs, "start"), asm.StoreMem(asm.RFP, onKey, asm.R8, asm.DWord))
+	a.lookup(m.fds, onKey)
+	a.add(asm.JEq.Imm(asm.R0, 0, "start"), asm.LoadMem(asm.R1, asm.R0, fdGen, asm.Word), asm.StoreMem(asm.R9, taskGen, asm.R1, asm.Word),
+		asm.Add.Imm(asm.R1, 1), asm.StoreMem(asm.R0, fdGen, asm.R1, asm.Word),
+		asm.LoadMem(asm.R1, asm.R0, fdUsers, asm.Word), asm.StoreMem(asm.R9, taskUsers, asm.R1, asm.Word), asm.StoreImm(asm.R0, fdUsers, 0, asm.Word))
+	a.inode(l)
+	a.add(asm.LoadMem(asm.R1, asm.RFP, onMode, asm.DWord), asm.StoreMem(asm.R9, taskMode, asm.R1, asm.Word),
+		asm.LoadMem(asm.R1, asm.RFP, onSize, asm.DWord), asm.StoreMem(asm.R9, taskSize, asm.R1, asm.DWord))
+	a.label("start")
+	a.add(asm.FnKtimeGetNs.Call(), asm.StoreMem(asm.R9, taskStart, asm.R0, asm.DWord))
+	return a.end()
+}
+
+// storeWord stores a constant of 64 bits. The library has no function for that, because a compiler
+// would not make it; the instruction exists since the beginning (BPF_ST | BPF_MEM | BPF_DW).
+func storeWord(to asm.Register, off int16, v int32) asm.Instruction {
+	return asm.Instruction{OpCode: asm.StoreImmOp(asm.DWord), Dst: to, Offset: off, Constant: int64(v)}
+}

@@ -1,0 +1,121 @@
+package kernel
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/sliverprof/sliver/iowatch"
+	"github.com/sliverprof/sliver/stack"
+)
+
+// IORecord is one record of IO. Its slices are valid until the next one.
+type IORecord struct {
+	iowatch.Event
+	Cut bool // Path is longer than the copy of it
+
+	FD2  int32 // OpMake of two descriptors: the second one; 0: none
+	Gen2 uint32
+	// Users is how many threads have sums for the descriptor that was closed.
+	Users uint32
+
+	// Regs is the kernel's block of registers, nil if the record has no stack; target.RegsAMD64 or
+	// target.RegsARM64 parse it.
+	Regs   []byte
+	TLS    uint64
+	Base   uint64 // address of Memory, page-aligned
+	Memory []byte // whole pages of stack
+	Extras []Page // pages that IO.Plan asked for
+
+	sums iowatch.Sums
+}
+
+// Page is a copy of a page of memory.
+type Page struct {
+	Addr uint64
+	Data []byte
+}
+
+// parseIO parses a record of the program leave.
+func parseIO(b []byte, r *IORecord) error {
+	if len(b) < recBytes {
+		return fmt.Errorf("record of %d bytes, at least %d are needed", len(b), recBytes)
+	}
+	word := func(off int) uint64 { return binary.NativeEndian.Uint64(b[off:]) }
+	half := func(off int) uint32 { return binary.NativeEndian.Uint32(b[off:]) }
+	*r = IORecord{Event: iowatch.Event{Op: iowatch.Op(b[recOp]), End: stack.Time(word(recEnd)), Took: int64(word(recTook)), TID: stack.TID(half(recTID)),
+		FD: int32(half(recFD)), Gen: half(recGen), Want: int64(word(recWant)), Ret: int64(word(recRet)), Size: int64(word(recSize)), SP: word(recSP),
+		Loop: b[recLoop] != 0, Written: word(recWritten), Call: callName(half(recNr)), Summed: true, Kind: iowatch.KindOf(half(recMode))}}
+	if r.Op == iowatch.OpNone || r.Op > iowatch.OpMark {
+		return fmt.Errorf("record with unknown operation %d", r.Op)
+	}
+	if r.Kind == iowatch.KindUnknown {
+		r.Size = -1
+	}
+	switch r.Op {
+	case iowatch.OpMake:
+		if r.FD2 = int32(half(recFD2)); r.FD2 != 0 {
+			r.Gen2 = half(recUsers)
+		}
+	case iowatch.OpClose:
+		r.Users = half(recUsers)
+	}
+	least := 0
+	switch b[recForm] {
+	case formPlain:
+		return nil
+	case formSums:
+		if len(b) < bytesSums {
+			return fmt.Errorf("record with sums has %d bytes, not %d", len(b), bytesSums)
+		}
+		parseSums(b[recSums:], &r.sums)
+		r.Sums = &r.sums
+		return nil
+	case formPath:
+		least = bytesPath
+	case formSmall:
+		least = bytesSmall
+	case formDeep:
+		least = bytesDeep
+	default:
+		return fmt.Errorf("record with unknown form %d", b[recForm])
+	}
+	if len(b) < least {
+		return fmt.Errorf("record of form %d has %d bytes, not %d", b[recForm], len(b), least)
+	}
+	if path, _, _ := bytes.Cut(b[recPath:recPath+pathBytes], []byte{0}); len(path) > 0 {
+		r.Path, r.Cut = string(path), len(path) >= pathBytes-1
+	}
+	if b[recForm] == formPath {
+		return nil
+	}
+	pages := shallow
+	if b[recForm] == formDeep {
+		pages = deep
+		for i := range maxExtras {
+			if at := word(recExtras + 8*i); at != 0 {
+				r.Extras = append(r.Extras, Page{at, b[recExtra0+i*pageBytes:][:pageBytes]})
+			}
+		}
+	}
+	n := half(recPages)
+	if n > uint32(pages) {
+		return fmt.Errorf("record with %d pages of stack, at most %d are possible", n, pages)
+	}
+	r.Regs, r.TLS, r.Base, r.Memory = b[recRegs:recRegs+regBlock], word(recTLS), word(recBase), b[recStack:recStack+int(n)*pageBytes]
+	return nil
+}
+
+// parseSums parses a value of the map of uses, which has useBytes bytes.
+func parseSums(b []byte, s *iowatch.Sums) {
+	word := func(off int) uint64 { return binary.NativeEndian.Uint64(b[off:]) }
+	*s = iowatch.Sums{Ops: word(useOps), Writes: word(useWrites), Syncs: word(useSyncs), Want: word(useWant), Got: word(useGot), Written: word(useWritten),
+		Time: word(useTime), SyncTime: word(useSync), Longest: word(useLongest), Run: word(useRun), LongestRun: word(useRunMax),
+		Last: stack.Time(word(useLast)), Buffer: word(useBuffer), First: iowatch.Op(b[useFirst])}
+	for i := range s.Hist {
+		s.Hist[i] = binary.NativeEndian.Uint32(b[useHist+4*i:])
+	}
+}
+
+// modeOf returns the file's mode in a value of the map of uses.
+func modeOf(b []byte) uint32 { return binary.NativeEndian.Uint32(b[useMode:]) }
