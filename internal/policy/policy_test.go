@@ -210,6 +210,8 @@ var table = []row{
 		"reads through the recorder: it cannot reach the sampler, so it cannot slow it"},
 	{"session/exact", "stack calls engine/breakpoint engine/kernel live naming symbol target", "",
 		"exact calls of a live process: joins functions, engine and pairs; what a recording is, and who prints, is not its business"},
+	{"session/canary", "stack engine/kernel iowatch live oneshot target unwind wait/files wait/syscalls", "",
+		"I/O of a live process: joins programs, rules and stacks; what a recording is, and who prints, is not its business"},
 	{"session", "calls session/exact internal/background internal/safefile procset stack event diff trace sampler target unwind unwind/managed live naming symbol symbol/cache export export/* flight ringbuf/ringfile",
 		"go.opentelemetry.io/otel/attribute go.opentelemetry.io/otel/codes go.opentelemetry.io/otel/trace go.opentelemetry.io/otel/trace/noop",
 		"one recording from process to files; command lines and terminals are cmd's, and so is who takes its spans"},

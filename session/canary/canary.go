@@ -1,0 +1,354 @@
+// Package canary watches the I/O of a live process: it joins the kernel's programs (engine/kernel),
+// the rules (iowatch), and stacks with names (oneshot). Outside is what remains without the right to
+// load programs. Who prints, and what a recording is, is not its business.
+//
+// A Canary belongs to the goroutine that opened it, which is locked to its OS thread for good.
+package canary
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sliverprof/sliver/engine/kernel"
+	"github.com/sliverprof/sliver/iowatch"
+	"github.com/sliverprof/sliver/live"
+	"github.com/sliverprof/sliver/oneshot"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/target"
+	"github.com/sliverprof/sliver/unwind"
+	"github.com/sliverprof/sliver/wait/files"
+)
+
+// Options of a Canary.
+type Options struct {
+	Rules iowatch.Config
+	Names oneshot.Options
+}
+
+// Canary watches one process.
+type Canary struct {
+	Engine *iowatch.Engine
+	Stacks *oneshot.Copies
+
+	proc  *target.Process
+	io    *kernel.IO
+	dir   *live.Proc
+	fs    files.Dir
+	began time.Time
+	image uint64
+	cwd   string
+	names map[stack.TID]string
+
+	finals map[[2]uint32][]final // sums of closed descriptors, read in this round; nil: not read yet
+}
+
+// final is the sums that a thread had on a descriptor that was closed.
+type final struct {
+	tid  stack.TID
+	kind iowatch.Kind
+	sums iowatch.Sums
+}
+
+const (
+	readEvery = 50 * time.Millisecond
+	tickEvery = time.Second
+	maxList   = 1 << 17 // descriptors of a process that are read
+	maxInfo   = 4096    // bytes of fdinfo
+	maxNames  = 1 << 14
+)
+
+// Open begins to watch p: when it returns, every further call is seen.
+func Open(p *target.Process, o Options) (*Canary, error) {
+	c := &Canary{proc: p, Engine: iowatch.New(o.Rules, stack.TID(p.PID())), began: time.Now(), names: map[stack.TID]string{}}
+	var err error
+	if c.dir, err = live.OpenProc(p); err != nil {
+		return nil, err
+	}
+	c.fs = c.dir.Config(nil).Proc
+	if c.Stacks, err = oneshot.OpenCopies(p, o.Names); err != nil {
+		c.dir.Close()
+		return nil, err
+	}
+	c.Engine.Top = func(id iowatch.StackID) string { return c.Stacks.Top(uint32(id)) }
+	if c.io, err = kernel.OpenIO(p.PID(), kernel.IOOptions{Slow: o.Rules.Slow, Gap: o.Rules.Gap, SmallOps: o.Rules.SmallOps}); err != nil {
+		c.Close()
+		return nil, err
+	}
+	c.image, _ = p.Image()
+	c.cwd, _ = p.Dir()
+	c.seed()
+	return c, nil
+}
+
+// Refused reports whether Open failed because this user or kernel cannot load the programs: Outside
+// works in any case.
+func Refused(err error) bool {
+	return errors.Is(err, kernel.ErrRights) || errors.Is(err, kernel.ErrSpace) || errors.Is(err, kernel.ErrOld) || errors.Is(err, kernel.ErrTypes)
+}
+
+// PID is the process's number.
+func (c *Canary) PID() int { return c.proc.PID() }
+
+// Began returns when Open was called.
+func (c *Canary) Began() time.Time { return c.began }
+
+// seed adds the descriptors that are open now.
+func (c *Canary) seed() {
+	now := target.Now()
+	for _, fd := range c.list() {
+		name, kind := c.link(fd)
+		if name == "" {
+			continue
+		}
+		c.Engine.Seed(fd, c.io.Gen(fd), name, kind, c.flags(fd), now)
+	}
+}
+
+// list returns the open descriptors.
+func (c *Canary) list() (fds []int32) {
+	names, err := c.fs.ReadDir("fd", maxList)
+	if err != nil {
+		return nil // the process ends
+	}
+	for _, n := range names {
+		if fd, err := strconv.ParseInt(n, 10, 32); err == nil {
+			fds = append(fds, int32(fd))
+		}
+	}
+	return fds
+}
+
+// link returns the path of an open descriptor, and its kind as far as the path shows it. The file is
+// not opened.
+func (c *Canary) link(fd int32) (string, iowatch.Kind) {
+	to, err := c.fs.ReadLink("fd/" + strconv.Itoa(int(fd)))
+	if err != nil {
+		return "", iowatch.KindUnknown
+	}
+	switch {
+	case strings.HasPrefix(to, "socket:"):
+		return to, iowatch.KindSocket
+	case strings.HasPrefix(to, "pipe:"):
+		return to, iowatch.KindFIFO
+	case strings.HasPrefix(to, "anon_inode:"):
+		return to, iowatch.KindAnon
+	case strings.HasPrefix(to, "/dev/pts/"), to == "/dev/null", to == "/dev/tty":
+		return to, iowatch.KindChar
+	}
+	return strings.TrimSuffix(to, " (deleted)"), iowatch.KindUnknown
+}
+
+// flags returns the flags with which a descriptor was opened.
+func (c *Canary) flags(fd int32) int64 {
+	b, err := c.fs.ReadFile("fdinfo/"+strconv.Itoa(int(fd)), maxInfo)
+	if err != nil {
+		return 0
+	}
+	for line := range bytes.Lines(b) {
+		if rest, ok := bytes.CutPrefix(line, []byte("flags:")); ok {
+			n, _ := strconv.ParseInt(string(bytes.TrimSpace(rest)), 8, 64) // the kernel wrote it
+			return n
+		}
+	}
+	return 0
+}
+
+// Run watches until ctx or the process ends. tick is called about once a second, when the engine's sums
+// are up to date; nil: not.
+func (c *Canary) Run(ctx context.Context, tick func()) error {
+	last := time.Now()
+	for ctx.Err() == nil {
+		c.io.Wait(readEvery)
+		c.read()
+		if time.Since(last) < tickEvery {
+			continue
+		}
+		last = time.Now()
+		if !c.proc.Alive() {
+			break
+		}
+		c.refresh()
+		if tick != nil {
+			tick()
+		}
+	}
+	err := c.io.Stop()
+	c.read()
+	c.sums()
+	c.Engine.Finish(target.Now())
+	return err
+}
+
+// refresh brings the engine up to date with the kernel's sums and with /proc.
+func (c *Canary) refresh() {
+	now := target.Now()
+	if im, err := c.proc.Image(); err == nil && im != c.image {
+		c.image = im
+		c.only(now) // close-on-exec
+	}
+	c.cwd, _ = c.proc.Dir()
+	c.Stacks.Refresh()
+	c.sums()
+	c.Engine.Nameless(func(fd int32, gen uint32) {
+		if name, kind := c.link(fd); name != "" && c.io.Gen(fd) == gen {
+			c.Engine.Name(fd, gen, name, kind)
+		}
+	})
+	c.Engine.Tick(now)
+}
+
+func (c *Canary) sums() {
+	_ = c.io.Sums(func(tid stack.TID, fd int32, gen uint32, kind iowatch.Kind, s *iowatch.Sums) { // sums that were read are valid
+		if c.io.Gen(fd) != gen {
+			return // closed: its record is on the way, or it had none
+		}
+		c.Engine.Sum(tid, fd, gen, kind, s, false)
+	})
+}
+
+// only compares the engine's descriptors with the list of the kernel.
+func (c *Canary) only(at stack.Time) {
+	open := map[int32]bool{}
+	for _, fd := range c.list() {
+		open[fd] = true
+	}
+	c.Engine.Only(func(fd int32) bool { return open[fd] }, at)
+}
+
+func (c *Canary) read() {
+	c.finals = nil
+	c.io.Read(c.record)
+}
+
+// record adds one record of the kernel.
+func (c *Canary) record(r *kernel.IORecord) {
+	if len(r.Memory) > 0 {
+		c.walk(r)
+	}
+	switch r.Op {
+	case iowatch.OpOpen:
+		r.Path = c.path(r)
+	case iowatch.OpRange:
+		c.only(r.End)
+		return
+	case iowatch.OpClose:
+		c.lastSums(r)
+	}
+	c.Engine.Apply(&r.Event)
+	if r.Op == iowatch.OpMake && r.FD2 != 0 {
+		r.FD, r.Gen = r.FD2, r.Gen2
+		c.Engine.Apply(&r.Event)
+	}
+}
+
+// path returns the absolute path of an open.
+func (c *Canary) path(r *kernel.IORecord) string {
+	if path.IsAbs(r.Path) && !r.Cut {
+		return path.Clean(r.Path)
+	}
+	// The descriptor shows it, if it is still the same one.
+	if name, _ := c.link(r.FD); name != "" && c.io.Gen(r.FD) == r.Gen {
+		return name
+	}
+	if r.Path == "" || r.Cut {
+		return r.Path
+	}
+	return path.Join(c.cwd, r.Path)
+}
+
+// lastSums adds the sums that other threads had on a descriptor that was closed.
+func (c *Canary) lastSums(r *kernel.IORecord) {
+	own := uint32(0)
+	if r.Sums != nil {
+		own = 1
+	}
+	if r.Users <= own {
+		return
+	}
+	if c.finals == nil { // sums of closed descriptors do not change any more
+		c.finals = map[[2]uint32][]final{}
+		_ = c.io.Sums(func(tid stack.TID, fd int32, gen uint32, kind iowatch.Kind, s *iowatch.Sums) {
+			if c.io.Gen(fd) != gen {
+				k := [2]uint32{uint32(fd), gen}
+				c.finals[k] = append(c.finals[k], final{tid, kind, *s})
+			}
+		})
+	}
+	for _, f := range c.finals[[2]uint32{uint32(r.FD), r.Gen}] {
+		c.Engine.Sum(f.tid, r.FD, r.Gen, f.kind, &f.sums, false)
+		c.io.Drop(f.tid, r.FD, r.Gen)
+	}
+}
+
+// walk resolves the stack of a record.
+func (c *Canary) walk(r *kernel.IORecord) {
+	var regs stack.Regs
+	if !registers(r.Regs, r.TLS, &regs) {
+		return
+	}
+	var pages []unwind.Block
+	for _, p := range r.Extras {
+		pages = append(pages, unwind.Block{Addr: p.Addr, Data: p.Data})
+	}
+	r.Event.Stack = iowatch.StackID(c.Stacks.Walk(r.TID, r.End, &regs, pages, unwind.Block{Addr: r.Base, Data: r.Memory}))
+	if want := c.Stacks.Pages(r.TID, kernel.Extras); len(want) > 0 || len(r.Memory) >= kernel.StackPages*4096 {
+		c.io.Plan(r.TID, want)
+	}
+}
+
+// Thread returns a thread's name, as it was when it was asked for first.
+func (c *Canary) Thread(tid stack.TID) string {
+	name, ok := c.names[tid]
+	if !ok {
+		if in, err := c.proc.ThreadInfo(tid); err == nil {
+			name = in.Name
+		}
+		if len(c.names) >= maxNames {
+			clear(c.names)
+		}
+		c.names[tid] = name
+	}
+	return name
+}
+
+// Counts returns the calls that were watched.
+func (c *Canary) Counts() []kernel.CallCount { return c.io.Counts() }
+
+// Losses returns a line for each kind of loss so far.
+func (c *Canary) Losses() (lines []string) {
+	l := c.io.Losses()
+	for _, x := range []struct {
+		n    uint64
+		what string
+	}{
+		{l.Records, "records were lost because the ring was full: findings and stacks are missing"},
+		{l.Sums, "operations have no sums: too many threads and descriptors at once"},
+		{l.FDs, "operations were on descriptors above 65535, which are not watched"},
+		{l.Tasks, "calls were of threads beyond the limit"},
+		{l.Bad, "records could not be read"},
+		{c.Engine.Forgotten, "paths, descriptors or findings were dropped because of a limit"},
+		{c.Stacks.Dropped, "stacks were dropped because of a limit"},
+	} {
+		if x.n > 0 {
+			lines = append(lines, fmt.Sprintf("%d %s", x.n, x.what))
+		}
+	}
+	return lines
+}
+
+// Close ends watching.
+func (c *Canary) Close() {
+	if c.io != nil {
+		_ = c.io.Close() // the kernel removes the programs in any case
+	}
+	if c.Stacks != nil {
+		c.Stacks.Close()
+	}
+	c.dir.Close()
+}

@@ -1,0 +1,261 @@
+package canary
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sliverprof/sliver/internal/testprog"
+	"github.com/sliverprof/sliver/iowatch"
+	"github.com/sliverprof/sliver/target"
+)
+
+// seen is a process that is watched.
+type seen struct {
+	*Canary
+	stop context.CancelFunc
+	done chan error
+}
+
+// watch watches a process until end is called. Everything but waiting runs on one goroutine.
+func watch(t *testing.T, pid int, set ...string) *seen {
+	t.Helper()
+	rules, err := iowatch.Parse(set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := target.Open(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &seen{done: make(chan error, 1)}
+	var ctx context.Context
+	ctx, s.stop = context.WithCancel(context.Background())
+	opened := make(chan error, 1)
+	quit := make(chan struct{})
+	go func() {
+		var err error
+		s.Canary, err = Open(p, Options{Rules: rules})
+		opened <- err
+		if err != nil {
+			return
+		}
+		s.done <- s.Run(ctx, nil)
+		<-quit
+		s.Canary.Close()
+		p.Close()
+		s.done <- nil
+	}()
+	if err := <-opened; Refused(err) {
+		testprog.Missing(t, "bpf", err.Error())
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		s.stop()
+		close(quit)
+		for range s.done {
+			break
+		}
+	})
+	return s
+}
+
+// end ends watching.
+func (s *seen) end(t *testing.T) {
+	t.Helper()
+	s.stop()
+	if err := <-s.done; err != nil {
+		t.Fatal(err)
+	}
+	if l := s.Losses(); len(l) > 0 {
+		t.Errorf("lost: %q", l)
+	}
+}
+
+// stackOf returns the functions of a stack, leaf first.
+func (s *seen) stackOf(id iowatch.StackID) string {
+	frames, _ := s.Stacks.Frames(uint32(id))
+	var names []string
+	for i := range frames {
+		names = append(names, frames[i].Func)
+	}
+	return strings.Join(names, " ")
+}
+
+// filesRun runs a scenario of c/files once while it is watched. It returns the program's own account.
+func filesRun(t *testing.T, set []string, scenario, path string, n, size int) (s *seen, ops int, longest time.Duration) {
+	t.Helper()
+	testprog.Need(t, "gcc", "ptrace")
+	p := testprog.Start(t, testprog.Build(t, "c/files", "O2"), scenario, path, strconv.Itoa(n), strconv.Itoa(size))
+	p.Ready()
+	s = watch(t, p.PID, set...)
+	p.Go()
+	var ns int64
+	if _, err := fmt.Sscanf(p.Line("truth "), "truth %d %d", &ops, &ns); err != nil {
+		t.Fatal(err)
+	}
+	p.Done()
+	s.end(t)
+	return s, ops, time.Duration(ns)
+}
+
+// only returns the one finding.
+func only(t *testing.T, s *seen) *iowatch.Finding {
+	t.Helper()
+	all := s.Engine.Findings()
+	if len(all) != 1 {
+		t.Fatalf("%d findings, not 1: %+v", len(all), all)
+	}
+	return all[0]
+}
+
+// TestMainIO reads a file that responds after 11 and 14 ms. The main thread's reads above 13 ms are
+// found, with the stacks of the open and of the read; reads of another thread are not.
+func TestMainIO(t *testing.T) {
+	const limit = 13 * time.Millisecond
+	for _, delay := range []time.Duration{11 * time.Millisecond, 14 * time.Millisecond} {
+		path := slow(t, delay)
+		s, ops, longest := filesRun(t, []string{"main-io"}, "read", path, 3, 100)
+		all := s.Engine.Findings()
+		// The program's measure includes the way into the kernel and back, and waits for a CPU.
+		switch {
+		case len(all) > 0 && longest <= limit:
+			t.Errorf("%v fires, and the program measured %v", delay, longest)
+		case len(all) == 0 && delay > limit:
+			t.Errorf("%v does not fire, the program measured %v", delay, longest)
+		}
+		if delay < limit {
+			continue
+		}
+		f := only(t, s)
+		if f.Rule != iowatch.MainIO || f.Path != path || f.Ops != uint64(ops) || f.Bytes != 300 || f.Buffer != 100 || f.First != iowatch.OpRead || f.Count&1 == 0 ||
+			f.Cost < int64(3*limit) || f.Longer > int64(longest) || f.Size != 1<<20 || s.Thread(f.TID) != "files" {
+			t.Errorf("%+v; the program measured %v", f, longest)
+		}
+		if got := s.stackOf(f.Stack); !strings.Contains(got, "opening reader main ") {
+			t.Errorf("opened at %s", got)
+		}
+		if got := s.stackOf(f.Where); !strings.Contains(got, "reading reader main ") {
+			t.Errorf("read at %s", got)
+		}
+		other, _, _ := filesRun(t, []string{"main-io", "loop-io"}, "thread", path, 2, 100)
+		if all := other.Engine.Findings(); len(all) > 0 {
+			t.Errorf("on another thread: %+v", all[0])
+		}
+	}
+}
+
+// TestLoopIO reads the same on a thread that waits in epoll.
+func TestLoopIO(t *testing.T) {
+	s, _, _ := filesRun(t, []string{"main-io", "loop-io"}, "loop", slow(t, 15*time.Millisecond), 2, 100)
+	f := only(t, s)
+	if f.Rule != iowatch.LoopIO || !strings.Contains(s.stackOf(f.Where), "reading reader looping ") {
+		t.Errorf("%+v at %s", f, s.stackOf(f.Where))
+	}
+}
+
+// TestSmallBuffer has both edges that are counts. Each read takes 4 ms, so all of them are one run
+// except on a machine that has no CPU for milliseconds: the sums of the kernel decide.
+func TestSmallBuffer(t *testing.T) {
+	path := slow(t, 2*time.Millisecond)
+	for _, c := range []struct {
+		n, size int
+		fires   bool
+	}{{21, 4095, true}, {20, 4095, false}, {21, 4096, false}} {
+		// With 8 s, a pause of the machine does not end a run.
+		s, ops, _ := filesRun(t, []string{"small-buffer gap=8s"}, "read", path, c.n, c.size)
+		all := s.Engine.Findings()
+		if len(all) > 0 != c.fires || ops != c.n {
+			t.Errorf("%+v: %d findings, %d operations", c, len(all), ops)
+		}
+		if c.fires && len(all) == 1 {
+			if f := all[0]; f.Ops != 21 || f.Bytes != 21*4095 || !strings.Contains(s.stackOf(f.Where), "reading reader main ") {
+				t.Errorf("%+v at %s", f, s.stackOf(f.Where))
+			}
+		}
+	}
+}
+
+// TestRepeatRead reads a file again and again: 5 times, and 4.
+func TestRepeatRead(t *testing.T) {
+	path := slow(t, 14*time.Millisecond) // the first read makes the path a watched one
+	for n, want := range map[int]int{5: 1, 4: 0} {
+		// Reads take longer than 17 ms apart here.
+		s, _, _ := filesRun(t, []string{"repeat-read within=20s"}, "reopen", path, n, 100)
+		all := s.Engine.Findings()
+		if len(all) != want {
+			t.Errorf("%d times: %d findings", n, len(all))
+		}
+		if len(all) == 1 && (all[0].Count != 5 || !strings.Contains(s.stackOf(all[0].Stack), "opening main ")) {
+			t.Errorf("%+v at %s", all[0], s.stackOf(all[0].Stack))
+		}
+	}
+}
+
+// TestFsync syncs a file of a real file system.
+func TestFsync(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "journal")
+	for _, c := range []struct{ n, size, want int }{{20, 100, 1}, {19, 100, 0}, {20, 64 << 10, 0}} {
+		s, _, _ := filesRun(t, []string{"fsync within=60s"}, "sync", path, c.n, c.size)
+		all := s.Engine.Findings()
+		if len(all) != c.want {
+			t.Errorf("%+v: %d findings", c, len(all))
+		}
+		if len(all) == 1 && (all[0].Path != path || all[0].Count != 20 || all[0].Call != "fdatasync") {
+			t.Errorf("%+v", all[0])
+		}
+	}
+}
+
+// TestShare closes a file that three threads have read: the sums of all are there.
+func TestShare(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "data")
+	if err := os.WriteFile(path, make([]byte, 100), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, _, _ := filesRun(t, nil, "share", path, 1000, 10)
+	for _, f := range s.Engine.Files() {
+		if f.Path == path {
+			if f.Ops != 3000 || f.Got != 30000 || f.Opens != 1 || f.Open != 0 {
+				t.Errorf("%+v", f)
+			}
+			return
+		}
+	}
+	t.Errorf("%s is missing", path)
+}
+
+// TestLeak opens sockets at one place until the rule fires.
+func TestLeak(t *testing.T) {
+	testprog.Need(t, "gcc", "ptrace")
+	p := testprog.Start(t, testprog.Build(t, "c/files", "O2"), "leak", "-", "4", "0")
+	p.Ready()
+	found := make(chan struct{}, 1)
+	s := watch(t, p.PID, "leak age=500ms count=8")
+	s.Engine.Found = func(*iowatch.Finding) { found <- struct{}{} }
+	every := time.NewTicker(300 * time.Millisecond)
+	defer every.Stop()
+	for n := 0; ; n++ {
+		if n == 200 {
+			t.Fatal("no finding")
+		}
+		p.Go()
+		select {
+		case <-every.C:
+			continue
+		case <-found:
+		}
+		break
+	}
+	s.end(t)
+	f := only(t, s)
+	if f.Rule != iowatch.Leak || f.Kind != iowatch.KindSocket || f.Count < 8 || !strings.Contains(s.stackOf(f.Stack), "leaking main ") {
+		t.Errorf("%+v at %s", f, s.stackOf(f.Stack))
+	}
+}

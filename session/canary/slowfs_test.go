@@ -1,0 +1,72 @@
+package canary
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fs"
+	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"github.com/sliverprof/sliver/internal/testprog"
+)
+
+// slowFile is a file of a FUSE file system each of whose reads takes a while. Nothing is cached.
+type slowFile struct {
+	fs.Inode
+	delay time.Duration
+	size  int
+}
+
+var (
+	_ fs.NodeOpener    = (*slowFile)(nil)
+	_ fs.NodeReader    = (*slowFile)(nil)
+	_ fs.NodeGetattrer = (*slowFile)(nil)
+)
+
+// Getattr implements fs.NodeGetattrer.
+func (f *slowFile) Getattr(_ context.Context, _ fs.FileHandle, out *fuse.AttrOut) syscall.Errno {
+	out.Mode, out.Size = fuse.S_IFREG|0o644, uint64(f.size)
+	return 0
+}
+
+// Open implements fs.NodeOpener.
+func (f *slowFile) Open(context.Context, uint32) (fs.FileHandle, uint32, syscall.Errno) {
+	return nil, fuse.FOPEN_DIRECT_IO, 0
+}
+
+// Read implements fs.NodeReader.
+func (f *slowFile) Read(_ context.Context, _ fs.FileHandle, b []byte, off int64) (fuse.ReadResult, syscall.Errno) {
+	<-time.After(f.delay)
+	return fuse.ReadResultData(make([]byte, max(0, min(int64(len(b)), int64(f.size)-off)))), 0
+}
+
+// slow mounts a file whose reads take at least a time, and returns its path.
+func slow(t *testing.T, delay time.Duration) string {
+	t.Helper()
+	testprog.Need(t, "fuse")
+	dir := t.TempDir()
+	root := &fs.Inode{}
+	server, err := fs.Mount(dir, root, &fs.Options{MountOptions: fuse.MountOptions{DirectMountStrict: true, FsName: "slow", AllowOther: true},
+		OnAdd: func(ctx context.Context) {
+			child := root.NewPersistentInode(ctx, &slowFile{delay: delay, size: 1 << 20}, fs.StableAttr{Mode: fuse.S_IFREG})
+			root.AddChild("file", child, false)
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+		server.Wait()
+	})
+	path := filepath.Join(dir, "file")
+	if _, err := os.Stat(path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}

@@ -1,0 +1,206 @@
+/*
+ * files: operations on files, with the program's own account of them.
+ *
+ *   files SCENARIO PATH N SIZE
+ *
+ * prints "ready PID" and waits for a line of input, runs the scenario, prints
+ * "truth OPERATIONS LONGEST" (ns, measured around the calls), then "done", and
+ * waits for the end of its input.
+ *
+ *   read     main opens PATH, reads N times SIZE bytes, closes it
+ *   reopen   main does that N times with one read each
+ *   thread   as read, on another thread
+ *   share    main opens PATH, three threads each read N times, main closes it
+ *   write    main writes N times SIZE bytes
+ *   sync     main writes SIZE bytes and calls fdatasync, N times
+ *   leak     N sockets that stay open, opened in leaking
+ *   loop     a thread that waits in epoll_wait between N reads of SIZE bytes
+ *   mixed    calls of all sorts, some of which fail
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+#define NOINLINE __attribute__((noinline, noclone, noipa))
+
+static const char *path;
+static long count, size;
+static uint64_t longest;
+static long operations;
+static char buf[1 << 20];
+
+static uint64_t now(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + t.tv_nsec;
+}
+
+static void check(long result, const char *what)
+{
+	if (result < 0) {
+		perror(what);
+		exit(1);
+	}
+}
+
+static void account(uint64_t from)
+{
+	uint64_t took = now() - from;
+	if (took > longest)
+		longest = took;
+	operations++;
+}
+
+NOINLINE int opening(int flags)
+{
+	int fd = open(path, flags, 0600);
+	check(fd, path);
+	return fd;
+}
+
+NOINLINE void reading(int fd, long n)
+{
+	for (long i = 0; i < n; i++) {
+		uint64_t from = now();
+		check(pread(fd, buf, size, 0), "pread");
+		account(from);
+	}
+}
+
+NOINLINE void leaking(void)
+{
+	for (long i = 0; i < count; i++)
+		check(socket(AF_UNIX, SOCK_STREAM, 0), "socket");
+}
+
+static void *reader(void *arg)
+{
+	(void)arg;
+	int fd = opening(O_RDONLY);
+	reading(fd, count);
+	close(fd);
+	return NULL;
+}
+
+static void *sharer(void *arg)
+{
+	for (long i = 0; i < count; i++)
+		check(pread((int)(intptr_t)arg, buf, size, 0), "pread");
+	return NULL;
+}
+
+static void *looping(void *arg)
+{
+	(void)arg;
+	int ep = epoll_create1(0), ev = eventfd(1, 0);
+	struct epoll_event e = { .events = EPOLLIN }, got;
+	check(epoll_ctl(ep, EPOLL_CTL_ADD, ev, &e), "epoll_ctl");
+	for (int i = 0; i < 50; i++)
+		check(epoll_wait(ep, &got, 1, -1), "epoll_wait");
+	reader(NULL);
+	return NULL;
+}
+
+static void on_thread(void *(*f)(void *), int n, void *arg)
+{
+	pthread_t t[8];
+	for (int i = 0; i < n; i++)
+		pthread_create(&t[i], NULL, f, arg);
+	for (int i = 0; i < n; i++)
+		pthread_join(t[i], NULL);
+}
+
+static void mixed(void)
+{
+	int pair[2];
+	for (long i = 0; i < count; i++) {
+		int fd = opening(O_RDWR | O_CREAT);
+		check(write(fd, buf, size), "write");
+		check(pwrite(fd, buf, size, 10), "pwrite");
+		check(lseek(fd, 0, SEEK_SET), "lseek");
+		check(read(fd, buf, 100), "read");
+		struct iovec v[2] = { { buf, 10 }, { buf + 10, 20 } };
+		check(readv(fd, v, 2), "readv");
+		check(fsync(fd), "fsync");
+		int two = dup(fd);
+		check(two, "dup");
+		check(close(two), "close");
+		check(close(fd), "close");
+		if (read(-1, buf, 1) >= 0 || errno != EBADF)
+			exit(2);
+		if (open("/nonexistent/file", O_RDONLY) >= 0)
+			exit(2);
+		if (close(99999) >= 0)
+			exit(2);
+		check(pipe(pair), "pipe");
+		check(write(pair[1], "x", 1), "write");
+		check(read(pair[0], buf, 1), "read");
+		check(close(pair[0]), "close");
+		check(close(pair[1]), "close");
+	}
+}
+
+int main(int argc, char **argv)
+{
+	if (argc != 5) {
+		fprintf(stderr, "files SCENARIO PATH N SIZE\n");
+		return 2;
+	}
+	const char *s = argv[1];
+	path = argv[2], count = atol(argv[3]), size = atol(argv[4]);
+	if (size > (long)sizeof buf)
+		return 2;
+	char line[64];
+	int fd;
+	printf("ready %d\n", getpid());
+	fflush(stdout);
+	while (fgets(line, sizeof line, stdin)) {
+		longest = 0, operations = 0;
+		if (!strcmp(s, "read")) {
+			reader(NULL);
+		} else if (!strcmp(s, "reopen")) {
+			for (long i = 0; i < count; i++) {
+				fd = opening(O_RDONLY);
+				reading(fd, 1);
+				close(fd);
+			}
+		} else if (!strcmp(s, "thread")) {
+			on_thread(reader, 1, NULL);
+		} else if (!strcmp(s, "share")) {
+			fd = opening(O_RDONLY);
+			on_thread(sharer, 3, (void *)(intptr_t)fd);
+			close(fd);
+		} else if (!strcmp(s, "write") || !strcmp(s, "sync")) {
+			fd = opening(O_WRONLY | O_CREAT);
+			for (long i = 0; i < count; i++) {
+				check(write(fd, buf, size), "write");
+				if (!strcmp(s, "sync"))
+					check(fdatasync(fd), "fdatasync");
+			}
+			close(fd);
+		} else if (!strcmp(s, "leak")) {
+			leaking();
+		} else if (!strcmp(s, "loop")) {
+			on_thread(looping, 1, NULL);
+		} else if (!strcmp(s, "mixed")) {
+			mixed();
+		} else {
+			return 2;
+		}
+		printf("truth %ld %llu\ndone\n", operations, (unsigned long long)longest);
+		fflush(stdout);
+	}
+	return 0;
+}
