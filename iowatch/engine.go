@@ -83,6 +83,7 @@ type Finding struct {
 	Count  int
 	Longer int64  // ns of the longest operation, or of the longest run
 	Call   string // the operation, where that is not a read or write
+	Main   bool   // the thread is the main one
 }
 
 // File is the sums of one path.
@@ -99,7 +100,13 @@ type File struct {
 	Time    uint64 // ns, with that of syncs
 	Longest uint64
 	Hist    [Buckets]uint64
-	Stack   StackID // of the last open
+	Stack   StackID // of the last open whose stack is known
+}
+
+func (f *File) stack(d *desc) {
+	if d.place.stack != 0 {
+		f.Stack = d.place.stack
+	}
 }
 
 func (f *File) add(s *Sums) {
@@ -109,7 +116,7 @@ func (f *File) add(s *Sums) {
 	f.Got += s.Got
 	f.Written += s.Written
 	f.Time += s.Time + s.SyncTime
-	f.Longest = max(f.Longest, s.Longest)
+	f.Longest = max(f.Longest, s.Longest, s.LongestSync)
 	for i, n := range s.Hist {
 		f.Hist[i] += uint64(n)
 	}
@@ -167,6 +174,10 @@ func (e *Engine) opened(d *desc) {
 			}
 			return
 		}
+		if int32(d.key.gen-old.key.gen) < 0 { // its records come late
+			e.open[d.key] = d
+			return
+		}
 		e.closed(old, d.at)
 	}
 	if len(e.open) >= maxOpen {
@@ -222,7 +233,7 @@ func (e *Engine) Apply(ev *Event) {
 		e.opened(d)
 		if f := e.file(d); f != nil {
 			f.Opens++
-			f.Stack = d.place.stack
+			f.stack(d)
 		}
 		if ev.Op == OpOpen {
 			e.reopened(d)
@@ -261,20 +272,19 @@ func (e *Engine) Apply(ev *Event) {
 	}
 }
 
-// Sum sets the sums of a thread on a descriptor, as the kernel has them now.
-func (e *Engine) Sum(tid stack.TID, fd int32, gen uint32, kind Kind, s *Sums, loop bool) {
+// Sum sets the sums of a thread on a descriptor, as the kernel has them now. It returns false for an
+// unknown descriptor: the record of its open is still to come, or it had none.
+func (e *Engine) Sum(tid stack.TID, fd int32, gen uint32, kind Kind, s *Sums, loop bool) bool {
 	d := e.open[descKey{fd, gen}]
 	if d == nil {
-		if n := e.newest[fd]; n != nil && int32(gen-n.key.gen) < 0 {
-			return // of one that was closed before
-		}
-		d = e.find(&Event{FD: fd, Gen: gen, Kind: kind, End: s.Last, Size: -1})
+		return false
 	}
 	if d.kind == KindUnknown {
 		d.kind = kind
 	}
 	u := e.useOf(d, tid)
 	u.Sums, u.loop = *s, u.loop || loop
+	return true
 }
 
 // Name sets the path of an open descriptor that has none.
@@ -287,7 +297,7 @@ func (e *Engine) Name(fd int32, gen uint32, path string, kind Kind) {
 		d.path = path
 		if f := e.file(d); f != nil && !d.seeded {
 			f.Opens++
-			f.Stack = d.place.stack
+			f.stack(d)
 		}
 	}
 	if d.kind == KindUnknown {
@@ -424,14 +434,23 @@ func compare(a, b uint64) int {
 	return 0
 }
 
-// Findings returns all findings, the oldest first.
-func (e *Engine) Findings() []*Finding { return e.found }
+// Findings returns all findings, the oldest first. One without a stack gets that of another open of the
+// same path, if there was one.
+func (e *Engine) Findings() []*Finding {
+	for _, f := range e.found {
+		if file := e.files[f.Path]; file != nil && f.Stack == 0 && f.Where == 0 {
+			f.Stack = file.Stack
+		}
+	}
+	return e.found
+}
 
 // publish reports a finding if its rule has none yet for the path and the top four frames.
 func (e *Engine) publish(f *Finding) {
 	if !e.c.On[f.Rule] {
 		return
 	}
+	f.Main = f.TID == e.main
 	top := fmt.Sprint(f.Stack)
 	if e.Top != nil {
 		top = e.Top(f.Stack)

@@ -122,21 +122,22 @@ const Buckets = 64
 
 // Sums are the operations of one thread on one descriptor. Failed calls are not in them.
 type Sums struct {
-	Ops        uint64 // reads and writes
-	Writes     uint64
-	Syncs      uint64
-	Want       uint64 // requested bytes of reads and writes
-	Got        uint64 // bytes that were read or written
-	Written    uint64 // bytes that were written
-	Time       uint64 // ns in reads and writes
-	SyncTime   uint64 // ns in syncs
-	Longest    uint64 // ns of the longest read or write
-	Run        uint64 // ns in operations each of which ended within the gap after the one before
-	LongestRun uint64
-	Last       stack.Time // end of the last read or write
-	Buffer     uint64     // most bytes requested at once
-	First      Op         // the first operation
-	Hist       [Buckets]uint32
+	Ops         uint64 // reads and writes
+	Writes      uint64
+	Syncs       uint64
+	Want        uint64 // requested bytes of reads and writes
+	Got         uint64 // bytes that were read or written
+	Written     uint64 // bytes that were written
+	Time        uint64 // ns in reads and writes
+	SyncTime    uint64 // ns in syncs
+	Longest     uint64 // ns of the longest read or write
+	Run         uint64 // ns in operations each of which ended within the gap after the one before
+	LongestRun  uint64
+	LongestSync uint64
+	Last        stack.Time // end of the last read or write
+	Buffer      uint64     // most bytes requested at once
+	First       Op         // the first operation
+	Hist        [Buckets]uint32
 }
 
 // Add counts an operation. gap is the most time in ns between the ends of two operations of a run.
@@ -146,6 +147,7 @@ func (s *Sums) Add(e *Event, gap int64) {
 	if e.Op == OpSync {
 		s.Syncs++
 		s.SyncTime += took
+		s.LongestSync = max(s.LongestSync, took)
 		return
 	}
 	want := uint64(max(e.Want, 0))

@@ -61,6 +61,9 @@ func (f *Finding) Advice() string {
 		}
 		return fmt.Sprintf("One operation on %s held the main thread for %s: move it to another thread.", name, took)
 	case LoopIO:
+		if f.Call != "" && f.Main {
+			return fmt.Sprintf("%s of %s held the main thread for %s: call it on another thread.", f.Call, name, took)
+		}
 		if f.Call != "" {
 			return fmt.Sprintf("%s of %s held the event loop for %s: call it on a worker thread.", f.Call, name, took)
 		}

@@ -80,7 +80,8 @@ func (e *Engine) slowUse(r Rule, d *desc, u *use, at stack.Time) {
 	e.publish(f)
 }
 
-// slowCall is loop-io for an open or a sync, which block an event loop as a read does.
+// slowCall is loop-io for an open or a sync, which block a thread as a read does. It applies to the main
+// thread too: Matrix's rule has only reads and writes.
 func (e *Engine) slowCall(d *desc, ev *Event) {
 	if !(ev.Loop || ev.TID == e.main) || time.Duration(ev.Took) <= e.c.Slow || !d.onDisk() {
 		return

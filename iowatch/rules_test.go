@@ -346,7 +346,9 @@ func TestReuse(t *testing.T) {
 	s.io(OpRead, 0, ms, 10)
 	s.open("/b")
 	s.io(OpRead, 0, ms, 20)
-	s.e.Sum(worker, 3, s.gen-1, KindFile, &Sums{Ops: 99}, false) // late
+	if s.e.Sum(worker, 3, s.gen-1, KindFile, &Sums{Ops: 99}, false) || s.e.Sum(worker, 3, s.gen+1, KindFile, &Sums{Ops: 99}, false) {
+		t.Error("sums of closed and coming descriptors are taken")
+	}
 	fs := s.e.Files()
 	if len(fs) != 2 || fs[0].Ops+fs[1].Ops != 2 || fs[0].Open+fs[1].Open != 1 {
 		t.Errorf("%+v", fs)
@@ -457,5 +459,22 @@ func TestIssue(t *testing.T) {
 	if i.Type != 1 || i.Path != "/data/f" || i.Size != 10 || i.Op != 1 || i.Buffer != 100 || i.Cost != 20 || i.OpType != 2 || i.OpSize != 100 ||
 		i.Thread != "main" || i.Stack != "open\nmain" || i.Repeat != 1 || i.Rule != MainIO || i.Kind != "file" {
 		t.Errorf("%+v", i)
+	}
+}
+
+// TestLateRecords gives the records of a descriptor after the sums of the next one with its number.
+func TestLateRecords(t *testing.T) {
+	s := newScript(t)
+	s.open("/a")
+	s.io(OpRead, 0, ms, 10)
+	s.e.Seed(3, s.gen+1, "/b", KindFile, 0, s.now) // found in a list
+	s.close()                                      // of /a, whose sums were taken when /b was found
+	s.open("/b")
+	s.io(OpRead, 0, ms, 20)
+	s.close()
+	for _, f := range s.e.Files() {
+		if f.Ops != 1 || f.Open != 0 {
+			t.Errorf("%+v", f)
+		}
 	}
 }

@@ -250,6 +250,21 @@ func (c *Copies) Close() {
 	c.v.close()
 }
 
+// Exec forgets the program: the process runs another one. The stacks so far get their names first.
+func (c *Copies) Exec() {
+	v := c.v
+	for id := range c.all {
+		c.Frames(uint32(id))
+	}
+	clear(c.ids)
+	clear(c.by)
+	clear(v.names.at)
+	v.py, v.js, v.names.py, v.names.js, v.names.jvm = nil, nil, nil, nil, nil
+	_, _ = v.t.Remap(true) // if the process is gone, no stack follows
+	c.once.Exec()
+	c.Refresh()
+}
+
 // Refresh looks for runtimes that were loaded since: a command is watched from its first instruction.
 func (c *Copies) Refresh() {
 	v := c.v

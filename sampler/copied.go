@@ -48,5 +48,8 @@ func (o *Once) WalkCopied(c *Copied, at stack.Time, regs *stack.Regs, blocks []u
 	}
 }
 
+// Exec forgets the walked program: the process runs another one.
+func (o *Once) Exec() { o.g.walker = unwind.NewWalker(o.g.s.target.Space()) }
+
 // copiedMore is how often a runtime may ask for more memory.
 const copiedMore = 3

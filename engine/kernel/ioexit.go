@@ -177,12 +177,16 @@ func (a *assembler) transfer(c *ioConfig) {
 	a.get(asm.R1, recTook, asm.DWord)
 	a.add(asm.JNE.Imm(asm.R6, classSync, "bytes"))
 	a.more(useSync, asm.R1)
+	a.most(useSyncMax, asm.R1)
+	a.add(asm.LoadImm(asm.R2, int64(c.slow), asm.DWord), asm.Mov.Imm(asm.R3, 0), asm.JLE.Reg(asm.R1, asm.R2, "quick"), asm.Mov.Imm(asm.R3, 1))
+	a.label("quick")
+	a.add(asm.StoreMem(asm.RFP, onTmp, asm.R3, asm.DWord))
 	a.add(asm.Mov.Imm(asm.R1, 1))
 	a.more(useSyncs, asm.R1)
 	a.set(recOp, int64(iowatch.OpSync), asm.Byte)
 	a.add(asm.LoadMem(asm.R1, asm.R8, useWritten, asm.DWord))
 	a.put(recWritten, asm.R1, asm.DWord)
-	a.add(asm.Ja.Label("limited"))
+	a.add(asm.LoadMem(asm.R1, asm.RFP, onTmp, asm.DWord), asm.JNE.Imm(asm.R1, 0, "stack"), asm.Ja.Label("limited"))
 
 	a.label("bytes")
 	a.more(useTime, asm.R1)
@@ -220,8 +224,8 @@ func (a *assembler) transfer(c *ioConfig) {
 	a.get(asm.R1, recTook, asm.DWord)
 	a.add(asm.LoadImm(asm.R2, int64(c.slow), asm.DWord), asm.JGT.Reg(asm.R1, asm.R2, "stack"),
 		asm.JNE.Imm(asm.R5, int32(c.smallOps)+1, "out"))
-	a.set(recOp, int64(iowatch.OpMark), asm.Byte)
-	a.add(asm.Ja.Label("limited"))
+	a.set(recOp, int64(iowatch.OpMark), asm.Byte) // one for many operations
+	a.add(asm.Ja.Label("stack"))
 }
 
 // opened handles new descriptors.
@@ -347,10 +351,14 @@ func (a *assembler) emit(m ioMaps, l *layout) {
 	a.label("limited")
 	a.get(asm.R1, recEnd, asm.DWord)
 	a.add(asm.LoadMem(asm.R2, asm.R9, taskWindow, asm.DWord), asm.Mov.Reg(asm.R3, asm.R1), asm.Sub.Reg(asm.R3, asm.R2), asm.JLT.Imm(asm.R3, 1_000_000_000, "window"),
-		asm.StoreMem(asm.R9, taskWindow, asm.R1, asm.DWord), asm.StoreImm(asm.R9, taskStacks, 0, asm.Word))
+		asm.StoreMem(asm.R9, taskWindow, asm.R1, asm.DWord), asm.StoreImm(asm.R9, taskStacks, 0, asm.Word),
+		asm.StoreImm(asm.R9, taskSyncs, 0, asm.Word))
 	a.label("window")
-	a.add(asm.LoadMem(asm.R1, asm.R9, taskStacks, asm.Word), asm.JGE.Imm(asm.R1, stacksLimit, "pathonly"), asm.Add.Imm(asm.R1, 1),
-		asm.StoreMem(asm.R9, taskStacks, asm.R1, asm.Word))
+	a.get(asm.R1, recOp, asm.Byte)
+	a.add(asm.JEq.Imm(asm.R1, int32(iowatch.OpSync), "syncs"))
+	a.limit(taskStacks)
+	a.label("syncs")
+	a.limit(taskSyncs)
 
 	a.label("stack")
 	a.lookup(m.plans, onTID)
@@ -371,6 +379,12 @@ func (a *assembler) emit(m ioMaps, l *layout) {
 	a.reserve(m, bytesPlain)
 	a.header()
 	a.submit()
+}
+
+// limit goes to "stack" as long as a counter of the thread is below the limit, and else to "pathonly".
+func (a *assembler) limit(counter int16) {
+	a.add(asm.LoadMem(asm.R1, asm.R9, counter, asm.Word), asm.JGE.Imm(asm.R1, stacksLimit, "pathonly"), asm.Add.Imm(asm.R1, 1),
+		asm.StoreMem(asm.R9, counter, asm.R1, asm.Word), asm.Ja.Label("stack"))
 }
 
 // stack writes a record with registers and stack, and if it is formDeep the pages of the plan, R8.

@@ -38,7 +38,7 @@ const (
 	maxFDs      = 1 << 16 // descriptors
 	maxUses     = 1 << 14 // pairs of thread and descriptor
 	maxTasks    = 1 << 14 // threads
-	stacksLimit = 100     // stacks of one thread in a second, without those of slow calls
+	stacksLimit = 100     // stacks of one thread in a second for opens, and as many for syncs
 	loopPolls   = 10      // polls that make a thread an event loop
 	shallow     = 8       // pages of stack
 	deep        = 32
@@ -59,7 +59,8 @@ const (
 	taskSize   = 40
 	taskMode   = 48 // 32 bits
 	taskUsers  = 52 // 32 bits
-	taskBytes  = 56
+	taskSyncs  = 56 // 32 bits: as taskStacks, of syncs
+	taskBytes  = 64
 )
 
 // Value of the map of descriptors.
@@ -85,7 +86,8 @@ const (
 	useBuffer  = 96
 	useFirst   = 104 // 32 bits
 	useMode    = 108 // 32 bits
-	useHist    = 112 // 64 times 32 bits
+	useSyncMax = 112
+	useHist    = 120 // 64 times 32 bits
 	useBytes   = useHist + 64*4
 )
 

@@ -110,7 +110,7 @@ func parseIO(b []byte, r *IORecord) error {
 func parseSums(b []byte, s *iowatch.Sums) {
 	word := func(off int) uint64 { return binary.NativeEndian.Uint64(b[off:]) }
 	*s = iowatch.Sums{Ops: word(useOps), Writes: word(useWrites), Syncs: word(useSyncs), Want: word(useWant), Got: word(useGot), Written: word(useWritten),
-		Time: word(useTime), SyncTime: word(useSync), Longest: word(useLongest), Run: word(useRun), LongestRun: word(useRunMax),
+		Time: word(useTime), SyncTime: word(useSync), LongestSync: word(useSyncMax), Longest: word(useLongest), Run: word(useRun), LongestRun: word(useRunMax),
 		Last: stack.Time(word(useLast)), Buffer: word(useBuffer), First: iowatch.Op(b[useFirst])}
 	for i := range s.Hist {
 		s.Hist[i] = binary.NativeEndian.Uint32(b[useHist+4*i:])

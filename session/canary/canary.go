@@ -36,14 +36,17 @@ type Canary struct {
 	Engine *iowatch.Engine
 	Stacks *oneshot.Copies
 
-	proc  *target.Process
-	io    *kernel.IO
-	dir   *live.Proc
-	fs    files.Dir
-	began time.Time
-	image uint64
-	cwd   string
-	names map[stack.TID]string
+	proc   *target.Process
+	io     *kernel.IO
+	dir    *live.Proc
+	fs     files.Dir
+	began  time.Time
+	looked time.Time // for runtimes
+	image  uint64
+	cwd    string
+	names  map[stack.TID]string
+
+	unknown map[[2]uint32]bool // descriptors with sums that the engine did not know, by number and generation
 
 	finals map[[2]uint32][]final // sums of closed descriptors, read in this round; nil: not read yet
 }
@@ -58,8 +61,9 @@ type final struct {
 const (
 	readEvery = 50 * time.Millisecond
 	tickEvery = time.Second
-	maxList   = 1 << 17 // descriptors of a process that are read
-	maxInfo   = 4096    // bytes of fdinfo
+	settles   = 5 * time.Second // a command has its runtime then
+	maxList   = 1 << 17         // descriptors of a process that are read
+	maxInfo   = 4096            // bytes of fdinfo
 	maxNames  = 1 << 14
 )
 
@@ -188,10 +192,6 @@ func (c *Canary) Run(ctx context.Context, tick func()) error {
 // refresh brings the engine up to date with the kernel's sums and with /proc.
 func (c *Canary) refresh() {
 	now := target.Now()
-	if im, err := c.proc.Image(); err == nil && im != c.image {
-		c.image = im
-		c.only(now) // close-on-exec
-	}
 	c.cwd, _ = c.proc.Dir()
 	c.Stacks.Refresh()
 	c.sums()
@@ -203,13 +203,25 @@ func (c *Canary) refresh() {
 	c.Engine.Tick(now)
 }
 
+// sums takes the kernel's sums. A descriptor that is unknown for two rounds had no open: it was passed
+// over a socket, for example.
 func (c *Canary) sums() {
+	unknown := map[[2]uint32]bool{}
 	_ = c.io.Sums(func(tid stack.TID, fd int32, gen uint32, kind iowatch.Kind, s *iowatch.Sums) { // sums that were read are valid
 		if c.io.Gen(fd) != gen {
 			return // closed: its record is on the way, or it had none
 		}
-		c.Engine.Sum(tid, fd, gen, kind, s, false)
+		if c.Engine.Sum(tid, fd, gen, kind, s, false) {
+			return
+		}
+		k := [2]uint32{uint32(fd), gen}
+		unknown[k] = true
+		if name, _ := c.link(fd); c.unknown[k] && name != "" && c.io.Gen(fd) == gen {
+			c.Engine.Seed(fd, gen, name, kind, c.flags(fd), target.Now())
+			c.Engine.Sum(tid, fd, gen, kind, s, false)
+		}
 	})
+	c.unknown = unknown
 }
 
 // only compares the engine's descriptors with the list of the kernel.
@@ -223,6 +235,14 @@ func (c *Canary) only(at stack.Time) {
 
 func (c *Canary) read() {
 	c.finals = nil
+	if im, err := c.proc.Image(); err == nil && im != c.image {
+		c.image = im
+		c.Stacks.Exec()
+		c.only(target.Now()) // close-on-exec
+	} else if now := time.Now(); now.Sub(c.began) < settles && now.Sub(c.looked) > settles/20 {
+		c.looked = now
+		c.Stacks.Refresh() // a command may load its runtime now
+	}
 	c.io.Read(c.record)
 }
 
@@ -281,7 +301,10 @@ func (c *Canary) lastSums(r *kernel.IORecord) {
 		})
 	}
 	for _, f := range c.finals[[2]uint32{uint32(r.FD), r.Gen}] {
-		c.Engine.Sum(f.tid, r.FD, r.Gen, f.kind, &f.sums, false)
+		if !c.Engine.Sum(f.tid, r.FD, r.Gen, f.kind, &f.sums, false) { // it was opened unseen
+			c.Engine.Seed(r.FD, r.Gen, "", f.kind, 0, r.End)
+			c.Engine.Sum(f.tid, r.FD, r.Gen, f.kind, &f.sums, false)
+		}
 		c.io.Drop(f.tid, r.FD, r.Gen)
 	}
 }
