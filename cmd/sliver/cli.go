@@ -20,7 +20,7 @@ var commandGroups = []struct {
 	title string
 	names []string
 }{
-	{"Record and look", []string{"record", "top", "stack", "threads", "trace", "demo"}},
+	{"Record and look", []string{"record", "top", "stack", "threads", "trace", "io", "demo"}},
 	{"Use a recording", []string{"view", "report", "export", "sql"}},
 	{"Flight recorder", []string{"watch", "dump", "ls", "recover"}},
 	{"Java heap", []string{"heap", "hprof"}},

@@ -241,7 +241,7 @@ func (s *stage) must(args ...string) {
 
 var (
 	someTime = regexp.MustCompile(` -d \d+[smh]`)
-	endless  = regexp.MustCompile(`sliver (record|trace) `)
+	endless  = regexp.MustCompile(`sliver (record|trace|io) `)
 	somePID  = regexp.MustCompile(`\b(1234|4711|PID)\b`)
 	word     = regexp.MustCompile(`"[^"]*"|'[^']*'|[^\s"']+`)
 	backend  = regexp.MustCompile(`http://(localhost|127\.0\.0\.1):(4318|4040|7070)`)

@@ -75,7 +75,7 @@ func (o *output) Write(b []byte) (int, error) {
 }
 
 func commands() []*command {
-	return []*command{recordCommand(), traceCommand(), watchCommand(), dumpCommand(), recoverCommand(), lsCommand(),
+	return []*command{recordCommand(), traceCommand(), ioCommand(), watchCommand(), dumpCommand(), recoverCommand(), lsCommand(),
 		viewCommand(), exportCommand(), reportCommand(), sqlCommand(), hprofCommand(), heapCommand(), stackCommand(), topCommand(), threadsCommand(), demoCommand(), doctorCommand(),
 		explainCommand(), completionCommand(), versionCommand()}
 }

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/sliverprof/sliver/internal/testprog"
+)
+
+// bpf skips a test of io that had no right to load programs.
+func bpf(t *testing.T, r result) {
+	t.Helper()
+	if strings.Contains(r.errors, "shown is what /proc has") {
+		testprog.Missing(t, "bpf", r.errors)
+	}
+}
+
+// TestIOCounts compares the number of calls with that of strace -c, of a program with calls that fail.
+func TestIOCounts(t *testing.T) {
+	strace, err := exec.LookPath("strace")
+	if err != nil {
+		testprog.Lack(t, "strace", err.Error())
+	}
+	path := filepath.Join(t.TempDir(), "mixed")
+	testprog.Need(t, "gcc", "ptrace")
+	prog := testprog.Build(t, "c/files", "O2")
+	table := filepath.Join(t.TempDir(), "counts")
+	cmd := exec.Command(strace, "-f", "-c", "-o", table, prog, "mixed", path, "50", "1000")
+	cmd.Stdin = strings.NewReader("\n")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		testprog.Lack(t, "strace", fmt.Sprintf("%v: %s", err, out))
+	}
+	b, err := os.ReadFile(table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string][2]uint64{}
+	for _, line := range strings.Split(string(b), "\n") { // % time, seconds, usecs/call, calls, errors, name
+		f := strings.Fields(line)
+		if len(f) < 5 || len(f) > 6 {
+			continue
+		}
+		calls, err := strconv.ParseUint(f[3], 10, 64)
+		if err != nil {
+			continue
+		}
+		x := [2]uint64{calls, 0}
+		if len(f) == 6 {
+			if x[1], err = strconv.ParseUint(f[4], 10, 64); err != nil {
+				t.Fatal(line)
+			}
+		}
+		want[f[len(f)-1]] = x
+	}
+	own := slivercmd(t, t.TempDir(), "io", "--json", "--", prog, "mixed", path, "50", "1000")
+	own.Stdin = strings.NewReader("\n")
+	r := runCmd(t, own)
+	bpf(t, r)
+	var got ioReport
+	if err := json.Unmarshal([]byte(r.out[strings.Index(r.out, "{"):]), &got); err != nil || r.status != 0 {
+		t.Fatalf("%v: %+v", err, r)
+	}
+	compared := 0
+	for _, c := range got.Calls {
+		compared++
+		if w := want[c.Call]; w != [2]uint64{c.Calls, c.Errors} {
+			t.Errorf("%s: %d calls, %d errors; strace has %v", c.Call, c.Calls, c.Errors, w)
+		}
+	}
+	if compared < 8 || len(got.Lost) > 0 {
+		t.Errorf("%d calls compared, lost: %q", compared, got.Lost)
+	}
+	i := slices.IndexFunc(got.Files, func(f fileLine) bool { return f.Path == path })
+	if i < 0 {
+		t.Fatalf("%s is missing", path)
+	}
+	if f := got.Files[i]; f.Opens != 50 || f.Ops != 200 || f.Syncs != 50 || f.Written != 100_000 || f.Read != 50*130 {
+		t.Errorf("%+v", f)
+	}
+}
