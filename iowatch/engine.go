@@ -128,6 +128,8 @@ type Engine struct {
 	main stack.TID
 	// Top returns what identifies the top four frames of a stack; nil: the stack's number does.
 	Top func(StackID) string
+	// Complete reports whether a stack has no gaps; nil: all are complete.
+	Complete func(StackID) bool
 	// Found receives each finding once; nil: Findings has them.
 	Found func(*Finding)
 	// Forgotten counts paths, descriptors and findings dropped at a bound.
@@ -246,9 +248,7 @@ func (e *Engine) Apply(ev *Event) {
 		if !ev.Summed {
 			u.Add(ev, int64(e.c.Gap))
 		}
-		if ev.Stack != 0 {
-			u.slow = ev.Stack
-		}
+		e.slowAt(u, ev.Stack)
 		if ev.Op == OpSync {
 			written := ev.Written
 			if !ev.Summed {
@@ -258,9 +258,7 @@ func (e *Engine) Apply(ev *Event) {
 			e.slowCall(d, ev)
 		}
 	case OpMark:
-		if u := e.useOf(e.find(ev), ev.TID); u.slow == 0 {
-			u.slow = ev.Stack
-		}
+		e.slowAt(e.useOf(e.find(ev), ev.TID), ev.Stack)
 	case OpClose:
 		d := e.find(ev)
 		if ev.Sums != nil {
@@ -269,6 +267,13 @@ func (e *Engine) Apply(ev *Event) {
 			u.loop = u.loop || ev.Loop
 		}
 		e.closed(d, ev.End)
+	}
+}
+
+// slowAt keeps the newest stack of a use, and rather a complete one.
+func (e *Engine) slowAt(u *use, id StackID) {
+	if id != 0 && (u.slow == 0 || e.Complete == nil || e.Complete(id) || !e.Complete(u.slow)) {
+		u.slow = id
 	}
 }
 

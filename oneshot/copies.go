@@ -14,6 +14,7 @@ import (
 	"github.com/sliverprof/sliver/stacks"
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/unwind"
+	"github.com/sliverprof/sliver/unwind/managed"
 )
 
 // Copies walks stacks of a process that the kernel has copied, and names their frames. Equal stacks
@@ -22,7 +23,7 @@ import (
 type Copies struct {
 	v    *view
 	once *sampler.Once
-	by   map[stack.TID]*sampler.Copied
+	by   map[stack.TID]*copier
 	ids  map[string]uint32
 	all  []copied // by number
 	key  []byte
@@ -31,10 +32,14 @@ type Copies struct {
 	Dropped    uint64 // stacks beyond maxCopies
 }
 
+// copier is a thread whose stacks are copied.
+type copier struct{ *sampler.Copied }
+
 // copied is one stack.
 type copied struct {
 	frames []stack.Frame
 	reason stack.Reason
+	gap    bool // frames of a runtime are missing
 	named  []stacks.Frame
 }
 
@@ -59,12 +64,29 @@ func OpenCopies(p *target.Process, o Options) (*Copies, error) {
 		v.close()
 		return nil, err
 	}
-	return &Copies{v: v, once: once, by: map[stack.TID]*sampler.Copied{}, ids: map[string]uint32{}, all: make([]copied, 1)}, nil
+	c := &Copies{v: v, once: once, by: map[stack.TID]*copier{}, ids: map[string]uint32{}, all: make([]copied, 1)}
+	c.python()
+	return c, nil
 }
 
 // Walk walks a copy of a thread's stack: registers, pages of other memory, and the stack from an
 // address up. It returns the stack's number; 0: there are too many.
 func (c *Copies) Walk(tid stack.TID, at stack.Time, regs *stack.Regs, pages []unwind.Block, st unwind.Block) uint32 {
+	th := c.thread(tid)
+	blocks := c.planned(c.once.PlanCopied(th.Copied), pages)
+	s := c.once.WalkCopied(th.Copied, at, regs, append(blocks, st), c.read)
+	frames := s.Stack
+	if s.Reason != stack.ReasonNone && len(frames) > 0 {
+		frames = frames[:len(frames)-1] // the last one is the reason
+	}
+	gap := th.Gaps()
+	if gap || s.Reason != stack.ReasonNone {
+		c.Incomplete++
+	}
+	return c.number(frames, s.Reason, gap)
+}
+
+func (c *Copies) thread(tid stack.TID) *copier {
 	th := c.by[tid]
 	if th == nil {
 		if len(c.by) >= maxCopiers {
@@ -74,22 +96,41 @@ func (c *Copies) Walk(tid stack.TID, at stack.Time, regs *stack.Regs, pages []un
 		if err != nil { // it has ended
 			in = stack.ThreadInfo{TID: tid, Main: int(tid) == c.v.p.PID()}
 		}
-		th = c.once.NewCopied(&in)
+		th = &copier{c.once.NewCopied(&in)}
 		c.by[tid] = th
 	}
-	blocks := c.planned(c.once.PlanCopied(th), pages)
-	s := c.once.WalkCopied(th, at, regs, append(blocks, st), c.read)
-	frames := s.Stack
-	if s.Reason != stack.ReasonNone {
-		c.Incomplete++
-		if len(frames) > 0 {
-			frames = frames[:len(frames)-1] // the last one is the reason
+	return th
+}
+
+// Learn looks at the threads of a process with a runtime, once each, and returns those for which Pages
+// has something. Without it, the first stacks lack the runtime's frames.
+func (c *Copies) Learn() (tids []stack.TID) {
+	if !c.v.t.Space().Managed() {
+		return nil
+	}
+	all, err := c.v.t.Threads(nil)
+	if err != nil {
+		return nil
+	}
+	for _, tid := range all {
+		if c.by[tid] != nil {
+			continue
 		}
+		f, err := c.v.t.Open(tid)
+		if err != nil {
+			continue // it has ended
+		}
+		if c.once.LearnCopied(c.thread(tid).Copied, f) == nil {
+			tids = append(tids, tid)
+		}
+		f.Close()
 	}
-	if c.v.py != nil {
-		frames = c.v.py.learn(frames)
-	}
-	return c.number(frames, s.Reason)
+	return tids
+}
+
+// Complete reports whether a stack has no gaps.
+func (c *Copies) Complete(id uint32) bool {
+	return id != 0 && int(id) < len(c.all) && c.all[id].reason == stack.ReasonNone && !c.all[id].gap
 }
 
 // Pages returns the pages of memory to copy with the thread's next stack.
@@ -98,7 +139,7 @@ func (c *Copies) Pages(tid stack.TID, most int) (pages []uint64) {
 	if th == nil {
 		return nil
 	}
-	for _, s := range c.once.PlanCopied(th) {
+	for _, s := range c.once.PlanCopied(th.Copied) {
 		for a := s.Addr &^ (page - 1); a < s.Addr+uint64(s.Len) && len(pages) < most; a += page {
 			known := false
 			for _, p := range pages {
@@ -112,15 +153,13 @@ func (c *Copies) Pages(tid stack.TID, most int) (pages []uint64) {
 	return pages
 }
 
-// planned returns the spans out of copied pages, or as they are now.
+// planned returns the spans that are in copied pages.
 func (c *Copies) planned(spans []stack.Span, pages []unwind.Block) []unwind.Block {
 	var out []unwind.Block
 	for _, s := range spans {
-		b, ok := cut(s, pages)
-		if !ok {
-			b = c.read([]stack.Span{s})[0]
+		if b, ok := cut(s, pages); ok {
+			out = append(out, b)
 		}
-		out = append(out, b)
 	}
 	return out
 }
@@ -165,8 +204,11 @@ func (c *Copies) read(spans []stack.Span) []unwind.Block {
 // maxSpan bounds one block of memory.
 const maxSpan = 1 << 20
 
-func (c *Copies) number(frames []stack.Frame, why stack.Reason) uint32 {
-	c.key = c.key[:0]
+func (c *Copies) number(frames []stack.Frame, why stack.Reason, gap bool) uint32 {
+	c.key = append(c.key[:0], byte(why))
+	if gap {
+		c.key = append(c.key, 1)
+	}
 	for i := range frames {
 		c.key = binary.LittleEndian.AppendUint64(c.key, frames[i].PC)
 		c.key = binary.LittleEndian.AppendUint64(c.key, frames[i].Func)
@@ -180,7 +222,7 @@ func (c *Copies) number(frames []stack.Frame, why stack.Reason) uint32 {
 	}
 	id := uint32(len(c.all))
 	c.ids[string(c.key)] = id
-	c.all = append(c.all, copied{frames: append([]stack.Frame(nil), frames...), reason: why})
+	c.all = append(c.all, copied{frames: append([]stack.Frame(nil), frames...), reason: why, gap: gap})
 	// Code of a runtime moves and goes away: it is named now. Files can wait.
 	c.v.names.ask(c.v.t.Maps(), frames)
 	return id
@@ -241,13 +283,32 @@ func (c *Copies) Lines(id uint32, full bool) []string {
 	}
 	dir, _ := c.v.p.Dir() // without it, paths are whole
 	s := stacks.Snapshot{Dir: dir, Full: full}
-	return s.Lines(frames, why)
+	lines := s.Lines(frames, why)
+	if c.all[id].gap {
+		lines = append(lines, "… frames of the runtime are missing: its memory was not in the copy")
+	}
+	return lines
 }
 
 // Close releases everything.
 func (c *Copies) Close() {
 	c.once.Close()
 	c.v.close()
+}
+
+// python finds the process's interpreter. With a table, walks read frames from the copy alone.
+func (c *Copies) python() {
+	v := c.v
+	v.t.Space().ForgetPython()
+	v.py, v.names.py = nil, nil
+	table := managed.NewTable(managed.Python, nil)
+	rt, err := v.t.Space().FollowPython(table)
+	if err != nil {
+		v.lacks = append(v.lacks, fmt.Sprintf("process %d: %v", v.p.PID(), err))
+	}
+	if rt != nil {
+		v.names.pys = table
+	}
 }
 
 // Exec forgets the program: the process runs another one. The stacks so far get their names first.
@@ -259,7 +320,7 @@ func (c *Copies) Exec() {
 	clear(c.ids)
 	clear(c.by)
 	clear(v.names.at)
-	v.py, v.js, v.names.py, v.names.js, v.names.jvm = nil, nil, nil, nil, nil
+	v.js, v.names.pys, v.names.js, v.names.jvm = nil, nil, nil, nil
 	_, _ = v.t.Remap(true) // if the process is gone, no stack follows
 	c.once.Exec()
 	c.Refresh()
@@ -269,8 +330,8 @@ func (c *Copies) Exec() {
 func (c *Copies) Refresh() {
 	v := c.v
 	v.lacks = v.lacks[:0]
-	if v.py == nil {
-		v.python()
+	if v.names.pys == nil {
+		c.python()
 	}
 	if v.js == nil {
 		v.javascript()

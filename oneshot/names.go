@@ -24,6 +24,7 @@ type names struct {
 	at   map[uint64]place // by lookup address
 	made naming.Made
 	py   *interpreter   // nil: none
+	pys  *managed.Table // of Python's functions, where they are addresses in it; nil: py has them
 	js   *managed.Table // nil: no V8
 	jvm  *managed.Table // of Java's functions; nil: none
 }
@@ -129,6 +130,12 @@ func (n *names) managed(in *stack.Frame, f stacks.Frame) stacks.Frame {
 	}
 	if n.jvm != nil && managed.Java.Start <= in.PC && in.PC < managed.Java.End {
 		if fn := n.jvm.Find(in.PC); fn != nil {
+			f.Func, f.NoOffset, f.File, f.Line = fn.Name, true, fn.File, fn.Line(in.PC)
+		}
+		return f
+	}
+	if n.pys != nil {
+		if fn := n.pys.Find(in.PC); fn != nil {
 			f.Func, f.NoOffset, f.File, f.Line = fn.Name, true, fn.File, fn.Line(in.PC)
 		}
 		return f

@@ -1,6 +1,8 @@
 package sampler
 
 import (
+	"errors"
+
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/unwind"
 )
@@ -16,40 +18,46 @@ func (o *Once) NewCopied(in *stack.ThreadInfo) *Copied {
 	return &Copied{t}
 }
 
+// Gaps reports whether the last walk lacks frames of a runtime.
+func (c *Copied) Gaps() bool { return c.t.walk.Gaps() }
+
 // PlanCopied returns the memory to copy beside the thread's stack. It is valid until the next walk.
 func (o *Once) PlanCopied(c *Copied) []stack.Span { return o.g.walker.Plan(&c.t.walk) }
 
-// WalkCopied walks a copy: the memory of PlanCopied in its order, then the stack. read returns memory
-// as it is now, for what a runtime's data leads to; blocks that it cannot read are empty. The sample
-// is valid until the next walk.
-func (o *Once) WalkCopied(c *Copied, at stack.Time, regs *stack.Regs, blocks []unwind.Block, read func([]stack.Span) []unwind.Block) *stack.Sample {
+// LearnCopied looks at the live thread once, as Look does, so that the first plan has what its runtime
+// needs. An error leaves the plan as it was.
+func (o *Once) LearnCopied(c *Copied, th Thread) error {
+	c.t.file = th
+	defer func() { c.t.file = nil }()
+	err := o.g.look(c.t)
+	if errors.Is(err, ErrTimeout) {
+		o.settle()
+	}
+	return err
+}
+
+// WalkCopied walks a copy: memory of PlanCopied, then the stack as the last block. Memory as it is now
+// must not be among the blocks, since frames have moved since. Code does not move: live reads that of
+// functions that are not known yet. The sample is valid until the next walk.
+func (o *Once) WalkCopied(c *Copied, at stack.Time, regs *stack.Regs, blocks []unwind.Block, live func([]stack.Span) []unwind.Block) *stack.Sample {
 	g := &o.g
 	v, s := &g.view, &g.sample
 	g.now = c.t
 	*v = View{More: v.More, Regs: regs, Call: stack.Call{Nr: -1}, Asked: at, Stopped: at, Resumed: at}
-	last := blocks[len(blocks)-1]
-	for try := 1; ; try++ {
-		v.Mem.Blocks = blocks
-		for range copiedMore {
-			spans, _ := g.walker.More(&c.t.walk, regs, &v.Mem)
-			if len(spans) == 0 {
-				break
-			}
-			n := len(v.Mem.Blocks) - 1
-			v.Mem.Blocks = append(append(v.Mem.Blocks[:n:n], read(spans)...), last)
-		}
+	v.Mem.Blocks = blocks
+	walk := func() {
 		*s = stack.Sample{Time: at, Way: stack.WayRead, CPU: -1, State: stack.StateRunning, Call: stack.Call{Nr: -1}, Stack: s.Stack[:0]}
 		g.walkView(c.t, s)
-		if !c.t.again(s.Reason, try) {
-			return s
-		}
-		// What the walk lacked may still be there.
-		blocks = append(read(g.walker.Plan(&c.t.walk)), last)
 	}
+	walk()
+	if code := c.t.walk.Code(); c.t.walk.Gaps() && len(code) > 0 {
+		last := len(blocks) - 1
+		v.Mem.Blocks = append(append(blocks[:last:last], live(code)...), blocks[last])
+		g.walker.Plan(&c.t.walk) // what was captured is taken again
+		walk()
+	}
+	return s
 }
 
 // Exec forgets the walked program: the process runs another one.
 func (o *Once) Exec() { o.g.walker = unwind.NewWalker(o.g.s.target.Space()) }
-
-// copiedMore is how often a runtime may ask for more memory.
-const copiedMore = 3

@@ -125,6 +125,10 @@ func (th *Thread) Torn() bool {
 	return th.python.plan.lacks && th.python.stack.Reason == stack.ReasonCorrupt
 }
 
+// Code returns the memory of code objects that the last walk lacked. It does not move while a thread
+// runs it.
+func (th *Thread) Code() []rule.Span { return th.python.plan.proof }
+
 // Gaps reports whether the last walk lacks frames of a managed runtime. It has a KindError frame in
 // their place.
 func (th *Thread) Gaps() bool { return th.gap }

@@ -195,6 +195,7 @@ var programs = map[string]map[string]recipe{
 	"go/waits":    {"default": goVariants["default"]},
 	"go/slow":     {"default": goVariants["default"]},
 	"go/traced":   {"default": goVariants["default"]},
+	"go/files":    {"default": goVariants["default"]},
 }
 
 // Programs returns the names for Build, sorted.

@@ -80,6 +80,7 @@ func Open(p *target.Process, o Options) (*Canary, error) {
 		return nil, err
 	}
 	c.Engine.Top = func(id iowatch.StackID) string { return c.Stacks.Top(uint32(id)) }
+	c.Engine.Complete = func(id iowatch.StackID) bool { return c.Stacks.Complete(uint32(id)) }
 	if c.io, err = kernel.OpenIO(p.PID(), kernel.IOOptions{Slow: o.Rules.Slow, Gap: o.Rules.Gap, SmallOps: o.Rules.SmallOps}); err != nil {
 		c.Close()
 		return nil, err
@@ -87,6 +88,7 @@ func Open(p *target.Process, o Options) (*Canary, error) {
 	c.image, _ = p.Image()
 	c.cwd, _ = p.Dir()
 	c.seed()
+	c.learn()
 	return c, nil
 }
 
@@ -101,6 +103,15 @@ func (c *Canary) PID() int { return c.proc.PID() }
 
 // Began returns when Open was called.
 func (c *Canary) Began() time.Time { return c.began }
+
+// learn makes the kernel copy further memory of threads that run code of a runtime.
+func (c *Canary) learn() {
+	for _, tid := range c.Stacks.Learn() {
+		if pages := c.Stacks.Pages(tid, kernel.Extras); len(pages) > 0 {
+			c.io.Plan(tid, pages)
+		}
+	}
+}
 
 // seed adds the descriptors that are open now.
 func (c *Canary) seed() {
@@ -194,6 +205,7 @@ func (c *Canary) refresh() {
 	now := target.Now()
 	c.cwd, _ = c.proc.Dir()
 	c.Stacks.Refresh()
+	c.learn()
 	c.sums()
 	c.Engine.Nameless(func(fd int32, gen uint32) {
 		if name, kind := c.link(fd); name != "" && c.io.Gen(fd) == gen {
@@ -242,6 +254,7 @@ func (c *Canary) read() {
 	} else if now := time.Now(); now.Sub(c.began) < settles && now.Sub(c.looked) > settles/20 {
 		c.looked = now
 		c.Stacks.Refresh() // a command may load its runtime now
+		c.learn()
 	}
 	c.io.Read(c.record)
 }

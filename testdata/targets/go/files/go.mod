@@ -1,0 +1,3 @@
+module files
+
+go 1.26
