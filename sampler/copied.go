@@ -53,7 +53,7 @@ func (o *Once) WalkCopied(c *Copied, at stack.Time, regs *stack.Regs, blocks []u
 	if code := c.t.walk.Code(); c.t.walk.Gaps() && len(code) > 0 {
 		last := len(blocks) - 1
 		v.Mem.Blocks = append(append(blocks[:last:last], live(code)...), blocks[last])
-		g.walker.Plan(&c.t.walk) // what was captured is taken again
+		g.walker.Plan(&c.t.walk) // plans the captured spans, too
 		walk()
 	}
 	return s
