@@ -88,8 +88,8 @@ func eachDump(t *testing.T, f func(t *testing.T, dump []byte)) {
 	for name, path := range corpus(t) {
 		t.Run(name, func(t *testing.T) {
 			dump := plain(t, path)
-			if testing.Short() && len(dump) > 100<<20 {
-				t.Skip("a dump of more than 100 MB, with -short")
+			if testing.Short() && len(dump) > 2<<20 {
+				t.Skip("a dump of more than 2 MB, with -short")
 			}
 			f(t, dump)
 		})
