@@ -319,10 +319,11 @@ func (e *Engine) Nameless(f func(fd int32, gen uint32)) {
 	}
 }
 
-// Only closes all descriptors that open does not have: after an exec, or a close_range.
+// Only closes the descriptors from before a time that open does not have: after an exec, or a
+// close_range. The records up to then must have been applied.
 func (e *Engine) Only(open func(fd int32) bool, at stack.Time) {
 	for fd, d := range e.newest {
-		if !open(fd) {
+		if d.at < at && !open(fd) {
 			e.closed(d, at)
 		}
 	}

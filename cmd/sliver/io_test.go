@@ -85,3 +85,29 @@ func TestIOCounts(t *testing.T) {
 		t.Errorf("%+v", f)
 	}
 }
+
+// TestIOWithoutRights is a user without capabilities: one line says why, and /proc still has numbers.
+func TestIOWithoutRights(t *testing.T) {
+	out := shell(t, `
+		U="setpriv --reuid 23456 --regid 23456 --clear-groups"
+		$U $S io -- sh -c 'for i in 1 2 3 4 5; do head -c 100000 /dev/zero >> $D/x; done; exit 3' 2>&1
+		echo "status $?"
+		exit 0`)
+	if strings.Count(out, "CAP_BPF") != 1 && strings.Count(out, "sliver:") != 1 || !strings.Contains(out, "shown is what /proc has") || !strings.Contains(out, "status 3") {
+		t.Errorf("%s", out)
+	}
+}
+
+func TestIOUsage(t *testing.T) {
+	for want, args := range map[string][]string{
+		"give a process":               {"io"},
+		"choose one":                   {"io", "-p", "1", "--", "true"},
+		"a command goes after --":      {"io", "true"},
+		`unknown rule "main"; rules: `: {"io", "-p", "1", "--rule", "main"},
+		"rows: -1 is negative":         {"io", "-p", "1", "-n", "-1"},
+	} {
+		if r := sliver(t, t.TempDir(), args...); r.status != exitUsage || !strings.Contains(r.errors, want) {
+			t.Errorf("%q: %+v", args, r)
+		}
+	}
+}

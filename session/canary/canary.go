@@ -48,6 +48,9 @@ type Canary struct {
 
 	unknown map[[2]uint32]bool // descriptors with sums that the engine did not know, by number and generation
 
+	listed   map[int32]bool // open descriptors at listedAt; nil: not needed
+	listedAt stack.Time
+
 	finals map[[2]uint32][]final // sums of closed descriptors, read in this round; nil: not read yet
 }
 
@@ -236,27 +239,36 @@ func (c *Canary) sums() {
 	c.unknown = unknown
 }
 
-// only compares the engine's descriptors with the list of the kernel.
-func (c *Canary) only(at stack.Time) {
-	open := map[int32]bool{}
-	for _, fd := range c.list() {
-		open[fd] = true
+// relist lists the open descriptors. The next read, which has the records of all closes before this,
+// closes the others.
+func (c *Canary) relist() {
+	fds := c.list()
+	if len(fds) == 0 {
+		return // the process ends, or has no descriptors any more and makes no calls
 	}
-	c.Engine.Only(func(fd int32) bool { return open[fd] }, at)
+	c.listed, c.listedAt = map[int32]bool{}, target.Now()
+	for _, fd := range fds {
+		c.listed[fd] = true
+	}
 }
 
 func (c *Canary) read() {
 	c.finals = nil
+	open, at := c.listed, c.listedAt
+	c.listed = nil
 	if im, err := c.proc.Image(); err == nil && im != c.image {
 		c.image = im
 		c.Stacks.Exec()
-		c.only(target.Now()) // close-on-exec
+		c.relist() // close-on-exec
 	} else if now := time.Now(); now.Sub(c.began) < settles && now.Sub(c.looked) > settles/20 {
 		c.looked = now
 		c.Stacks.Refresh() // a command may load its runtime now
 		c.learn()
 	}
 	c.io.Read(c.record)
+	if open != nil {
+		c.Engine.Only(func(fd int32) bool { return open[fd] }, at)
+	}
 }
 
 // record adds one record of the kernel.
@@ -268,7 +280,7 @@ func (c *Canary) record(r *kernel.IORecord) {
 	case iowatch.OpOpen:
 		r.Path = c.path(r)
 	case iowatch.OpRange:
-		c.only(r.End)
+		c.relist()
 		return
 	case iowatch.OpClose:
 		c.lastSums(r)

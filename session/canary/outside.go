@@ -38,6 +38,11 @@ type Report struct {
 // Outside looks at a process from outside until ctx or the process ends: counters of /proc/PID/io, the
 // number of descriptors by kind, and calls in which the main thread is blocked for longer than slow.
 func Outside(ctx context.Context, p *target.Process, slow time.Duration) (*Report, error) {
+	return outsideFrom(ctx, p, slow, func() {})
+}
+
+// outsideFrom is Outside; began is called when the first numbers are known.
+func outsideFrom(ctx context.Context, p *target.Process, slow time.Duration, began func()) (*Report, error) {
 	dir, err := live.OpenProc(p)
 	if err != nil {
 		return nil, err
@@ -45,7 +50,7 @@ func Outside(ctx context.Context, p *target.Process, slow time.Duration) (*Repor
 	defer dir.Close()
 	o := &outside{p: p, fs: dir.Config(nil).Proc, slow: slow}
 	o.table = files.New(files.Config{PID: p.PID(), Proc: o.fs, Now: func() int64 { return int64(target.Now()) }})
-	began := time.Now()
+	start := time.Now()
 	r := &Report{Before: o.kinds()}
 	first := o.counters()
 	th, err := p.Thread(stack.TID(p.PID()))
@@ -53,6 +58,7 @@ func Outside(ctx context.Context, p *target.Process, slow time.Duration) (*Repor
 		return nil, err
 	}
 	defer th.Close()
+	began()
 	every := time.NewTicker(max(slow/4, time.Millisecond))
 	defer every.Stop()
 	for looked := time.Now(); ctx.Err() == nil; {
@@ -64,20 +70,26 @@ func Outside(ctx context.Context, p *target.Process, slow time.Duration) (*Repor
 		if time.Since(looked) >= tickEvery {
 			looked = time.Now()
 			if !p.Alive() {
-				break
+				return r.finish(o, first, start), nil
 			}
 			r.After = o.kinds()
+			o.counters()
 		}
 	}
+	return r.finish(o, first, start), nil
+}
+
+// finish completes the report with the differences to the first numbers.
+func (r *Report) finish(o *outside, first map[string]int64, start time.Time) *Report {
 	if k := o.kinds(); len(k) > 0 {
 		r.After = k
 	}
 	last := o.counters()
-	r.Span = time.Since(began)
+	r.Span = time.Since(start)
 	r.Read, r.Written = between(first, last, "rchar"), between(first, last, "wchar")
 	r.ReadCalls, r.WriteCalls = between(first, last, "syscr"), between(first, last, "syscw")
 	r.Disk, r.DiskOut = between(first, last, "read_bytes"), between(first, last, "write_bytes")
-	return r, nil
+	return r
 }
 
 // maxBlocked bounds the calls that are listed.
@@ -87,6 +99,7 @@ type outside struct {
 	p     *target.Process
 	fs    files.Dir
 	table *files.Table
+	known map[string]int64 // the last counters: those of an ended process cannot be read
 	slow  time.Duration
 
 	call     stack.Call
@@ -158,11 +171,11 @@ func (o *outside) kinds() map[string]int {
 	return n
 }
 
-// counters reads /proc/PID/io; nil: not permitted.
+// counters reads /proc/PID/io, or returns the last known ones; nil: not permitted.
 func (o *outside) counters() map[string]int64 {
 	b, err := o.fs.ReadFile("io", maxInfo)
-	if err != nil {
-		return nil
+	if err != nil || len(b) == 0 {
+		return o.known
 	}
 	out := map[string]int64{}
 	for line := range bytes.Lines(b) {
@@ -172,6 +185,7 @@ func (o *outside) counters() map[string]int64 {
 			}
 		}
 	}
+	o.known = out
 	return out
 }
 
