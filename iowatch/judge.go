@@ -232,7 +232,6 @@ type group struct {
 type grown struct {
 	count int // old descriptors at the last check
 	rises int // checks in a row at which there were more
-	seen  bool
 }
 
 // leakRises is at how many checks in a row a group must have grown.
