@@ -32,6 +32,8 @@ var notRun = map[string]string{
 	"chgrp ":                    "the same",
 	"jcmd ":                     "another project's tool",
 	"adb ":                      "needs a phone",
+	"sliver record --name":      "waits for such a process; TestRecordByName",
+	"sliver record --unit":      "needs systemd",
 	"go tool pprof -http":       "opens a browser; -top is run",
 	"bench/":                    "measures for minutes; TestDocsCommands looks for the script",
 	"go run ./bench/runtimes":   "the same",
@@ -163,6 +165,7 @@ func newStage(t *testing.T, program string) *stage {
 		})
 	}
 	s.write("server", 0o755, "#!/bin/sh\nexec sleep 1\n")
+	s.write("Makefile", 0o644, "all:\n\t@sh -c 'i=0; while [ $$i -lt 300000 ]; do i=$$((i+1)); done'\n")
 	s.write("headers.txt", 0o600, "X-Team: shop\n")
 	s.write("watch.yaml", 0o600, s.config())
 	s.must("record", "-q", "-p", pidOf(s.target), "-d", "1s", "-o", "run.sliver", "-o", "run.pb.gz", "-o", "cpu.pb.gz", "-o", "run.otlp")
@@ -254,7 +257,7 @@ func (s *stage) fit(e string) string {
 	}
 	pairs := []string{
 		"/etc/sliver/", s.dir + "/", "/var/tmp/dumps", s.dir, "/srv/debug", s.dir, " /tmp/", " " + s.dir + "/", " --open", "",
-		"2s..3s", "0s..400ms", "'^parse'", "main", "handle_request", "bake", "'http::*'", "'kn*'", "server.c:parse", "kitchen.c:knead", "/^sql_/", "/^kn/", "-objects 100000000", "-objects 100000",
+		",1300", "", "--process cc1", "--process sh", "2s..3s", "0s..400ms", "'^parse'", "main", "handle_request", "bake", "'http::*'", "'kn*'", "server.c:parse", "kitchen.c:knead", "/^sql_/", "/^kn/", "-objects 100000000", "-objects 100000",
 		"0x703a00000", fmt.Sprintf("0x%x", s.table), "0x7020a1b58", fmt.Sprintf("0x%x", s.element),
 		"trace/testdata/", filepath.Join(testprog.Root(s.t), "trace", "testdata") + "/",
 	}
