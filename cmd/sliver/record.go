@@ -466,6 +466,11 @@ func (f *recordFlags) recordOnce(e *env, o session.Options, p *target.Process, c
 	if pushed != nil {
 		rest = pushed.follow(s, full)
 	}
+	if command && o.Set != nil && !f.quiet {
+		over := rest
+		said := sayOthers(e.stderr, s, p)
+		rest = func() { over(); said() }
+	}
 	reason, runErr := s.Run(ctx)
 	rest()
 	line.close()

@@ -5,6 +5,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -163,6 +164,40 @@ func (f *recordFlags) recordSeveral(e *env, o session.Options) error {
 	defer p.Close()
 	o.First = first[1:]
 	return f.record(e, o, p, nil)
+}
+
+// othersAfter is how long after the end of a command its descendants may go on before a line
+// says so.
+const othersAfter = 3 * time.Second
+
+// sayOthers prints a line if the command has ended and its descendants go on, until the
+// returned function is called.
+func sayOthers(w io.Writer, s *session.Session, p *target.Process) (stop func()) {
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		tick := time.NewTicker(othersAfter / 3)
+		defer tick.Stop()
+		for left := 3; left > 0; {
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+				if !p.Alive() {
+					left--
+				}
+			}
+		}
+		if n := s.Status().Processes; n > 0 {
+			clear := ""
+			if isTerminal(w) {
+				clear = "\r\x1b[K" // the status line
+			}
+			fmt.Fprintf(w, "%ssliver: %s has ended; %s that it started still run; Ctrl-C ends the recording\n", clear,
+				printable(p.Facts().Comm), pluralOf(n, "process", "processes"))
+		}
+	})
+	return func() { close(done); wg.Wait() }
 }
 
 // lookEvery is the time between two looks for the first process that matches.
