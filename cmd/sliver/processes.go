@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -32,10 +33,25 @@ func pickProcesses(rec *trace.Recording, spec string) (*trace.Recording, error) 
 	return out, nil
 }
 
+// cpuOf returns the CPU time of a recording's process, in ns.
+func cpuOf(one *trace.Recording) (ns int64) {
+	for i := range one.Stats.Threads {
+		ns += one.Stats.Threads[i].CPUNS
+	}
+	return ns
+}
+
+// busiest returns the recordings of all processes, that with the most CPU time first.
+func busiest(rec *trace.Recording) []*trace.Recording {
+	all := rec.All()
+	slices.SortStableFunc(all, func(a, b *trace.Recording) int { return cmp.Compare(cpuOf(b), cpuOf(a)) })
+	return all
+}
+
 func recordedProcesses(rec *trace.Recording) string {
 	const most = 12
 	var names []string
-	for i, one := range rec.All() {
+	for i, one := range busiest(rec) {
 		if i == most {
 			names = append(names, fmt.Sprintf("and %d more", len(rec.Others)+1-most))
 			break
@@ -45,16 +61,16 @@ func recordedProcesses(rec *trace.Recording) string {
 	return strings.Join(names, ", ")
 }
 
-// alone returns the first process of rec, and prints a line if there are others. The
+// alone returns the process of rec with the most CPU time, and prints a line if there are others. The
 // argument what names the output, which shows one process.
 func alone(w io.Writer, path string, rec *trace.Recording, what string) *trace.Recording {
 	if len(rec.Others) == 0 {
 		return rec
 	}
-	fmt.Fprintf(w, "sliver: %s has %d processes; %s shows %s (%d) alone; choose another with --process: %s\n", path, len(rec.Others)+1, what,
-		printable(rec.Process.Comm), rec.Process.PID, recordedProcesses(rec))
-	first := *rec
+	first := *busiest(rec)[0]
 	first.Others = nil
+	fmt.Fprintf(w, "sliver: %s has %d processes; %s shows the busiest, %s (%d); choose another with --process: %s\n", path, len(rec.Others)+1, what,
+		printable(first.Process.Comm), first.Process.PID, recordedProcesses(rec))
 	return &first
 }
 
