@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -203,23 +204,25 @@ func writeSummary(w io.Writer, r *session.Result, p trace.Process) {
 	if len(lost) == 0 {
 		lost = append(lost, "none")
 	}
-	fmt.Fprintf(w, "  losses   %s\n", strings.Join(lost, "\n           "))
+	for i, l := range lost {
+		summaryLine(w, []string{"losses", ""}[min(i, 1)], l)
+	}
 	for _, l := range overruns(r) {
-		fmt.Fprintf(w, "  ended    %s\n", l)
+		summaryLine(w, "ended", l)
 	}
 	if s := cutText(&t); s != "" {
-		fmt.Fprintf(w, "  cut      %s\n", s)
+		summaryLine(w, "cut", s)
 	}
 	if ps := r.Stats.Pause; ps.Count > 0 {
 		fmt.Fprintf(w, "  pauses   mean %s, p99 %s, max %s; %s of the threads' time\n", moment(ps.Mean), moment(ps.P99), moment(ps.Max),
 			share(session.Share(t)))
 	}
 	if l := costText(&r.Cost, r.Interval); l != "" {
-		fmt.Fprintf(w, "  cost     %s\n", l)
+		summaryLine(w, "cost", l)
 	}
 	if r.Processes == nil && r.Children >= childrenTold && int64(r.Children)*10 >= t.CPUNS {
-		fmt.Fprintf(w, "  left out %s of CPU in other programs that %s started; 'sliver watch --name NAME' waits for one of them\n",
-			span(r.Children), printable(p.Comm))
+		summaryLine(w, "left out", fmt.Sprintf("%s of CPU in other programs that %s started; 'sliver watch --name NAME' waits for one of them",
+			span(r.Children), printable(p.Comm)))
 	}
 	for _, f := range r.Files {
 		if f.Path == "-" {
@@ -238,6 +241,31 @@ func writeSummary(w io.Writer, r *session.Result, p trace.Process) {
 		}
 		fmt.Fprintf(w, "  names    %s\n", oneLine(fmt.Errorf("%s", s)))
 	}
+}
+
+// summaryWidth is the most columns of a line of the summary, but for paths.
+const summaryWidth = 100
+
+// summaryLine prints a labelled line, or several of them where it is longer than summaryWidth.
+func summaryLine(w io.Writer, label, text string) {
+	const indent = 11
+	fmt.Fprintf(w, "  %-8s %s\n", label, wrap(text, summaryWidth-indent, strings.Repeat(" ", indent)))
+}
+
+// ordinal formats a number as 2nd, 4th, 21st.
+func ordinal(n int) string {
+	suffix := "th"
+	if n/10%10 != 1 {
+		switch n % 10 {
+		case 1:
+			suffix = "st"
+		case 2:
+			suffix = "nd"
+		case 3:
+			suffix = "rd"
+		}
+	}
+	return strconv.Itoa(n) + suffix
 }
 
 // threadsText returns how many threads were recorded, and of how many if some were not.
@@ -280,7 +308,7 @@ func costText(c *sampler.Cost, interval time.Duration) string {
 	}
 	var did []string
 	if c.Naps > 1 {
-		did = append(did, fmt.Sprintf("sleeping threads were looked at each %dth tick at least", c.Naps))
+		did = append(did, fmt.Sprintf("sleeping threads were looked at each %s tick at least", ordinal(int(c.Naps))))
 	}
 	if c.Factor > 1 {
 		did = append(did, fmt.Sprintf("the interval was stretched from %s to %s", moment(int64(interval)), moment(int64(float64(interval)*c.Factor))))

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/session"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
@@ -93,6 +94,32 @@ func TestSummaryOfShort(t *testing.T) {
 		writeSummary(&b, &r, trace.Process{Comm: "gcc"})
 		if s := b.String(); !strings.Contains(s, c.want) || strings.Contains(s, " 0.0 s") {
 			t.Errorf("%v: %s", c.d, s)
+		}
+	}
+}
+
+// Lines of the summary fit 100 columns, and numbers agree with their words.
+func TestSummaryWidth(t *testing.T) {
+	st := stack.ThreadStats{Samples: 12313, Late: 95, CPUNS: 1}
+	st.Cuts[stack.ReasonNoRule], st.Cuts[stack.ReasonUnmapped] = 7, 3
+	r := session.Result{Threads: 16, Duration: time.Minute, Children: time.Hour, Reason: "target ended", Interval: 10 * time.Millisecond,
+		Stats: trace.Stats{Threads: []stack.ThreadStats{st}}, Cost: sampler.Cost{Measured: true, Bound: .01, Own: .037, Stops: .012, Factor: 4, Naps: 2, CPUs: 2}}
+	var b bytes.Buffer
+	writeSummary(&b, &r, trace.Process{Comm: "a-server-with-a-name"})
+	for line := range strings.Lines(b.String()) {
+		if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > summaryWidth {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
+	flat := strings.Join(strings.Fields(b.String()), " ")
+	for _, want := range []string{"looked at each 2nd tick", "the interval was stretched from 10 ms to 40 ms", "7 no unwind rule, 3 unmapped address", "95 late"} {
+		if !strings.Contains(flat, want) {
+			t.Errorf("no %q in\n%s", want, b.String())
+		}
+	}
+	for n, want := range map[int]string{1: "1st", 2: "2nd", 3: "3rd", 4: "4th", 11: "11th", 12: "12th", 13: "13th", 21: "21st", 112: "112th"} {
+		if got := ordinal(n); got != want {
+			t.Errorf("%d: %s", n, got)
 		}
 	}
 }
