@@ -150,7 +150,7 @@ func TestFiltered(t *testing.T) {
 			t.Fatalf("%v: %s", err, out)
 		}
 		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-		if len(lines) < 6 || lines[0] != fmt.Sprint("refused ", Filtered) || !strings.Contains(lines[1], call) ||
+		if len(lines) < 6 || lines[0] != fmt.Sprintf("refused %d", Filtered) || !strings.Contains(lines[1], call) ||
 			!strings.Contains(lines[1], "seccomp") || !strings.Contains(lines[2], "SYS_PTRACE") {
 			t.Errorf("%s: %q", call, lines)
 		}
