@@ -115,17 +115,7 @@ func (f *ioFlags) command(ctx context.Context, e *env, argv []string) error {
 		return err
 	}
 	err = f.watch(ctx, e, c.Process, c.Release)
-	c.Release()
-	status, werr := c.Wait()
-	switch {
-	case err != nil:
-		return err
-	case werr != nil:
-		return werr
-	case status != 0:
-		return exitStatus(status)
-	}
-	return nil
+	return released(c, err)
 }
 
 // watch watches a process. ready, if not nil, is called once every call is seen.

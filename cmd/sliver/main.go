@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+
+	"github.com/sliverprof/sliver/target"
 )
 
 // Exit statuses.
@@ -37,6 +39,22 @@ func usagef(help, format string, args ...any) error {
 type exitStatus int
 
 func (e exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
+
+// released lets a command run to its end. Its exit status becomes this program's, unless err says that
+// there is nothing to show of it.
+func released(c *target.Command, err error) error {
+	c.Release()
+	status, werr := c.Wait()
+	switch {
+	case err != nil:
+		return err
+	case werr != nil:
+		return werr
+	case status != 0:
+		return exitStatus(status)
+	}
+	return nil
+}
 
 // command is one subcommand of sliver.
 type command struct {

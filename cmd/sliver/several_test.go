@@ -15,8 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/pprof/profile"
-
 	"github.com/sliverprof/sliver/internal/testprog"
 	"github.com/sliverprof/sliver/trace"
 )
@@ -167,15 +165,7 @@ func TestFamily(t *testing.T) {
 
 func checkPprof(t *testing.T, path string, rec *trace.Recording) {
 	t.Helper()
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	p, err := profile.Parse(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := readProfile(t, path)
 	if err := p.CheckValid(); err != nil {
 		t.Error(err)
 	}

@@ -277,17 +277,7 @@ func (f *watchFlags) run(ctx context.Context, e *env, args []string) error {
 	if cmd == nil {
 		return err
 	}
-	cmd.Release()
-	status, werr := cmd.Wait()
-	switch {
-	case err != nil:
-		return err
-	case werr != nil:
-		return werr
-	case status != 0:
-		return exitStatus(status)
-	}
-	return nil
+	return released(cmd, err)
 }
 
 // options returns the checked options of the Watcher.
