@@ -102,9 +102,14 @@ func (a *assembler) statistics(m ioMaps) {
 
 // descriptor sets R8 and the header to argument 0, and onKey too, and R0 to its value.
 func (a *assembler) descriptor(m ioMaps) {
-	good := a.fresh("fd")
 	a.add(asm.LoadMem(asm.R8, asm.RFP, int16(onRegs+int(regArgs[0])), asm.Word))
 	a.put(recFD, asm.R8, asm.Word)
+	a.entry(m)
+}
+
+// entry sets onKey to descriptor R8, and R0 to its value. Without one, the program ends.
+func (a *assembler) entry(m ioMaps) {
+	good := a.fresh("fd")
 	a.add(asm.JLT.Imm(asm.R8, maxFDs, good))
 	a.count(m, lostFDs)
 	a.add(asm.Ja.Label("out"))
@@ -271,14 +276,8 @@ func (a *assembler) opened(m ioMaps, l *layout) {
 
 // generation begins a new generation of descriptor R8, and sets R1 to it.
 func (a *assembler) generation(m ioMaps) {
-	good := a.fresh("number")
-	a.add(asm.JLT.Imm(asm.R8, maxFDs, good))
-	a.count(m, lostFDs)
-	a.add(asm.Ja.Label("out"))
-	a.label(good)
-	a.add(asm.StoreMem(asm.RFP, onKey, asm.R8, asm.DWord))
-	a.lookup(m.fds, onKey)
-	a.add(asm.JEq.Imm(asm.R0, 0, "out"), asm.LoadMem(asm.R1, asm.R0, fdGen, asm.Word), asm.Add.Imm(asm.R1, 1), asm.StoreMem(asm.R0, fdGen, asm.R1, asm.Word),
+	a.entry(m)
+	a.add(asm.LoadMem(asm.R1, asm.R0, fdGen, asm.Word), asm.Add.Imm(asm.R1, 1), asm.StoreMem(asm.R0, fdGen, asm.R1, asm.Word),
 		asm.StoreImm(asm.R0, fdUsers, 0, asm.Word))
 }
 
