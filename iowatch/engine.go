@@ -1,6 +1,7 @@
 package iowatch
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -417,27 +418,9 @@ func (e *Engine) Files() []File {
 		all = append(all, *f)
 	}
 	slices.SortFunc(all, func(a, b File) int {
-		switch {
-		case a.Time != b.Time:
-			return -compare(a.Time, b.Time)
-		case a.Opens != b.Opens:
-			return -compare(a.Opens, b.Opens)
-		case a.Path < b.Path:
-			return -1
-		}
-		return 1
+		return cmp.Or(cmp.Compare(b.Time, a.Time), cmp.Compare(b.Opens, a.Opens), cmp.Compare(a.Path, b.Path))
 	})
 	return all
-}
-
-func compare(a, b uint64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
 
 // Findings returns all findings, the oldest first. One without a stack gets that of another open of the

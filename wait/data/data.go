@@ -6,6 +6,7 @@
 package data
 
 import (
+	"cmp"
 	"debug/elf"
 	"errors"
 	"fmt"
@@ -92,24 +93,8 @@ func Read(r io.ReaderAt, keep func(name string) bool) (t *Table, err error) {
 // Of equal sizes the shortest name comes last.
 func sort(syms []symbol) {
 	slices.SortFunc(syms, func(a, b symbol) int {
-		switch {
-		case a.vaddr != b.vaddr:
-			return cmp(a.vaddr, b.vaddr)
-		case a.size != b.size:
-			return cmp(b.size, a.size)
-		}
-		return cmp(uint64(len(b.name)), uint64(len(a.name)))
+		return cmp.Or(cmp.Compare(a.vaddr, b.vaddr), cmp.Compare(b.size, a.size), cmp.Compare(len(b.name), len(a.name)))
 	})
-}
-
-func cmp(a, b uint64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
 
 // recovered turns a panic over a damaged file into an error.
