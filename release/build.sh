@@ -71,6 +71,12 @@ build "$(go env GOHOSTARCH)" "$work/host"
 "$work/host" __docs completion "$work/completion"
 gzip -9 -n "$work"/man/*
 
+if [[ -z $only ]]; then
+	for tool in "$nfpm" "$sbom"; do
+		(cd "$work" && GOBIN=$work GOOS='' GOFLAGS='' go install "$tool")
+	done
+fi
+
 for arch in ${archs//,/ }; do
 	name=sliver_${version#v}_linux_$arch
 	tree=$work/$name
@@ -84,9 +90,8 @@ for arch in ${archs//,/ }; do
 	tar -C "$work" --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner --format=gnu -cf - "$name" | gzip -9 -n >"$out/$name.tar.gz"
 	[[ $only == archive ]] && continue
 	for format in deb rpm; do
-		TREE=$tree ARCH=$arch VERSION=$version GOOS='' GOFLAGS='' go run "$nfpm" package --config release/nfpm.yaml --packager "$format" --target "$out/$name.$format" >&2
+		TREE=$tree ARCH=$arch VERSION=$version "$work/nfpm" package --config release/nfpm.yaml --packager "$format" --target "$out/$name.$format" >&2
 	done
-	(cd "$work" && GOBIN=$work GOOS='' GOFLAGS='' go install "$sbom")
 	GOARCH=$arch "$work/cyclonedx-gomod" app -json -licenses -assert-licenses -noserial -notimestamp -main cmd/sliver -output "$out/$name.cdx.json" .
 done
 (cd "$out" && sha256sum sliver_* >SHA256SUMS)
