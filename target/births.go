@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -39,8 +38,7 @@ type Birth struct {
 // writes for perf events (PERF_RECORD_FORK, _COMM and _EXIT of linux/perf_event.h). It stops and
 // traces nothing. Next is for one goroutine; the other methods may be called from any.
 type Births struct {
-	rings []*perfRing
-	wake  int // eventfd
+	perfRings
 	scope string
 	lost  atomic.Uint64
 	once  sync.Once
@@ -66,23 +64,11 @@ func OpenBirths(root int) (*Births, error) {
 }
 
 func openBirths(pid int, inherit uint64, scope string) (*Births, error) {
-	cpus, err := OnlineCPUs()
+	rings, err := openRings("observe new processes", func(cpu int) (*perfRing, error) { return openBirthRing(pid, cpu, inherit) })
 	if err != nil {
 		return nil, err
 	}
-	b := &Births{scope: scope}
-	if b.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
-		return nil, fmt.Errorf("make an eventfd: %w", err)
-	}
-	for _, cpu := range cpus {
-		r, err := openBirthRing(pid, cpu, inherit)
-		if err != nil {
-			b.Close()
-			return nil, fmt.Errorf("observe new processes: %w", err)
-		}
-		b.rings = append(b.rings, r)
-	}
-	return b, nil
+	return &Births{perfRings: rings, scope: scope}, nil
 }
 
 func openBirthRing(pid, cpu int, inherit uint64) (*perfRing, error) {
@@ -111,15 +97,12 @@ func (b *Births) Scope() string { return b.scope }
 func (b *Births) Lost() uint64 { return b.lost.Load() }
 
 // Wake makes the current or next call of Next return at once.
-func (b *Births) Wake() { _, _ = unix.Write(b.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0}) }
+func (b *Births) Wake() { b.rouse() }
 
 // Next waits until the kernel reports something, Wake is called or the time is over, and returns
 // the reports by time. The slice is valid until the next call.
 func (b *Births) Next(wait time.Duration) []Birth {
-	fds := []unix.PollFd{{Fd: int32(b.wake), Events: unix.POLLIN}}
-	for _, r := range b.rings {
-		fds = append(fds, unix.PollFd{Fd: int32(r.fd), Events: unix.POLLIN})
-	}
+	fds := b.pollFDs()
 	// A ring whose CPU or process is gone is always ready: it must not end the wait.
 	deadline := time.Now().Add(wait)
 	for {
@@ -131,10 +114,8 @@ func (b *Births) Next(wait time.Duration) []Birth {
 		ready := n <= 0
 		for i := range fds {
 			ready = ready || fds[i].Revents&unix.POLLIN != 0
-			if fds[i].Revents&(unix.POLLHUP|unix.POLLERR|unix.POLLNVAL) != 0 {
-				fds[i].Fd = -1
-			}
 		}
+		forgetGone(fds)
 		if ready {
 			break
 		}
@@ -157,12 +138,7 @@ func (b *Births) Next(wait time.Duration) []Birth {
 
 // Close ends the reports. No call of Next may be under way.
 func (b *Births) Close() {
-	b.once.Do(func() {
-		for _, r := range b.rings {
-			r.close()
-		}
-		unix.Close(b.wake)
-	})
+	b.once.Do(b.release)
 }
 
 // parseBirth parses a record of perf_event_open(2), with PERF_SAMPLE_TIME at its end. It returns

@@ -31,9 +31,8 @@ type Death struct {
 // processes of the machine (CAP_PERFMON, or root) and tracefs. Methods may be called from any
 // goroutine.
 type Deaths struct {
-	rings []*perfRing
-	wake  int // eventfd
-	done  chan struct{}
+	perfRings
+	done chan struct{}
 
 	mu    sync.Mutex // guards the fields below, and reading rings
 	known []Death    // the last maxDeaths
@@ -60,21 +59,9 @@ func OpenDeaths() (*Deaths, error) {
 	if err != nil {
 		return nil, err
 	}
-	cpus, err := OnlineCPUs()
-	if err != nil {
-		return nil, err
-	}
 	d := &Deaths{done: make(chan struct{})}
-	if d.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
-		return nil, fmt.Errorf("make an eventfd: %w", err)
-	}
-	for _, cpu := range cpus {
-		r, err := openPerf(id, cpu)
-		if err != nil {
-			d.release()
-			return nil, fmt.Errorf("watch fatal signals: %w", err)
-		}
-		d.rings = append(d.rings, r)
+	if d.perfRings, err = openRings("watch fatal signals", func(cpu int) (*perfRing, error) { return openPerf(id, cpu) }); err != nil {
+		return nil, err
 	}
 	go d.follow()
 	return d, nil
@@ -103,19 +90,6 @@ func openPerf(id uint64, cpu int) (*perfRing, error) {
 	return r, nil
 }
 
-// perfRing is an event with its buffer.
-type perfRing struct {
-	fd   int
-	ring *perfring.Ring
-}
-
-func (r *perfRing) close() {
-	if r.ring != nil {
-		_ = r.ring.Close()
-	}
-	unix.Close(r.fd)
-}
-
 // tracepoint returns the ID of a tracepoint.
 func tracepoint(name string) (id uint64, err error) {
 	for _, dir := range []string{"/sys/kernel/tracing", "/sys/kernel/debug/tracing"} {
@@ -127,52 +101,17 @@ func tracepoint(name string) (id uint64, err error) {
 	return 0, err
 }
 
-// OnlineCPUs are the CPUs that run threads, by number.
-func OnlineCPUs() ([]int, error) {
-	b, err := os.ReadFile("/sys/devices/system/cpu/online")
-	if err != nil {
-		return nil, err
-	}
-	return parseCPUs(strings.TrimSpace(string(b)))
-}
-
-// parseCPUs parses a list such as 0-3,5.
-func parseCPUs(s string) (out []int, err error) {
-	for part := range strings.SplitSeq(s, ",") {
-		a, b, is := strings.Cut(part, "-")
-		if !is {
-			b = a
-		}
-		from, e1 := strconv.Atoi(a)
-		to, e2 := strconv.Atoi(b)
-		if e1 != nil || e2 != nil || from < 0 || to < from || to-from >= maxCPUs || len(out) >= maxCPUs {
-			return nil, fmt.Errorf("invalid list of CPUs %q", s)
-		}
-		for i := from; i <= to; i++ {
-			out = append(out, i)
-		}
-	}
-	return out, nil
-}
-
 // follow empties the rings as they fill, so that there is room for further records. It sleeps
 // until a death is reported.
 func (d *Deaths) follow() {
 	defer close(d.done)
-	fds := []unix.PollFd{{Fd: int32(d.wake), Events: unix.POLLIN}}
-	for _, r := range d.rings {
-		fds = append(fds, unix.PollFd{Fd: int32(r.fd), Events: unix.POLLIN})
-	}
+	fds := d.pollFDs()
 	for {
 		n, err := unix.Poll(fds, -1)
 		if err != nil && !errors.Is(err, unix.EINTR) || n > 0 && fds[0].Revents != 0 {
 			return
 		}
-		for i := range fds {
-			if fds[i].Revents&(unix.POLLHUP|unix.POLLERR|unix.POLLNVAL) != 0 {
-				fds[i].Fd = -1 // its CPU went offline: poll would report that forever
-			}
-		}
+		forgetGone(fds)
 		d.mu.Lock()
 		d.read()
 		d.mu.Unlock()
@@ -209,16 +148,9 @@ func (d *Deaths) Of(pid int, tid stack.TID, after stack.Time) (x Death, ok bool)
 
 // Close ends the recording.
 func (d *Deaths) Close() {
-	_, _ = unix.Write(d.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+	d.rouse()
 	<-d.done
 	d.release()
-}
-
-func (d *Deaths) release() {
-	for _, r := range d.rings {
-		r.close()
-	}
-	unix.Close(d.wake)
 }
 
 // parseDeath parses a record of perf_event_open(2): PERF_RECORD_SAMPLE with perfSample.
