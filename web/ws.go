@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -19,7 +20,7 @@ const (
 	maxPending   = 32        // queries of a client that wait
 	maxViewed    = 4096      // threads of a view
 	writeTimeout = 15 * time.Second
-	leaveTimeout = 200 * time.Millisecond
+	leaveTimeout = time.Second
 	pingEvery    = 20 * time.Second
 	pongTimeout  = 60 * time.Second
 	queryTimeout = 20 * time.Second
@@ -56,6 +57,8 @@ type client struct {
 	poked     bool
 
 	feed *feed // the displayed feed when it connected
+
+	leaving atomic.Bool // the server ends: leave closes the connection
 
 	// Fields of the writer.
 	out      *limitConn
@@ -140,10 +143,20 @@ func (c *client) close() {
 }
 
 // leave closes a client as the server ends. It notifies the client if the client reads
-// soon enough.
+// soon enough, and waits for its answer as RFC 6455, 7.1.1 says: if the kernel holds bytes of
+// the client when the connection is closed, it resets the connection, and the client may
+// lose the notice.
 func (c *client) leave() {
-	_ = c.conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseGoingAway, "sliver ends"), time.Now().Add(leaveTimeout))
-	c.close()
+	c.leaving.Store(true)
+	defer c.close()
+	until := time.Now().Add(leaveTimeout)
+	if c.conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseGoingAway, "sliver ends"), until) != nil {
+		return
+	}
+	select {
+	case <-c.done:
+	case <-time.After(time.Until(until)):
+	}
 }
 
 func (c *client) signal() {
@@ -289,7 +302,11 @@ func (c *client) next() time.Duration {
 }
 
 func (c *client) write() {
-	defer c.close()
+	defer func() {
+		if !c.leaving.Load() { // otherwise leave closes it, after the client's answer
+			c.close()
+		}
+	}()
 	if c.json(func() any { return c.s.hello() }) != nil {
 		return
 	}
