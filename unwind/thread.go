@@ -226,7 +226,8 @@ func (th *Thread) elsewhere(sp, addr uint64, r *region) {
 	}
 	want := rule.Span{Addr: sp - min(sp, redZone), Len: otherStack}
 	if addr-sp >= otherStack && addr-sp < MaxStack {
-		want.Len = int(addr-sp)*2 + otherStack
+		// Four times as much: 336 KiB at the third copy, as a sample takes no more than four.
+		want.Len = int(addr-sp)*4 + otherStack
 	}
 	// The walk of a signal stack continues on the thread's own stack, whose end is known. A thread
 	// that runs goroutines has no stack of its own.
