@@ -46,8 +46,8 @@ func compare(our, their trace) (frames, equal int, early bool) {
 	return max(n, len(their.pcs)), equal, early
 }
 
-// excuse handles two kinds of stack ends in Go programs on which sliver differs from the
-// oracles on purpose, as Go's own tracebacks do:
+// excuse handles four kinds of places in Go programs beyond which sliver differs from the
+// oracles on purpose. On the first two, Go's own tracebacks do as sliver does:
 //
 // When Go has switched to the scheduler's stack, the memory below the first frame there
 // is zero, so the oracles end silently, or stale. sliver continues on the goroutine's
@@ -57,7 +57,15 @@ func compare(our, their trace) (frames, equal int, early bool) {
 // ends there. The oracles continue: above a goroutine's stack into other memory, at a
 // thread's start to runtime.clone and into words that are not code. Their frames beyond
 // are omitted.
-func excuse(our, their trace) (_ trace, known bool) {
+//
+// In syscall.rawVforkSyscall, the return address is in R12, because the child process
+// overwrites its place on the stack. The oracles read that place: what they find depends on
+// how far the child has come.
+//
+// Go's signal trampoline runtime.sigreturn has no call frame information for a signal frame.
+// eu-stack takes it for a function that was called, and omits what the signal interrupted.
+// gdb recognizes its instructions.
+func excuse(oracle string, our, their trace) (_ trace, known bool) {
 	i := 0 // the first frame that differs
 	for i < len(our.pcs) && i < len(their.pcs) && our.pcs[i] == their.pcs[i] {
 		i++
@@ -66,10 +74,13 @@ func excuse(our, their trace) (_ trace, known bool) {
 		return their, false
 	}
 	is := func(i int, name string) bool {
-		return i < len(their.names) && strings.HasPrefix(their.names[i], "runtime."+name)
+		return i < len(their.names) &&
+			(strings.HasPrefix(their.names[i], "runtime."+name) || strings.HasPrefix(their.names[i], "syscall."+name))
 	}
 	switch {
 	case is(i-1, "systemstack"), is(i-1, "mcall"), is(i-1, "morestack"):
+	case i == 1 && is(0, "rawVforkSyscall"):
+	case oracle == "eu-stack" && i < len(our.names) && strings.HasSuffix(our.names[i], interrupted):
 	case i == len(our.pcs) && our.cut == "" && (is(i-1, "goexit") || is(i-1, "mstart") && is(i, "clone")):
 	default:
 		return their, false
@@ -94,9 +105,13 @@ func TestExcuse(t *testing.T) {
 		{"a thread's start", trace{pcs: []uint64{1, 2}}, trace{[]uint64{1, 2, 3, 4}, names("mstart.abi0"), ""}, 2, true},
 		{"a goroutine's start", trace{pcs: []uint64{1, 2}}, trace{[]uint64{1, 2, 3}, []string{"main.f", "runtime.goexit.abi0", "x"}, ""}, 2, true},
 		{"we were cut there", trace{pcs: []uint64{1, 2}, cut: "no"}, trace{[]uint64{1, 2, 3, 4}, names("mstart"), ""}, 4, false},
+		{"vfork", trace{pcs: []uint64{1, 2, 3}}, trace{[]uint64{1, 9, 3}, []string{"syscall.rawVforkSyscall.abi0", "x", "x"}, ""}, 1, true},
+		{"after vfork", trace{pcs: []uint64{1, 2, 3}}, trace{[]uint64{1, 2, 9}, []string{"syscall.rawVforkSyscall.abi0", "x", "x"}, ""}, 3, false},
+		{"a signal", trace{[]uint64{1, 2, 3}, []string{"", "", "go by tables" + interrupted}, ""}, trace{[]uint64{1, 2, 9}, []string{"x", "", "x"}, ""}, 2, true},
+		{"after a signal", trace{[]uint64{1, 2, 3, 4}, []string{"", "", interrupted, ""}, ""}, trace{[]uint64{1, 2, 3, 9}, []string{"x", "", "x", "x"}, ""}, 4, false},
 		{"another function", trace{pcs: []uint64{1, 2}}, trace{[]uint64{1, 2, 3, 4}, names("main"), ""}, 4, false},
 	} {
-		if x, known := excuse(c.our, c.their); len(x.pcs) != c.left || known != c.known {
+		if x, known := excuse("eu-stack", c.our, c.their); len(x.pcs) != c.left || known != c.known {
 			t.Errorf("%s: %d frames, %v, not %d, %v", c.name, len(x.pcs), known, c.left, c.known)
 		}
 	}
@@ -285,7 +300,7 @@ func look(t *testing.T, pid int) []score {
 				s.moved++
 				continue
 			}
-			their, known := excuse(our, theirs[tid])
+			their, known := excuse(o.word, our, theirs[tid])
 			frames, equal, early := compare(our, their)
 			s.threads++
 			s.frames += frames

@@ -29,20 +29,54 @@ type trace struct {
 	cut   string   // why it ends before the thread's first function; "": complete
 }
 
+// interrupted ends the name of one of our frames that a signal interrupted.
+const interrupted = ", interrupted by a signal"
+
 func (a trace) same(b trace) bool { return slices.Equal(a.pcs, b.pcs) && a.cut == b.cut }
 
 // within cuts a trace before the first address that is not code: an oracle without call
-// frame information guesses, and does not report it.
+// frame information guesses, and does not report it. The frames before that it guessed too,
+// as callers of code that no file describes (of a JIT compiler), are cut as well.
 func (a trace) within(code []stack.Mapping) trace {
-	for i, pc := range a.pcs {
+	at := func(i int) int {
+		pc := a.pcs[i]
 		if i > 0 {
 			pc-- // a call may be the last instruction
 		}
-		if !slices.ContainsFunc(code, func(m stack.Mapping) bool { return m.Start <= pc && pc < m.End }) {
-			return trace{a.pcs[:i], a.names[:i], fmt.Sprintf("%#x is no code", a.pcs[i])}
+		return slices.IndexFunc(code, func(m stack.Mapping) bool { return m.Start <= pc && pc < m.End })
+	}
+	for i, pc := range a.pcs {
+		if at(i) >= 0 {
+			continue
 		}
+		n := i
+		for n > 1 && code[at(n-2)].Inode == 0 {
+			n--
+		}
+		return trace{a.pcs[:n], a.names[:n], fmt.Sprintf("%#x is no code", pc)}
 	}
 	return a
+}
+
+func TestWithin(t *testing.T) {
+	code := []stack.Mapping{{Start: 10, End: 20, Inode: 5}, {Start: 30, End: 40}}
+	for _, c := range []struct {
+		name string
+		pcs  []uint64
+		left int
+	}{
+		{"all code", []uint64{11, 31, 12}, 3},
+		{"a call that ends a mapping", []uint64{11, 20}, 2},
+		{"not code", []uint64{11, 12, 25}, 2},
+		{"the caller of JIT code is a guess", []uint64{31, 12, 25}, 1},
+		{"and its caller, if that is JIT code too", []uint64{11, 31, 32, 12, 25}, 2},
+		{"JIT code itself", []uint64{11, 31, 25}, 2},
+		{"nothing is code", []uint64{5, 11}, 0},
+	} {
+		if x := (trace{pcs: c.pcs, names: make([]string, len(c.pcs))}).within(code); len(x.pcs) != c.left || (x.cut != "") != (c.left < len(c.pcs)) {
+			t.Errorf("%s: %v, %q, not %d frames", c.name, x.pcs, x.cut, c.left)
+		}
+	}
 }
 
 // codeOf returns the executable mappings of a process.
@@ -131,10 +165,14 @@ func one(tg *live.Target, tr sampler.Tracer, w *unwind.Walker, tid stack.TID) (t
 		lookBlind(tg, known, v, frames)
 	}
 	var x trace
-	for _, f := range frames {
+	for i, f := range frames {
 		if f.Kind != stack.KindError {
+			name := f.Kind.String() + " by " + f.Trust.String()
+			if i > 0 && f.Exact {
+				name += interrupted
+			}
 			x.pcs = append(x.pcs, f.PC)
-			x.names = append(x.names, f.Kind.String()+" by "+f.Trust.String())
+			x.names = append(x.names, name)
 		}
 	}
 	if why != stack.ReasonNone {
