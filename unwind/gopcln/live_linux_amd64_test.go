@@ -402,8 +402,17 @@ func walkSteps(t *testing.T, path, mode string, steps int) {
 	const shown = 3
 	wrong, sig := map[uint64]int{}, 0
 	// recovery stores the SP and PC at which it continues by two instructions (gp.sched in
-	// src/runtime/panic.go). Between them the two do not match.
+	// src/runtime/panic.go). Between them the two do not match. A signal (of the scheduler, to
+	// preempt) may arrive there.
 	half := map[uint64]bool{}
+	recovers := func(s sampled) (pc uint64, ok bool) {
+		for i, f := range s.frames {
+			if f.name == "runtime.recovery" && (i == 0 || f.exact) {
+				return f.pc, true
+			}
+		}
+		return 0, false
+	}
 	for i := range steps {
 		var ws syscall.WaitStatus
 		if _, err := syscall.Wait4(p.pid, &ws, waitAll, nil); err != nil || !ws.Stopped() {
@@ -426,8 +435,8 @@ func walkSteps(t *testing.T, path, mode string, steps int) {
 		s.frames, s.err = w.walk(regsOf(&regs))
 		// The goroutine is locked to the thread, so the thread always has it.
 		if s.err != nil || !s.has("main.knownCaller") || s.frames[len(s.frames)-1].name != "runtime.goexit" {
-			if s.frames[0].name == "runtime.recovery" {
-				half[regs.Rip] = true
+			if pc, ok := recovers(s); ok {
+				half[pc] = true
 			} else if wrong[regs.Rip]++; wrong[regs.Rip] == 1 && len(wrong) <= shown {
 				t.Logf("at %#x:%v", regs.Rip, s)
 			}
