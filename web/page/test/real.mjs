@@ -51,8 +51,8 @@ async function arrow(page, lock) {
       // The main thread waits for another one's end, not for a mutex.
       const some = s.arrows.length > 12 ? [] : s.arrows.filter((a) => a.from !== s.tracks[0].seq && a.x > 60 && a.x < s.width - 60 && Math.min(a.y0, a.y1) > 0 && Math.max(a.y0, a.y1) < 680 &&
         s.tracks.find((t) => t.seq === a.from).mode !== 'compact' && a.y0 < 500);
-      // Where samples are missing, the lane is hatched.
-      for (const a of some) if ((await coloured(page, a.x, a.y0 - 4, 14, 8, lock)) > 20) return a;
+      // Where samples are missing, the lane is hatched, and so is the holder's row, which hides the head.
+      for (const a of some) if (await drawn(page, a, lock)) return a;
       await page.keyboard.press('w');
       await settled(page);
       await page.waitForTimeout(150);
@@ -60,6 +60,8 @@ async function arrow(page, lock) {
   }
   throw new Error('no arrow from a waiter to the holder');
 }
+// drawn reports whether an arrow's head, and the lane that it begins at, have the colour of locks.
+const drawn = async (page, a, lock) => (await coloured(page, a.x - 8, a.y1 - 6, 10, 12, lock)) > 4 && (await coloured(page, a.x, a.y0 - 4, 14, 8, lock)) > 20;
 // coloured counts pixels near a colour around a point of the timeline.
 const coloured = (page, x, y, w, h, hex) => page.evaluate(([x, y, w, h, hex]) => {
   const d = devicePixelRatio;
@@ -91,8 +93,6 @@ for (const [colorScheme, lock] of [['light', '#c2410c'], ['dark', '#fb923c']]) {
     await picture(page, `real-live-${colorScheme}`);
     const a = await arrow(page, lock);
     assert.notEqual(a.from, a.to);
-    assert.ok((await coloured(page, a.x - 8, a.y1 - 6, 10, 12, lock)) > 4, 'the arrow has no head at the holder');
-    assert.ok((await coloured(page, a.x, a.y0 - 4, 14, 8, lock)) > 20, 'the lock has no lane');
     await picture(page, `real-locks-${colorScheme}`);
     const b = await canvas(page);
     await page.mouse.move(b.x + a.x + 5, b.y + a.y0);
