@@ -101,7 +101,7 @@ func (t *Target) Open(tid stack.TID) (sampler.Thread, error) {
 	if err != nil {
 		return nil, translate(err)
 	}
-	return &thread{th, t.deaths}, nil
+	return &thread{Thread: th, deaths: t.deaths}, nil
 }
 
 // Tracer implements sampler.Target.
@@ -281,6 +281,7 @@ func translate(err error) error {
 type thread struct {
 	*target.Thread
 	deaths *target.Deaths // nil: deaths are not recorded
+	clock  *target.Clock  // nil: not started
 }
 
 // Died implements sampler.Mortal.

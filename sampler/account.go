@@ -11,10 +11,10 @@ import (
 // account counts the outcomes of one thread's ticks. Only its group's goroutine writes; any
 // goroutine may read.
 type account struct {
-	samples, stops, stopReads, unrun, read, part, late, behind, rested, truncated, timedOut, denied, restarted, stretched atomic.Uint64
-	pause, cpu, walk                                                                                                      atomic.Int64
-	from, to                                                                                                              atomic.Int64
-	cuts                                                                                                                  [stack.MaxReason]atomic.Uint64
+	samples, stops, stopReads, unrun, read, part, clocked, late, behind, rested, truncated, timedOut, denied, restarted, stretched atomic.Uint64
+	pause, cpu, walk                                                                                                               atomic.Int64
+	from, to                                                                                                                       atomic.Int64
+	cuts                                                                                                                           [stack.MaxReason]atomic.Uint64
 }
 
 // snapshot reads while another goroutine writes. The writer counts a sample before its kind, and
@@ -25,11 +25,11 @@ func (a *account) snapshot(tid stack.TID) stack.ThreadStats {
 	for i := range cuts {
 		cuts[i] = a.cuts[i].Load()
 	}
-	read, unrun, truncated := a.read.Load(), a.unrun.Load(), a.truncated.Load()
+	read, unrun, clocked, truncated := a.read.Load(), a.unrun.Load(), a.clocked.Load(), a.truncated.Load()
 	return stack.ThreadStats{
 		Cuts: cuts,
 		TID:  tid, Samples: a.samples.Load(), Stops: a.stops.Load(), StopReads: a.stopReads.Load(), Unrun: unrun, Read: read,
-		Part: part, Late: a.late.Load(), Behind: a.behind.Load(), Rested: a.rested.Load(), Truncated: truncated, TimedOut: a.timedOut.Load(),
+		Part: part, Clocked: clocked, Late: a.late.Load(), Behind: a.behind.Load(), Rested: a.rested.Load(), Truncated: truncated, TimedOut: a.timedOut.Load(),
 		Denied: a.denied.Load(), Restarted: a.restarted.Load(), Stretched: a.stretched.Load(),
 		PauseNS: a.pause.Load(), WalkNS: a.walk.Load(), CPUNS: a.cpu.Load(), SpanNS: max(a.to.Load()-a.from.Load(), 0),
 	}

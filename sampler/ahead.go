@@ -118,7 +118,10 @@ func (g *group) foresee(now stack.Time) bool {
 		}
 		naps = naps || th.nap.skips > 0
 		steady := th.steady >= steadyFor
-		th.mayRun = steady && th.active || g.atOnce(th)
+		if th.clock.on && (th.active || !steady) {
+			return false // a round takes its copies
+		}
+		th.mayRun = steady && th.active || !th.clock.on && g.atOnce(th)
 		if !th.mayRun && !steady || th.mayRun && th.wary > 0 { // the stopper does not implement eve.go
 			return false
 		}
@@ -299,6 +302,7 @@ func (g *group) takeStop(th *thread, now bool) {
 		g.walkStop(th, &c, nil, try+1)
 	}
 	g.stopped(th, c)
+	g.wind(th, &c, g.view.Asked)
 }
 
 // walkTaken walks a stop that stopOnce did not make, and charges it the same way.
@@ -386,6 +390,7 @@ func (g *group) settleAll() {
 			g.awake(th, same)
 			g.confirm(th, same)
 		}
+		g.lastCopies(th)
 	}
 }
 

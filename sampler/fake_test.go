@@ -231,6 +231,12 @@ func sample(t *testing.T, f *fakeTarget, cfg Config) (map[stack.TID]*memorySink,
 
 func sampleAll(t *testing.T, f *fakeTarget, cfg Config) (*Sampler, map[stack.TID]*memorySink, map[stack.TID]stack.ThreadStats) {
 	t.Helper()
+	return sampleTarget(t, f, f, cfg)
+}
+
+// sampleTarget is sampleAll with a target that adds to f.
+func sampleTarget(t *testing.T, f *fakeTarget, target Target, cfg Config) (*Sampler, map[stack.TID]*memorySink, map[stack.TID]stack.ThreadStats) {
+	t.Helper()
 	sinks := map[stack.TID]*memorySink{}
 	cfg.Groups = 1
 	cfg.Start = func(in stack.ThreadInfo) Sink {
@@ -244,7 +250,7 @@ func sampleAll(t *testing.T, f *fakeTarget, cfg Config) (*Sampler, map[stack.TID
 		}
 		return s
 	}
-	s, err := New(f, cfg)
+	s, err := New(target, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -219,6 +219,7 @@ func (g *group) resumed(now stack.Time) {
 			th.sink.Gap(now, stack.WhyStopped, int64(now-from))
 		}
 		th.blocked = false
+		th.clock.since = now
 	}
 	g.held = 0
 }
@@ -298,6 +299,7 @@ func (g *group) round(now stack.Time) {
 		for _, th := range g.threads {
 			th.sink.End(now, stack.WhyExec)
 			th.reset()
+			th.clock.since = now
 		}
 	}
 	if n := g.s.target.Space().Runtimes(); n != g.runtimes {
@@ -459,6 +461,12 @@ func (g *group) visit(th *thread, late bool) {
 	g.spent = th.budget.spent(now, g.s.cfg.MaxOverhead, g.tick.every)
 	err := g.look(th)
 	g.spent = false
+	if errors.Is(err, errClocked) {
+		th.budget.ticked(false)
+		g.heldBy(th, false)
+		th.steady = 0
+		return
+	}
 	th.budget.ticked(errors.Is(err, errSpent) || err == nil && g.sample.Way == stack.WayStop)
 	if err != nil {
 		g.failed(th, err)
@@ -477,6 +485,7 @@ func (g *group) failed(th *thread, err error) {
 	th.steady = 0
 	switch {
 	case errors.Is(err, ErrGone):
+		g.lastCopies(th)
 		g.endThread(th, stack.WhyGone)
 		return
 	}

@@ -20,6 +20,8 @@ func (g *group) write(th *thread) {
 	switch g.sample.Way {
 	case stack.WayUnrun:
 		th.acc.unrun.Add(n)
+	case stack.WayClock:
+		th.acc.clocked.Add(1)
 	case stack.WayPart:
 		th.acc.part.Add(1)
 		fallthrough

@@ -38,7 +38,10 @@ type Config struct {
 	// threads that share few CPUs are then sampled less often. The caller then bounds this
 	// program's own work.
 	OverheadOfCPU bool
-	MaxStack      int // most bytes of stack to copy; 8 MiB
+	// Clock samples threads that use CPUs by clocks of the kernel where it allows that: see
+	// ClockThread.
+	Clock    bool
+	MaxStack int // most bytes of stack to copy; 8 MiB
 	// Harmless reports whether a thread blocked in this call may be stopped without changing the
 	// call's outcome. sp is its stack pointer. nil: never.
 	Harmless func(c *stack.Call, sp uint64) bool
@@ -102,6 +105,9 @@ type Sampler struct {
 	doze    doze
 	refused refusals
 	gov     governor
+
+	noClocks atomic.Bool  // the kernel refuses clocks
+	copied   atomic.Int64 // ns that copies of clocks are assumed to have cost
 	// napLeast is the least nap level of sleeping threads, set to keep the overhead bound.
 	napLeast atomic.Int32
 

@@ -79,6 +79,7 @@ type thread struct {
 	regsOf  uint64 // hash of these; 0: none
 
 	budget budget
+	clock  clock
 
 	busy   float64    // recent share of its time on CPUs, as of usedAt
 	used   int64      // CPU time then
@@ -124,6 +125,10 @@ func (g *group) look(th *thread) error {
 	g.confirm(th, same)
 	g.calmly(th, &c, at)
 	th.uses(&c, at)
+	if th.clock.on && !same {
+		g.takeCopies(th, &c)
+	}
+	g.wind(th, &c, at)
 	// woke: it was blocked when its state was decided; the rest only obtains its stack.
 	woke := th.asleep
 	th.asleep = false
@@ -139,11 +144,14 @@ func (g *group) look(th *thread) error {
 		// For a thread that uses CPUs, the Tracer decides right before the stop whether it runs.
 		// Two checks that must agree would miss the start of each burst of work.
 		var call stack.Call
-		running := !woke && g.decidesLate(th, &c, at)
+		running := !woke && !th.clock.on && g.decidesLate(th, &c, at)
 		if !running {
 			var err error
 			if running, err = th.file.Call(&call); err != nil {
 				return err
+			}
+			if running && !woke && th.clocked(&c) {
+				return errClocked
 			}
 		}
 		if running {
@@ -304,6 +312,8 @@ func (g *group) didAt(th *thread, c *Counters, try int) (stack.State, stack.Call
 		return stack.StateBlocked, v.Call
 	case v.Found == ActivityAsleep, v.Found == ActivityQueued:
 		return stack.StateRunnable, none
+	case th.clock.on: // samples on a CPU come from its clock; this stop represents its time waiting
+		return stack.StateRunnable, none
 	case v.Found == ActivityUnknown && v.Call.Nr < 0 && th.started && th.stood(c, try):
 		return stack.StateRunnable, none
 	}
@@ -313,6 +323,9 @@ func (g *group) didAt(th *thread, c *Counters, try int) (stack.State, stack.Call
 // stopped records the sample of a stop.
 func (g *group) stopped(th *thread, c Counters) {
 	g.keepRegs(th)
+	if sp, end := g.sp(g.view.Regs), g.walker.StackEnd(); end > sp && g.sample.Reason == stack.ReasonNone {
+		th.clock.depth = end - sp
+	}
 	th.active, th.blocked, th.insist = true, false, false
 	th.kept.ok = false
 	th.counters, th.state, th.call = c, g.sample.State, g.sample.Call

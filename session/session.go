@@ -41,6 +41,7 @@ type Options struct {
 	Groups      int
 	Stop        sampler.StopPolicy
 	MaxOverhead float64
+	Clock       bool          // sample running threads by clocks of the kernel where it allows that
 	Yield       bool          // release the process when another tracer arrives
 	Duration    time.Duration // 0: until stopped or the target ends
 	Outputs     []export.Output
@@ -167,7 +168,7 @@ func (s *Session) prepare() (err error) {
 	s.waits = newWaits(s.live, s.rec, o.DebugDirs)
 	s.jit = newPerfMap(p, s.live, s.mods, s.recorder.Capture, 0)
 	s.smp, err = sampler.New(s.live, sampler.Config{
-		Interval: o.Interval, Jitter: o.Jitter, Groups: o.Groups, Hosts: o.Hosts, Together: s.together(), Selection: o.Selection, Stop: o.Stop,
+		Interval: o.Interval, Jitter: o.Jitter, Groups: o.Groups, Hosts: o.Hosts, Together: s.together(), Selection: o.Selection, Stop: o.Stop, Clock: o.Clock,
 		MaxOverhead: o.MaxOverhead, OverheadOfCPU: o.Hosts != nil, Harmless: live.Harmless, Delays: live.Delays, Sleeps: target.Sleeps, Yield: o.Yield, Waits: s.waits.group,
 		Start: func(in stack.ThreadInfo) sampler.Sink {
 			if o.Started != nil {

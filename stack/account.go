@@ -9,6 +9,7 @@ type ThreadStats struct {
 	Unrun       uint64 `json:"unrun"`       // it had not run: not read
 	Read        uint64 `json:"read"`        // read while blocked, without a stop
 	Part        uint64 `json:"part"`        // of these, with an incomplete stack
+	Clocked     uint64 `json:"clocked"`     // copied by a clock of the kernel while it ran, without a stop
 	Late        uint64 `json:"late"`        // ticks that came too late and were left out
 	Behind      uint64 `json:"behind"`      // of these, left out because the file did not keep up
 	Rested      uint64 `json:"rested"`      // ticks left out of a thread that mostly slept, and had run by its next look
@@ -27,7 +28,9 @@ type ThreadStats struct {
 }
 
 // Stopped returns how many of the samples were taken by stopping the thread.
-func (s ThreadStats) Stopped() uint64 { return s.Samples - min(s.Unrun+s.Read, s.Samples) }
+func (s ThreadStats) Stopped() uint64 {
+	return s.Samples - min(s.Unrun+s.Read+s.Clocked, s.Samples)
+}
 
 // Add adds the accounts of another thread; TID does not change.
 func (s *ThreadStats) Add(x *ThreadStats) {
@@ -37,6 +40,7 @@ func (s *ThreadStats) Add(x *ThreadStats) {
 	s.Unrun += x.Unrun
 	s.Read += x.Read
 	s.Part += x.Part
+	s.Clocked += x.Clocked
 	s.Late += x.Late
 	s.Behind += x.Behind
 	s.Rested += x.Rested

@@ -159,9 +159,10 @@ const (
 	WayUnrun            // the thread had not run since the last sample: same stack, not read
 	WayRead             // the thread was blocked: read without a stop, between two equal counters
 	WayPart             // blocked, read without a stop, and the stack is incomplete
+	WayClock            // it ran: a clock of the kernel copied it
 )
 
-func (w Way) String() string { return name(int(w), "way", "stop", "unrun", "read", "part") }
+func (w Way) String() string { return name(int(w), "way", "stop", "unrun", "read", "part", "clock") }
 
 // Why is the reason of a gap: samples that are missing.
 type Why uint8

@@ -1,7 +1,6 @@
 package target
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -155,49 +154,11 @@ func (d *Deaths) Close() {
 
 // parseDeath parses a record of perf_event_open(2): PERF_RECORD_SAMPLE with perfSample.
 func parseDeath(b []byte) (x Death, ok bool) {
-	const header = 8
-	if len(b) < header || binary.NativeEndian.Uint32(b) != unix.PERF_RECORD_SAMPLE {
+	var c perfCopy
+	if !c.parse(b, false) {
 		return x, false
 	}
-	b = b[header:]
-	word := func() (v uint64) {
-		if len(b) < 8 {
-			ok = false
-			return 0
-		}
-		v, b = binary.NativeEndian.Uint64(b), b[8:]
-		return v
-	}
-	ok = true
-	if len(b) < 8 {
-		return x, false
-	}
-	x.PID, x.TID = int(int32(binary.NativeEndian.Uint32(b))), stack.TID(int32(binary.NativeEndian.Uint32(b[4:])))
-	word()
-	x.At = stack.Time(word())
-	const abi64 = 2 // PERF_SAMPLE_REGS_ABI_64
-	if abi := word(); !ok || abi != abi64 {
-		return x, false
-	}
-	var regs [perfRegsLen]uint64
-	for i := range regs {
-		regs[i] = word()
-	}
-	size := word()
-	if !ok || size > uint64(len(b)) {
-		return x, false
-	}
-	copied, rest := b[:size], b[size:]
-	if b = rest; size > 0 {
-		copied = copied[:min(word(), size)]
-	}
-	if !ok {
-		return x, false
-	}
-	perfRegs(&regs, &x.Regs)
-	x.SP = x.Regs.R[nativeSP]
-	x.Stack = append([]byte(nil), copied...)
-	return x, true
+	return Death{TID: c.tid, PID: c.pid, At: c.at, Regs: c.regs, SP: c.regs.R[nativeSP], Stack: append([]byte(nil), c.stack...)}, true
 }
 
 // Died returns the thread's death after a time, if d knows it. Its registers are completed by the

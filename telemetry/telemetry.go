@@ -79,7 +79,7 @@ const (
 // Names of attributes.
 const (
 	Role   = "role"   // main, or the pattern of the threads' names
-	Way    = "way"    // how a sample was taken: stop, unrun, read, part
+	Way    = "way"    // how a sample was taken: stop, unrun, read, part, clock
 	Reason = "reason" // why a sample is missing: late, timed_out, denied, stretched; or the reason of a dump
 	Kind   = "kind"   // of a trigger
 )
@@ -186,6 +186,7 @@ func (in *instruments) observe(o metric.Observer, a *session.Account) {
 		count(in.samples, s.Unrun, attribute.String(Way, "unrun"))
 		count(in.samples, s.Read-min(s.Part, s.Read), attribute.String(Way, "read"))
 		count(in.samples, s.Part, attribute.String(Way, "part"))
+		count(in.samples, s.Clocked, attribute.String(Way, "clock"))
 		count(in.missed, s.Late, attribute.String(Reason, "late"))
 		count(in.missed, s.Rested, attribute.String(Reason, "rested"))
 		count(in.missed, s.TimedOut, attribute.String(Reason, "timed_out"))

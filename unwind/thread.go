@@ -115,6 +115,21 @@ func (w *Walker) Asks(th *Thread) bool {
 	return false
 }
 
+// StackSuffices reports whether a copy of th's stack alone, taken at an unplanned moment, mostly shows
+// all of its frames. Go's and Python's frames need memory elsewhere, as of the same moment.
+func (w *Walker) StackSuffices(th *Thread) bool {
+	for _, s := range w.space.runtimes.Load().steppers {
+		switch s.(type) {
+		case *hotspot, *engine:
+		default:
+			if len(s.plan(th, nil)) > 0 || s.asks(th) {
+				return false
+			}
+		}
+	}
+	return len(th.other) == 0
+}
+
 // Lacks reports whether the last walk lacks frames of a managed runtime whose memory the next copy
 // will include. Another copy at once is worthwhile then.
 func (th *Thread) Lacks() bool { return th.python.plan.lacks || th.guessed.lacks }

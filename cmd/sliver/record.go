@@ -43,6 +43,7 @@ type recordFlags struct {
 	lines       bool
 	format      string
 	stop        string
+	engine      string
 	maxOverhead percent
 	yield       bool
 	kinds       kindFlags
@@ -73,6 +74,7 @@ func (f *recordFlags) register(fs *pflag.FlagSet) {
 	registerIdle(fs, &f.idle)
 	registerLines(fs, &f.lines)
 	registerStop(fs, &f.stop)
+	registerEngine(fs, &f.engine)
 	f.maxOverhead = .01
 	fs.Var(&f.maxOverhead, "max-overhead", "limit of the cost: time in stops, and CPU that sliver takes from the process; the interval grows to keep it (0: no limit)")
 	fs.BoolVar(&f.yield, "yield", false, "pause while a debugger is attached to the process")
@@ -118,6 +120,25 @@ func registerSamplers(fs *pflag.FlagSet, n *int) {
 func registerStop(fs *pflag.FlagSet, policy *string) {
 	fs.StringVar(policy, "stop-policy", "auto", "which threads may be stopped: auto (running ones, and blocked ones where a stop is needed and harmless), running, always (also where a stop restarts the timeout of a blocked call)")
 	retire(fs, "stop", "stop-policy")
+}
+
+// registerEngine adds --engine.
+func registerEngine(fs *pflag.FlagSet, engine *string) {
+	fs.StringVar(engine, "engine", engineAuto, "how threads that use a CPU are sampled: auto (a clock of the kernel copies them where it is allowed to, else stops), stops")
+}
+
+// Values of --engine.
+const (
+	engineAuto  = "auto"
+	engineStops = "stops"
+)
+
+// parseEngine reports whether --engine allows clocks.
+func parseEngine(command, engine string) (clock bool, err error) {
+	if engine != engineAuto && engine != engineStops {
+		return false, usagef(command, "engine: %q is unknown; use %s or %s", engine, engineAuto, engineStops)
+	}
+	return engine == engineAuto, nil
 }
 
 func recordCommand() *command {
@@ -210,6 +231,9 @@ func (f *recordFlags) options() (o session.Options, err error) {
 	}
 	if o.Stop, err = sampler.ParseStopPolicy(f.stop); err != nil {
 		return o, usagef("record", "%v", err)
+	}
+	if o.Clock, err = parseEngine("record", f.engine); err != nil {
+		return o, err
 	}
 	if o.Outputs, err = outputsOf(f.outputs, f.format, "record"); err != nil {
 		return o, err

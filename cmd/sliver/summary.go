@@ -187,8 +187,12 @@ func writeSummary(w io.Writer, r *session.Result, p trace.Process) {
 	t := r.Stats.Total()
 	fmt.Fprintf(w, "recorded %s of %s (%d)%s for %s, until %s\n", threadsText(r), printable(p.Comm), p.PID, othersText(r),
 		span(r.Duration), r.Reason)
-	fmt.Fprintf(w, "  samples  %d: %d by a stop, %d of threads that had not run, %d read while blocked\n",
-		t.Samples, t.Stopped(), t.Unrun, t.Read)
+	clocked := ""
+	if t.Clocked > 0 {
+		clocked = fmt.Sprintf("%d by a CPU clock, ", t.Clocked)
+	}
+	fmt.Fprintf(w, "  samples  %d: %s%d by a stop, %d of threads that had not run, %d read while blocked\n",
+		t.Samples, clocked, t.Stopped(), t.Unrun, t.Read)
 	if r.Threads == 0 && p.ThreadSpec != "" {
 		fmt.Fprintf(w, "           no thread matched %s while it ran\n", p.ThreadSpec)
 	} else if t.Samples == 0 {
@@ -350,6 +354,7 @@ type summaryJSON struct {
 	Stops        uint64     `json:"stops"`
 	Unrun        uint64     `json:"unrun"`
 	Read         uint64     `json:"read"`
+	Clocked      uint64     `json:"clocked"`
 	StoppedShare float64    `json:"stopped_share"`
 	Pause        pauseJSON  `json:"pause_ns"`
 	DurationNS   int64      `json:"duration_ns"`
@@ -401,7 +406,7 @@ func writeSummaryJSON(w io.Writer, r *session.Result) error {
 	t, ps := r.Stats.Total(), r.Stats.Pause
 	out := summaryJSON{
 		Samples: t.Samples, Threads: r.Threads, Late: t.Late, Behind: t.Behind, Untaken: r.Untaken, Unrecorded: r.Stats.Missing(), Rested: t.Rested, Truncated: t.Truncated, TimedOut: t.TimedOut, Denied: t.Denied,
-		Stretched: t.Stretched, Overwritten: t.Overwritten, TasksLost: r.Tasks.N, Stops: t.Stopped(), Unrun: t.Unrun, Read: t.Read,
+		Stretched: t.Stretched, Overwritten: t.Overwritten, TasksLost: r.Tasks.N, Stops: t.Stopped(), Unrun: t.Unrun, Read: t.Read, Clocked: t.Clocked,
 		StoppedShare: session.Share(t), DurationNS: int64(r.Duration), AskedNS: int64(r.Asked), SampledNS: int64(r.Duration), ReleasingNS: int64(r.Releasing), WritingNS: int64(r.Writing), Reason: r.Reason, SelfCPUNS: r.Stats.SelfCPU,
 		FirstNS: int64(r.FirstSample), ChildrenNS: int64(r.Children),
 		Pause:    pauseJSON{ps.Mean, ps.P50, ps.P90, ps.P99, ps.P999, ps.Max, int64(ps.Under), ps.UnderShare(), ps.P9999},

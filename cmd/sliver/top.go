@@ -36,6 +36,7 @@ type topFlags struct {
 	filter      string
 	idle        bool
 	stop        string
+	engine      string
 	maxOverhead percent
 	names       nameFlags
 	kinds       kindFlags
@@ -67,6 +68,7 @@ func topCommand() *command {
 			fs.StringVar(&f.filter, "filter", "", "only functions whose name contains this text or matches /regexp/")
 			fs.BoolVar(&f.idle, "idle", false, "also show idle threads and idle waits: threads of pools, runtimes and event loops without work")
 			registerStop(fs, &f.stop)
+			registerEngine(fs, &f.engine)
 			f.maxOverhead = .01
 			fs.Var(&f.maxOverhead, "max-overhead", "limit of the cost: time in stops, and CPU that sliver takes from the process; the interval grows to keep it (0: no limit)")
 			f.kinds.register(fs)
@@ -185,6 +187,9 @@ func (f *topFlags) options() (o feed.Options, l *top.Layout, err error) {
 	}
 	if o.Stop, err = sampler.ParseStopPolicy(f.stop); err != nil {
 		return o, l, usagef("top", "%v", err)
+	}
+	if o.Clock, err = parseEngine("top", f.engine); err != nil {
+		return o, l, err
 	}
 	if err = f.kinds.parse("top"); err != nil {
 		return o, l, err

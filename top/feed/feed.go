@@ -31,6 +31,7 @@ type Options struct {
 	Groups      int
 	Stop        sampler.StopPolicy
 	MaxOverhead float64
+	Clock       bool // sample running threads by clocks of the kernel where it allows that
 	Window      time.Duration
 	Idle        bool // include idle waits and threads in tables: see top.Model.ShowIdle
 	DebugDirs   []string
@@ -113,7 +114,7 @@ func (f *Feed) prepare(o Options) (err error) {
 	f.names = newNames(f.proc, f.live, f.runtimes, &o)
 	f.known.Put = f.names.wait
 	f.smp, err = sampler.New(f.live, sampler.Config{
-		Interval: o.Interval, Jitter: o.Jitter, Groups: o.Groups, Selection: o.Selection, Stop: o.Stop,
+		Interval: o.Interval, Jitter: o.Jitter, Groups: o.Groups, Selection: o.Selection, Stop: o.Stop, Clock: o.Clock,
 		MaxOverhead: o.MaxOverhead, Harmless: live.Harmless, Delays: live.Delays, Sleeps: target.Sleeps,
 		Waits: func(wake func()) sampler.Waits { return f.live.Waits(&f.known, f.vars, wake) },
 		Start: func(in stack.ThreadInfo) sampler.Sink {

@@ -17,3 +17,11 @@ func setFilter(fd int, condition string) error {
 	}
 	return nil
 }
+
+// setPeriod starts a new period of an event, in units of what it counts.
+func setPeriod(fd int, period uint64) error {
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.PERF_EVENT_IOC_PERIOD, uintptr(unsafe.Pointer(&period))); errno != 0 {
+		return errno
+	}
+	return nil
+}

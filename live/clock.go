@@ -1,0 +1,48 @@
+package live
+
+import (
+	"github.com/sliverprof/sliver/sampler"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/target"
+	"github.com/sliverprof/sliver/unwind"
+)
+
+// StartClock implements sampler.ClockThread.
+func (t *thread) StartClock(period int64, n int) (err error) {
+	t.StopClock()
+	t.clock, err = t.Thread.OpenClock(period, n)
+	return translate(err)
+}
+
+// SetClock implements sampler.ClockThread.
+func (t *thread) SetClock(period int64) error { return t.clock.SetPeriod(period) }
+
+// MaxClockStack implements sampler.ClockThread.
+func (t *thread) MaxClockStack() int { return target.MaxClockStack }
+
+// NextCopy implements sampler.ClockThread.
+func (t *thread) NextCopy(v *sampler.View) (ran int64, lost uint64, ok bool) {
+	x, lost, ok := t.clock.Take()
+	if !ok {
+		return 0, lost, false
+	}
+	v.Regs, v.Call, v.Spans = &x.Regs, stack.Call{Nr: -1}, nil
+	v.Asked, v.Halted, v.Stopped, v.Resumed = x.At, 0, x.At, x.At
+	v.Restarted, v.Group, v.Reads, v.Found = false, false, 0, sampler.ActivityOnCPU
+	v.Mem.Blocks = append(v.Mem.Blocks[:0], unwind.Block{Addr: x.SP(), Data: x.Stack})
+	return x.Ran, lost, true
+}
+
+// StopClock implements sampler.ClockThread.
+func (t *thread) StopClock() {
+	if t.clock != nil {
+		t.clock.Close()
+		t.clock = nil
+	}
+}
+
+// Close closes the thread's files and its clock.
+func (t *thread) Close() error {
+	t.StopClock()
+	return t.Thread.Close()
+}

@@ -1,0 +1,216 @@
+package sampler
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+
+	"github.com/sliverprof/sliver/stack"
+)
+
+// A thread that uses a CPU for a while gets a clock of the kernel (ClockThread), which copies its
+// registers and stack each time that it has run for an interval. Its samples on a CPU then come
+// from there, in proportion to its CPU time, and ticks that find it running need no stop. Ticks
+// that find it blocked, or waiting for a CPU, are sampled as those of other threads. So each state
+// has samples in proportion to its time.
+//
+// A stop takes effect at the end of a system call or some µs after the request: it never meets the
+// first µs of a burst of work. A copy has no such delay.
+
+// ClockThread is an optional interface of a Thread.
+type ClockThread interface {
+	// StartClock makes the kernel copy the thread's registers and n bytes of stack each time that
+	// it has run for period ns.
+	StartClock(period int64, n int) error
+	// SetClock starts a new period.
+	SetClock(period int64) error
+	// NextCopy fills the view with the oldest copy that was not taken yet. ran is for how long, in
+	// ns, the thread had run since StartClock; lost is how many a full buffer had no room for since the last
+	// call; ok is false if none is left.
+	NextCopy(v *View) (ran int64, lost uint64, ok bool)
+	StopClock()
+	// MaxClockStack is the most bytes of stack in a copy.
+	MaxClockStack() int
+}
+
+const (
+	// clockBusy is the least recent share of CPU time for which a thread gets a clock; below
+	// clockIdle it loses it.
+	clockBusy, clockIdle = 1.0 / 16, 1.0 / 64
+	// clockSwitches is the most switches a second for which it gets one, as the kernel starts and
+	// ends a timer at each; above twice as many it loses it. They are counted over clockLook ns.
+	clockSwitches = 1500
+	clockLook     = 200_000_000
+	// clockCost is what a copy is assumed to cost the thread, in ns: an interrupt, on a virtual
+	// machine.
+	clockCost = 20_000
+	// clockDraw is after how many copies a new period is drawn, so that no program keeps in step
+	// with it. The period varies by clockVary.
+	clockDraw, clockVary = 32, .25
+	// clockBad is how many incomplete stacks, more than an eighth of all, end the use of a
+	// thread's clock.
+	clockBad = 8
+	// leastClockStack is the least stack to copy.
+	leastClockStack = 8 << 10
+)
+
+// clock is a thread's state for that.
+type clock struct {
+	on      bool
+	refused bool       // no clock any more
+	every   int64      // ns; mean period
+	depth   uint64     // bytes of the stack of the last stop; 0: unknown
+	least   uint64     // bytes of stack that a copy lacked
+	since   stack.Time // copies before that are not of interest
+	from    int64      // CPU time when it was started
+	at      int64      // CPU time at the last copy
+	drawn   int        // copies since the period was drawn
+	whole   int        // copies with a complete stack
+	cut     int        // others
+
+	counted  stack.Time // time of the last count of switches; 0: none yet
+	switches uint64     // at that time
+	rate     float64    // switches a second; below 0: unknown
+}
+
+// errClocked: the thread runs, and its clock takes its samples.
+var errClocked = errors.New("the thread's clock takes its samples")
+
+// wind starts or stops the thread's clock.
+func (g *group) wind(th *thread, c *Counters, at stack.Time) {
+	k := &th.clock
+	if !g.s.cfg.Clock || k.refused {
+		return
+	}
+	if k.counted == 0 {
+		k.counted, k.switches, k.rate = at, c.Switches, -1
+	} else if since := at - k.counted; since >= clockLook {
+		k.rate = float64(c.Switches-k.switches) * 1e9 / float64(since)
+		k.counted, k.switches = at, c.Switches
+	}
+	switch {
+	case k.on:
+		switch {
+		case th.busy < clockIdle, k.rate > 2*clockSwitches, k.every != g.tick.every:
+			g.unwind(th)
+		case c.CPU-k.at > 8*k.every+clockLook: // it does not work here
+			g.unwind(th)
+			k.refused = true
+		}
+	case th.busy >= clockBusy && k.rate >= 0 && k.rate <= clockSwitches && th.started:
+		g.startClock(th, c, at)
+	}
+}
+
+func (g *group) startClock(th *thread, c *Counters, at stack.Time) {
+	k := &th.clock
+	f, ok := th.file.(ClockThread)
+	if !ok || g.s.noClocks.Load() {
+		k.refused = true
+		return
+	}
+	if limit := g.s.cfg.MaxOverhead; k.depth == 0 || limit > 0 && clockCost > limit*float64(g.tick.every) {
+		return
+	}
+	if !g.walker.StackSuffices(&th.walk) {
+		return
+	}
+	n := max(2*k.depth, 2*k.least, leastClockStack)
+	if most := uint64(f.MaxClockStack()); k.depth > most*3/4 || k.least > most*3/4 {
+		k.refused = true
+		return
+	} else if n > most {
+		n = most
+	}
+	if err := f.StartClock(g.tick.every, int(n)); err != nil {
+		if !errors.Is(err, ErrGone) {
+			g.s.noClocks.Store(true)
+		}
+		return
+	}
+	k.on, k.every, k.since, k.from, k.at, k.drawn = true, g.tick.every, at, c.CPU, c.CPU, 0
+}
+
+// unwind stops the thread's clock. Copies that were not taken are lost, at most one interval's.
+func (g *group) unwind(th *thread) {
+	if th.clock.on {
+		th.clock.on = false
+		th.file.(ClockThread).StopClock()
+	}
+}
+
+// takeCopies records the copies of the thread's clock. c is its counters after them.
+func (g *group) takeCopies(th *thread, c *Counters) {
+	k := &th.clock
+	f := th.file.(ClockThread)
+	gone := uint64(0)
+	for k.on {
+		ran, lost, ok := f.NextCopy(&g.view)
+		gone += lost
+		if !ok {
+			break
+		}
+		if at := g.view.Stopped; at <= max(k.since, stack.Time(th.acc.to.Load()), th.told) {
+			continue
+		}
+		g.takeCopy(th, min(max(k.from+ran, th.info.CPU+th.acc.cpu.Load()), c.CPU))
+	}
+	if gone > 0 {
+		g.leftOut(th, missed{g.tracer.Now(), int64(gone), int64(gone) * g.tick.every})
+	}
+	if k.on && k.drawn >= clockDraw {
+		k.drawn = 0
+		_ = f.SetClock(int64(float64(k.every) * (1 + clockVary*(2*rand.Float64()-1)))) // else the period stays
+	}
+}
+
+// takeCopy records the copy in the view. cpu is the thread's CPU time at that moment.
+func (g *group) takeCopy(th *thread, cpu int64) {
+	k, s, v := &th.clock, &g.sample, &g.view
+	g.now = th
+	*s = stack.Sample{Time: v.Stopped, Way: stack.WayClock, CPU: cpu, Delay: th.counters.Delay, Switches: th.counters.Switches,
+		State: stack.StateRunning, Call: stack.Call{Nr: -1}}
+	g.walkView(th, s)
+	k.at = cpu
+	k.drawn++
+	if s.Reason == stack.ReasonNone {
+		k.whole++
+	} else {
+		k.cut++
+		if s.Reason == stack.ReasonShort || s.Reason == stack.ReasonMemory && th.walk.Wiser() {
+			k.least = max(2*k.least, 2*k.depth, leastClockStack)
+			g.unwind(th)
+		} else if k.cut > clockBad && k.cut > k.whole/8 {
+			g.unwind(th)
+			k.refused = true
+		}
+	}
+	g.s.copied.Add(clockCost)
+	th.active, th.blocked, th.kept.ok = true, false, false
+	th.state, th.call = s.State, s.Call
+	th.steady = 0
+	g.put(th)
+}
+
+// lastCopies records what the clock of a thread that ended, or is not looked at for a while, has
+// copied.
+func (g *group) lastCopies(th *thread) {
+	if !th.clock.on {
+		return
+	}
+	c := Counters{CPU: math.MaxInt64}
+	_ = th.file.Counters(&c) // it may be gone
+	g.takeCopies(th, &c)
+}
+
+// clocked handles a tick that finds the thread running, with counters c. It reports whether the
+// thread's clock takes its samples: not if it is to count as waiting for a CPU.
+func (th *thread) clocked(c *Counters) bool {
+	if !th.clock.on {
+		return false
+	}
+	queued := th.started && th.stood(c, 1)
+	th.active, th.blocked, th.kept.ok = true, false, false
+	th.counters = *c
+	return !queued
+}

@@ -1,0 +1,124 @@
+package target
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/bits"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sliverprof/sliver/internal/perfring"
+	"github.com/sliverprof/sliver/stack"
+)
+
+// A clock of the kernel that runs while a thread is on a CPU can copy the thread's registers and
+// stack (perf_event_open(2), PERF_COUNT_SW_TASK_CLOCK). That stops nothing, needs no switch to
+// this program, and takes effect within a timer interrupt: a stop takes effect at the end of a
+// system call or some µs later, so it is never seen within a short burst of work. It costs at each
+// switch of the thread, as the kernel then starts or ends a timer.
+//
+// Copies within system calls are of the moment of the call. They need permission to profile the
+// kernel (CAP_PERFMON, root, or perf_event_paranoid of 1 or less). Without it, the kernel would
+// drop them, and a thread's time in calls would be missing.
+
+// MaxClockStack is the most bytes of stack in a copy: with the registers they fit into a record,
+// whose size has 16 bits.
+const MaxClockStack = 60 << 10
+
+// clockRecords is how many copies fit into a clock's buffer.
+const clockRecords = 12
+
+// Clock copies a thread's state each time that it has run for a period. It belongs to the goroutine
+// of the Thread.
+type Clock struct {
+	perfRing
+	thread *Thread
+	copies []ClockCopy // read from the buffer
+	taken  int         // of these; their memory is reused
+	lost   uint64
+	rec    perfCopy
+}
+
+// ClockCopy is one copy.
+type ClockCopy struct {
+	At    stack.Time
+	Ran   int64 // ns that the thread had run since the clock was opened
+	Regs  stack.Regs
+	Stack []byte // from SP up
+}
+
+// SP returns the stack pointer.
+func (x *ClockCopy) SP() uint64 { return x.Regs.R[nativeSP] }
+
+// ErrClockDenied: the kernel allows no such clock, here or to this user.
+var ErrClockDenied = errors.New("the kernel refuses to copy running threads")
+
+// OpenClock starts a clock that copies stackBytes of stack after each period, in ns of CPU time.
+func (t *Thread) OpenClock(period int64, stackBytes int) (*Clock, error) {
+	if period <= 0 || stackBytes <= 0 || stackBytes > MaxClockStack {
+		return nil, fmt.Errorf("clock: period %d ns, %d bytes of stack: out of range", period, stackBytes)
+	}
+	stackBytes = (stackBytes + 7) &^ 7
+	attr := unix.PerfEventAttr{Type: unix.PERF_TYPE_SOFTWARE, Size: unix.PERF_ATTR_SIZE_VER5, Config: unix.PERF_COUNT_SW_TASK_CLOCK, Sample: uint64(period),
+		Sample_type: perfSample | unix.PERF_SAMPLE_READ, Bits: unix.PerfBitUseClockID, Wakeup: clockRecords,
+		Sample_regs_user: perfRegsMask, Sample_stack_user: uint32(stackBytes), Clockid: unix.CLOCK_MONOTONIC}
+	fd, err := unix.PerfEventOpen(&attr, int(t.tid), -1, -1, unix.PERF_FLAG_FD_CLOEXEC)
+	switch {
+	case err == unix.ESRCH:
+		return nil, ErrGone
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", ErrClockDenied, err)
+	}
+	c := &Clock{perfRing: perfRing{fd: fd}, thread: t}
+	page := os.Getpagesize()
+	pages := 1 << bits.Len(uint((clockRecords*(stackBytes+512)+page-1)/page-1))
+	if c.ring, err = perfring.Map(fd, pages); err != nil {
+		c.Close()
+		return nil, fmt.Errorf("%w: %w", ErrClockDenied, err)
+	}
+	return c, nil
+}
+
+// SetPeriod starts a new period, of a new length in ns of CPU time.
+func (c *Clock) SetPeriod(period int64) error {
+	return setPeriod(c.fd, uint64(period))
+}
+
+// Take returns the oldest copy that was not taken yet; ok is false if there is none. The copy is
+// valid until the next call. lost is how many the full buffer had no room for since the last call.
+func (c *Clock) Take() (x *ClockCopy, lost uint64, ok bool) {
+	if c.taken == len(c.copies) {
+		c.copies, c.taken = c.copies[:0], 0
+		c.ring.Read(c.read)
+	}
+	lost, c.lost = c.lost, 0
+	if c.taken == len(c.copies) {
+		return nil, lost, false
+	}
+	c.taken++
+	return &c.copies[c.taken-1], lost, true
+}
+
+// read takes a record of the buffer.
+func (c *Clock) read(b []byte) {
+	if len(b) >= 24 && binary.NativeEndian.Uint32(b) == unix.PERF_RECORD_LOST {
+		c.lost += binary.NativeEndian.Uint64(b[16:])
+		return
+	}
+	if !c.rec.parse(b, true) || c.rec.tid != c.thread.tid {
+		return
+	}
+	var x ClockCopy
+	if len(c.copies) < cap(c.copies) {
+		x = c.copies[:len(c.copies)+1][len(c.copies)] // reuses its memory
+	}
+	x.At, x.Ran, x.Regs = c.rec.at, int64(c.rec.count), c.rec.regs
+	x.Regs.TLS = c.thread.tls
+	x.Stack = append(x.Stack[:0], c.rec.stack...)
+	c.copies = append(c.copies, x)
+}
+
+// Close ends the clock.
+func (c *Clock) Close() { c.close() }

@@ -1,0 +1,66 @@
+package target
+
+import (
+	"encoding/binary"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sliverprof/sliver/stack"
+)
+
+// perfCopy is a copy of a thread's registers and stack that the kernel made for a perf event.
+type perfCopy struct {
+	pid   int
+	tid   stack.TID
+	at    stack.Time
+	count uint64 // of the event, if it was asked for
+	regs  stack.Regs
+	stack []byte // from SP up; memory of the record
+}
+
+// parse parses a record of perf_event_open(2): PERF_RECORD_SAMPLE with perfSample, and with
+// PERF_SAMPLE_READ if counted. ok is false for other records, and for 32-bit registers.
+func (c *perfCopy) parse(b []byte, counted bool) (ok bool) {
+	const header = 8
+	if len(b) < header || binary.NativeEndian.Uint32(b) != unix.PERF_RECORD_SAMPLE {
+		return false
+	}
+	b, ok = b[header:], true
+	word := func() (v uint64) {
+		if len(b) < 8 {
+			ok = false
+			return 0
+		}
+		v, b = binary.NativeEndian.Uint64(b), b[8:]
+		return v
+	}
+	if len(b) < 8 {
+		return false
+	}
+	c.pid, c.tid = int(int32(binary.NativeEndian.Uint32(b))), stack.TID(int32(binary.NativeEndian.Uint32(b[4:])))
+	word()
+	c.at = stack.Time(word())
+	if counted {
+		c.count = word()
+	}
+	const abi64 = 2 // PERF_SAMPLE_REGS_ABI_64
+	if abi := word(); !ok || abi != abi64 {
+		return false
+	}
+	var regs [perfRegsLen]uint64
+	for i := range regs {
+		regs[i] = word()
+	}
+	size := word()
+	if !ok || size > uint64(len(b)) {
+		return false
+	}
+	copied, rest := b[:size], b[size:]
+	if b = rest; size > 0 {
+		copied = copied[:min(word(), size)]
+	}
+	c.regs = stack.Regs{}
+	perfRegs(&regs, &c.regs)
+	c.stack = copied
+	return ok
+}
