@@ -85,7 +85,9 @@ type ahead struct {
 	plan   Ahead
 	order  []*thread // of the items
 	rest   int       // rounds for which nothing is planned
-	failed int       // length of that pause after the last failure; 0: the last run succeeded
+	// clocked: some threads are left out of the plan, since their clocks take their samples.
+	clocked bool
+	failed  int // length of that pause after the last failure; 0: the last run succeeded
 	// blind are the ticks in which only the process's clock was read. They count for a thread
 	// once it is known not to have run since: see confirm.
 	blind []stack.Time
@@ -111,16 +113,21 @@ func (g *group) foresee(now stack.Time) bool {
 	}
 	a := &f.plan
 	runs, naps := 0, false
+	f.clocked = false
 	a.Pause = math.MaxInt64
 	for _, th := range g.threads {
 		if th.traced || th.blind || len(th.coming) > 0 || th.dropped.Load() {
 			return false
 		}
 		naps = naps || th.nap.skips > 0
-		steady := th.steady >= steadyFor
-		if th.clock.on && (th.active || !steady) {
-			return false // a round takes its copies
+		if th.clock.on && th.active {
+			if th.busy < clockSteady {
+				return false // a round takes its copies, or finds it asleep
+			}
+			th.mayRun, f.clocked = false, true
+			continue
 		}
+		steady := th.steady >= steadyFor
 		th.mayRun = steady && th.active || !th.clock.on && g.atOnce(th)
 		if !th.mayRun && !steady || th.mayRun && th.wary > 0 { // the stopper does not implement eve.go
 			return false
@@ -145,7 +152,10 @@ func (g *group) foresee(now stack.Time) bool {
 	if runs > 0 {
 		n = min(max(aheadSpan/g.tick.every, 1), int64(aheadStops/runs))
 	}
-	if n = min(n, aheadTicks); n < 1 || runs == 0 && n < 2 || a.Pause < leastBudget || runs > 0 && a.ByClock {
+	if f.clocked {
+		n = min(n, aheadSpan/g.tick.every, clockTicks)
+	}
+	if n = min(n, aheadTicks); n < 1 || runs == 0 && n < 2 || a.Pause < leastBudget || (runs > 0 || f.clocked) && a.ByClock {
 		return false
 	}
 	a.Long, a.Slept = longStop, 0
@@ -174,7 +184,7 @@ func (g *group) foresee(now stack.Time) bool {
 	}
 	for _, runs := range []bool{true, false} {
 		for _, th := range g.threads {
-			if th.mayRun == runs && !g.expect(th) {
+			if th.mayRun == runs && !(th.clock.on && th.active) && !g.expect(th) {
 				return false
 			}
 		}
@@ -227,6 +237,9 @@ func (g *group) goAhead() (ok bool) {
 	}
 	if a.Ticks > 0 {
 		f.failed = 0
+	}
+	if f.clocked {
+		f.rest = 1 // the next round takes the copies
 	}
 	if a.ByClock {
 		f.blind, f.stood = append(f.blind[:0], a.At[:a.Ticks]...), a.Stood

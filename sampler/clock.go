@@ -41,6 +41,10 @@ const (
 	// ends a timer at each; above twice as many it loses it. They are counted over clockLook ns.
 	clockSwitches = 1500
 	clockLook     = 200_000_000
+	// clockSteady is the least recent share of CPU time for which ticks leave out a thread with a
+	// clock, at most clockTicks in a row: fewer than copies fit into its buffer.
+	clockSteady = .97
+	clockTicks  = 6
 	// clockCost is what a copy is assumed to cost the thread, in ns: an interrupt, on a virtual
 	// machine.
 	clockCost = 20_000
@@ -123,7 +127,7 @@ func (g *group) startClock(th *thread, c *Counters, at stack.Time) {
 		n = most
 	}
 	if err := f.StartClock(g.tick.every, int(n)); err != nil {
-		if !errors.Is(err, ErrGone) {
+		if !errors.Is(err, ErrGone) && !errors.Is(err, ErrFiles) {
 			g.s.noClocks.Store(true)
 		}
 		return

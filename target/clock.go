@@ -72,6 +72,10 @@ func (t *Thread) OpenClock(period int64, stackBytes int) (*Clock, error) {
 		return nil, fmt.Errorf("%w: %w", ErrClockDenied, err)
 	}
 	c := &Clock{perfRing: perfRing{fd: fd}, thread: t}
+	if err := spare(fd); err != nil {
+		c.Close()
+		return nil, err
+	}
 	page := os.Getpagesize()
 	pages := 1 << bits.Len(uint((clockRecords*(stackBytes+512)+page-1)/page-1))
 	if c.ring, err = perfring.Map(fd, pages); err != nil {

@@ -40,9 +40,9 @@ type Check struct {
 func Examine(pid int) []Check {
 	out := []Check{checkKernel(), checkProcfs(), checkYama(), checkSeccomp(), checkCapabilities(), checkProgram(), checkLimits(), checkSchedstats()}
 	if pid == 0 {
-		return append(out, tryChild(), checkPerfParanoid())
+		return append(out, tryChild(), checkClock(os.Getpid()))
 	}
-	return append(out, tryProcess(pid), checkPerfParanoid())
+	return append(out, tryProcess(pid), checkClock(pid))
 }
 
 func checkKernel() Check {
@@ -210,12 +210,35 @@ func checkSchedstats() Check {
 	return Check{Name: "schedstat", Found: "threads that did not run are left alone"}
 }
 
-func checkPerfParanoid() Check {
+// checkClock tries a CPU clock on a process's first thread: see Clock.
+func checkClock(pid int) Check {
+	c := Check{Name: "CPU clocks", Found: "the kernel copies running threads: they need not be stopped"}
+	err := tryClock(pid)
+	if err == nil || errors.Is(err, ErrGone) {
+		return c
+	}
+	var errno unix.Errno
+	if errors.As(err, &errno) {
+		err = errno
+	}
+	c.Verdict, c.Found = Limited, "running threads are stopped, not copied by the kernel: "+err.Error()
 	b, err := os.ReadFile("/proc/sys/kernel/perf_event_paranoid")
 	if err != nil {
-		return Check{Name: "perf events", Found: "not in this kernel; sliver does without"}
+		c.Advice = "a kernel with perf events needs no stops for them"
+		return c
 	}
-	return Check{Name: "perf events", Found: "perf_event_paranoid is " + strings.TrimSpace(string(b)) + "; sliver does without"}
+	if level, err := strconv.Atoi(strings.TrimSpace(string(b))); err == nil && level > 1 {
+		c.Advice = fmt.Sprintf("for samples without stops: sudo, CAP_PERFMON, or sysctl kernel.perf_event_paranoid=1 (it is %d)", level)
+	}
+	return c
+}
+
+func tryClock(pid int) error {
+	clock, err := (&Thread{tid: stack.TID(pid), pid: pid}).OpenClock(1e9, 4096)
+	if err == nil {
+		clock.Close()
+	}
+	return err
 }
 
 // tryChild samples a child process of its own.

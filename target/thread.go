@@ -70,12 +70,20 @@ func (p *Process) Thread(tid stack.TID) (*Thread, error) {
 			return nil, fmt.Errorf("open %s of thread %d: %w", f.name, tid, err)
 		}
 	}
-	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err == nil && uint64(t.syscall)+spareFiles >= limit.Cur {
+	if err := spare(t.syscall); err != nil {
 		t.Close()
-		return nil, fmt.Errorf("open thread %d: %w", tid, unix.EMFILE)
+		return nil, fmt.Errorf("open thread %d: %w", tid, err)
 	}
 	return t, nil
+}
+
+// spare returns EMFILE if fewer than spareFiles descriptors are left beside fd, the last one opened.
+func spare(fd int) error {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err == nil && uint64(fd)+spareFiles >= limit.Cur {
+		return unix.EMFILE
+	}
+	return nil
 }
 
 // TID returns the thread's number.
