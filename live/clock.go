@@ -1,6 +1,8 @@
 package live
 
 import (
+	"errors"
+
 	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"
@@ -8,9 +10,16 @@ import (
 )
 
 // StartClock implements sampler.ClockThread.
-func (t *thread) StartClock(period int64, n int) (err error) {
+func (t *thread) StartClock(period int64, n int, machine bool) (err error) {
 	t.StopClock()
-	t.clock, err = t.Thread.OpenClock(period, n)
+	if machine {
+		t.clock, err = t.Thread.OpenMachineClock(period)
+	} else {
+		t.clock, err = t.Thread.OpenClock(period, n)
+	}
+	if errors.Is(err, target.ErrClockPeriod) {
+		return sampler.ErrClockBusy
+	}
 	return translate(err)
 }
 
@@ -18,7 +27,12 @@ func (t *thread) StartClock(period int64, n int) (err error) {
 func (t *thread) SetClock(period int64) error { return t.clock.SetPeriod(period) }
 
 // MaxClockStack implements sampler.ClockThread.
-func (t *thread) MaxClockStack() int { return target.MaxClockStack }
+func (t *thread) MaxClockStack(machine bool) int {
+	if machine {
+		return target.MaxMachineClockStack
+	}
+	return target.MaxClockStack
+}
 
 // NextCopy implements sampler.ClockThread.
 func (t *thread) NextCopy(v *sampler.View) (ran int64, lost uint64, ok bool) {

@@ -129,7 +129,7 @@ func (t *Target) SelfCPU() int64 {
 
 // Costs implements sampler.CostTarget.
 func (t *Target) Costs() (c sampler.Costs) {
-	c.Own = t.SelfCPU()
+	c.Own = t.SelfCPU() + target.MachineClockOthers()*target.MachineClockCost
 	c.Target, _ = t.proc.CPU()
 	idle, all := target.IdleCPU()
 	t.mu.Lock()

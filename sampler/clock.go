@@ -20,25 +20,26 @@ import (
 // ClockThread is an optional interface of a Thread.
 type ClockThread interface {
 	// StartClock makes the kernel copy the thread's registers and n bytes of stack each time that
-	// it has run for period ns.
-	StartClock(period int64, n int) error
+	// it has run for period ns: by a clock of the thread, or by one of all CPUs.
+	StartClock(period int64, n int, machine bool) error
 	// SetClock starts a new period.
 	SetClock(period int64) error
 	// NextCopy fills the view with the oldest copy that was not taken yet. ran is for how long, in
-	// ns, the thread had run since StartClock; lost is how many a full buffer had no room for since the last
+	// ns, the thread had run since StartClock, 0 if unknown; lost is how many a full buffer had no room for since the last
 	// call; ok is false if none is left.
 	NextCopy(v *View) (ran int64, lost uint64, ok bool)
 	StopClock()
 	// MaxClockStack is the most bytes of stack in a copy.
-	MaxClockStack() int
+	MaxClockStack(machine bool) int
 }
 
 const (
 	// clockBusy is the least recent share of CPU time for which a thread gets a clock; below
 	// clockIdle it loses it.
 	clockBusy, clockIdle = 1.0 / 16, 1.0 / 64
-	// clockSwitches is the most switches a second for which it gets one, as the kernel starts and
-	// ends a timer at each; above twice as many it loses it. They are counted over clockLook ns.
+	// clockSwitches is the most switches a second for which it gets one of its own, as the kernel
+	// starts and ends a timer at each; above twice as many it loses it, and with more it uses a
+	// clock of all CPUs. They are counted over clockLook ns.
 	clockSwitches = 1500
 	clockLook     = 200_000_000
 	// clockSteady is the least recent share of CPU time for which ticks leave out a thread with a
@@ -61,6 +62,7 @@ const (
 // clock is a thread's state for that.
 type clock struct {
 	on      bool
+	machine bool       // it is one of all CPUs
 	refused bool       // no clock any more
 	every   int64      // ns; mean period
 	depth   uint64     // bytes of the stack of the last stop; 0: unknown
@@ -76,6 +78,9 @@ type clock struct {
 	switches uint64     // at that time
 	rate     float64    // switches a second; below 0: unknown
 }
+
+// ErrClockBusy: the clock of all CPUs is in use with another period.
+var ErrClockBusy = errors.New("the clock of all CPUs has another period")
 
 // errClocked: the thread runs, and its clock takes its samples.
 var errClocked = errors.New("the thread's clock takes its samples")
@@ -95,13 +100,13 @@ func (g *group) wind(th *thread, c *Counters, at stack.Time) {
 	switch {
 	case k.on:
 		switch {
-		case th.busy < clockIdle, k.rate > 2*clockSwitches, k.every != g.tick.every:
+		case th.busy < clockIdle, k.rate > 2*clockSwitches && !k.machine, k.every != g.tick.every:
 			g.unwind(th)
 		case c.CPU-k.at > 8*k.every+clockLook: // it does not work here
 			g.unwind(th)
 			k.refused = true
 		}
-	case th.busy >= clockBusy && k.rate >= 0 && k.rate <= clockSwitches && th.started:
+	case th.busy >= clockBusy && k.rate >= 0 && th.started:
 		g.startClock(th, c, at)
 	}
 }
@@ -109,7 +114,7 @@ func (g *group) wind(th *thread, c *Counters, at stack.Time) {
 func (g *group) startClock(th *thread, c *Counters, at stack.Time) {
 	k := &th.clock
 	f, ok := th.file.(ClockThread)
-	if !ok || g.s.noClocks.Load() {
+	if !ok {
 		k.refused = true
 		return
 	}
@@ -119,19 +124,21 @@ func (g *group) startClock(th *thread, c *Counters, at stack.Time) {
 	if !g.walker.StackSuffices(&th.walk) {
 		return
 	}
-	n := max(2*k.depth, 2*k.least, leastClockStack)
-	if most := uint64(f.MaxClockStack()); k.depth > most*3/4 || k.least > most*3/4 {
-		k.refused = true
-		return
-	} else if n > most {
-		n = most
+	machine, refusal := k.rate > clockSwitches, &g.s.noClocks
+	if machine {
+		refusal = &g.s.noMachineClock
 	}
-	if err := f.StartClock(g.tick.every, int(n)); err != nil {
-		if !errors.Is(err, ErrGone) && !errors.Is(err, ErrFiles) {
-			g.s.noClocks.Store(true)
+	most := uint64(f.MaxClockStack(machine))
+	if refusal.Load() || k.depth > most*3/4 || k.least > most*3/4 {
+		return
+	}
+	if err := f.StartClock(g.tick.every, int(min(max(2*k.depth, 2*k.least, leastClockStack), most)), machine); err != nil {
+		if !errors.Is(err, ErrGone) && !errors.Is(err, ErrFiles) && !errors.Is(err, ErrClockBusy) {
+			refusal.Store(true)
 		}
 		return
 	}
+	k.machine = machine
 	k.on, k.every, k.since, k.from, k.at, k.drawn = true, g.tick.every, at, c.CPU, c.CPU, 0
 }
 
@@ -157,7 +164,12 @@ func (g *group) takeCopies(th *thread, c *Counters) {
 		if at := g.view.Stopped; at <= max(k.since, stack.Time(th.acc.to.Load()), th.told) {
 			continue
 		}
-		g.takeCopy(th, min(max(k.from+ran, th.info.CPU+th.acc.cpu.Load()), c.CPU))
+		last := th.info.CPU + th.acc.cpu.Load()
+		cpu := k.from + ran
+		if ran == 0 {
+			cpu = last + k.every
+		}
+		g.takeCopy(th, min(max(cpu, last), c.CPU))
 	}
 	if gone > 0 {
 		g.leftOut(th, missed{g.tracer.Now(), int64(gone), int64(gone) * g.tick.every})

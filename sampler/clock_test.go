@@ -86,9 +86,11 @@ type clockThread struct {
 	waits func(stack.Time) bool // it waits for a CPU; nil: never
 	deny  error                 // of StartClock
 	cut   bool                  // its copies lack the stack
+	cpus  bool                  // there is a clock of all CPUs
 	room  int                   // copies that the buffer holds; 0: no limit
 
 	on, ever bool
+	machine  bool
 	period   int64
 	began    int64      // CPU time at the start
 	next     int64      // CPU time of the next copy
@@ -98,10 +100,14 @@ type clockThread struct {
 
 func (t *clockThread) cpu(at stack.Time) int64 { c, _, _ := t.at(at); return c.CPU }
 
-func (t *clockThread) StartClock(period int64, n int) error {
+func (t *clockThread) StartClock(period int64, n int, machine bool) error {
 	if t.deny != nil {
 		return t.deny
 	}
+	if machine && !t.cpus {
+		return errors.New("no clock of all CPUs")
+	}
+	t.machine = machine
 	t.on, t.ever, t.period, t.from, t.began = true, true, period, t.tr.now, t.cpu(t.tr.now)
 	t.next = t.began + period
 	return nil
@@ -112,8 +118,8 @@ func (t *clockThread) SetClock(period int64) error {
 	return nil
 }
 
-func (t *clockThread) StopClock()         { t.on = false }
-func (t *clockThread) MaxClockStack() int { return 60 << 10 }
+func (t *clockThread) StopClock()             { t.on = false }
+func (t *clockThread) MaxClockStack(bool) int { return 60 << 10 }
 
 func (t *clockThread) NextCopy(v *View) (ran int64, lost uint64, ok bool) {
 	now := t.cpu(t.tr.now)
@@ -139,7 +145,9 @@ func (t *clockThread) NextCopy(v *View) (ran int64, lost uint64, ok bool) {
 	if t.cut {
 		v.Mem.Blocks = nil
 	}
-	ran = t.next - t.began
+	if ran = t.next - t.began; t.machine {
+		ran = 0
+	}
 	t.next += t.period
 	return ran, lost, true
 }
@@ -188,13 +196,16 @@ func TestClockShares(t *testing.T) {
 		{"long turns", 700 * ms, 0, 300 * ms},
 		{"waits for a CPU", 4 * ms, 4 * ms, 0},
 		{"all three", 4 * ms, 2 * ms, 5 * ms},
+		{"switches often", ms / 10, 0, ms / 8},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			const d = 60 * time.Second
+			sum := float64(c.burst + c.queue + c.nap)
 			th := worker(c.burst, c.queue, c.nap)
+			th.cpus = true
 			sink, acc := clockSample(t, th, Config{Interval: 10 * time.Millisecond, Jitter: .5, Clock: true}, d)
-			if !th.ever {
-				t.Fatal("no clock was started")
+			if !th.ever || th.machine != (sum < 1e9/clockSwitches) {
+				t.Fatalf("a clock was started: %v, of all CPUs: %v", th.ever, th.machine)
 			}
 			n := map[stack.State]float64{}
 			last := stack.Sample{}
@@ -211,7 +222,6 @@ func TestClockShares(t *testing.T) {
 				n[s.State]++
 			}
 			all := float64(len(sink.samples))
-			sum := float64(c.burst + c.queue + c.nap)
 			for _, x := range []struct {
 				st   stack.State
 				want float64
@@ -248,7 +258,7 @@ func TestClockEnds(t *testing.T) {
 		{"stacks are cut", func(th *clockThread, _ *Config) { th.cut = true }, true, false},
 		{"exceeds the bound", func(_ *clockThread, cfg *Config) { cfg.MaxOverhead = .001 }, false, false},
 		{"within the bound", func(_ *clockThread, cfg *Config) { cfg.MaxOverhead = .01 }, true, true},
-		{"switches too often", func(th *clockThread, _ *Config) { *th = *worker(ms/8, 0, ms/8) }, false, false},
+		{"switches too often, and no clock of all CPUs", func(th *clockThread, _ *Config) { *th = *worker(ms/8, 0, ms/8) }, false, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			th, cfg := worker(3*ms, 0, ms), cfg

@@ -106,8 +106,9 @@ type Sampler struct {
 	refused refusals
 	gov     governor
 
-	noClocks atomic.Bool  // the kernel refuses clocks
-	copied   atomic.Int64 // ns that copies of clocks are assumed to have cost
+	noClocks       atomic.Bool  // the kernel refuses clocks of threads
+	noMachineClock atomic.Bool  // … and one of all CPUs
+	copied         atomic.Int64 // ns that copies of clocks are assumed to have cost
 	// napLeast is the least nap level of sleeping threads, set to keep the overhead bound.
 	napLeast atomic.Int32
 

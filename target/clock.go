@@ -34,17 +34,41 @@ const clockRecords = 12
 // of the Thread.
 type Clock struct {
 	perfRing
-	thread *Thread
-	copies []ClockCopy // read from the buffer
-	taken  int         // of these; their memory is reused
-	lost   uint64
-	rec    perfCopy
+	machine *machineClock // that makes the copies; nil: an event of the thread's own
+	thread  *Thread
+	copies  clockCopies
+	taken   int // of these
+	lost    uint64
+	rec     perfCopy
+
+	// Of a machineClock, guarded by its mu.
+	pending clockCopies
+	missed  uint64
+}
+
+// clockCopies are copies whose memory is reused.
+type clockCopies []ClockCopy
+
+// add returns a new last element, with the memory of an earlier one.
+func (c *clockCopies) add() *ClockCopy {
+	if n := len(*c); n < cap(*c) {
+		*c = (*c)[:n+1]
+	} else {
+		*c = append(*c, ClockCopy{})
+	}
+	return &(*c)[len(*c)-1]
+}
+
+// fill takes over what the kernel copied.
+func (x *ClockCopy) fill(p *perfCopy) {
+	x.At, x.Ran, x.Regs = p.at, int64(p.count), p.regs
+	x.Stack = append(x.Stack[:0], p.stack...)
 }
 
 // ClockCopy is one copy.
 type ClockCopy struct {
 	At    stack.Time
-	Ran   int64 // ns that the thread had run since the clock was opened
+	Ran   int64 // ns that the thread had run since the clock was opened; 0: unknown
 	Regs  stack.Regs
 	Stack []byte // from SP up
 }
@@ -76,17 +100,25 @@ func (t *Thread) OpenClock(period int64, stackBytes int) (*Clock, error) {
 		c.Close()
 		return nil, err
 	}
-	page := os.Getpagesize()
-	pages := 1 << bits.Len(uint((clockRecords*(stackBytes+512)+page-1)/page-1))
-	if c.ring, err = perfring.Map(fd, pages); err != nil {
+	if c.ring, err = perfring.Map(fd, clockPages(clockRecords, stackBytes)); err != nil {
 		c.Close()
 		return nil, fmt.Errorf("%w: %w", ErrClockDenied, err)
 	}
 	return c, nil
 }
 
-// SetPeriod starts a new period, of a new length in ns of CPU time.
+// clockPages returns the size of a buffer in pages, a power of two, for some copies.
+func clockPages(copies, stackBytes int) int {
+	page := os.Getpagesize()
+	return 1 << bits.Len(uint((copies*(stackBytes+512)+page-1)/page-1))
+}
+
+// SetPeriod starts a new period, of a new length in ns of CPU time. A clock of the machine varies its
+// period by itself.
 func (c *Clock) SetPeriod(period int64) error {
+	if c.machine != nil {
+		return nil
+	}
 	return setPeriod(c.fd, uint64(period))
 }
 
@@ -95,34 +127,45 @@ func (c *Clock) SetPeriod(period int64) error {
 func (c *Clock) Take() (x *ClockCopy, lost uint64, ok bool) {
 	if c.taken == len(c.copies) {
 		c.copies, c.taken = c.copies[:0], 0
-		c.ring.Read(c.read)
+		if c.machine != nil {
+			c.machine.give(c)
+		} else {
+			c.ring.Read(c.read)
+		}
 	}
 	lost, c.lost = c.lost, 0
 	if c.taken == len(c.copies) {
 		return nil, lost, false
 	}
+	x = &c.copies[c.taken]
+	x.Regs.TLS = c.thread.tls
 	c.taken++
-	return &c.copies[c.taken-1], lost, true
+	return x, lost, true
 }
 
 // read takes a record of the buffer.
 func (c *Clock) read(b []byte) {
-	if len(b) >= 24 && binary.NativeEndian.Uint32(b) == unix.PERF_RECORD_LOST {
-		c.lost += binary.NativeEndian.Uint64(b[16:])
-		return
+	if n := lostIn(b); n > 0 {
+		c.lost += n
+	} else if c.rec.parse(b, true) && c.rec.tid == c.thread.tid {
+		c.copies.add().fill(&c.rec)
 	}
-	if !c.rec.parse(b, true) || c.rec.tid != c.thread.tid {
-		return
+}
+
+// lostIn returns how many records did not fit into the buffer, as the kernel's record says; 0: it
+// is another record.
+func lostIn(b []byte) uint64 {
+	if len(b) < 24 || binary.NativeEndian.Uint32(b) != unix.PERF_RECORD_LOST {
+		return 0
 	}
-	var x ClockCopy
-	if len(c.copies) < cap(c.copies) {
-		x = c.copies[:len(c.copies)+1][len(c.copies)] // reuses its memory
-	}
-	x.At, x.Ran, x.Regs = c.rec.at, int64(c.rec.count), c.rec.regs
-	x.Regs.TLS = c.thread.tls
-	x.Stack = append(x.Stack[:0], c.rec.stack...)
-	c.copies = append(c.copies, x)
+	return binary.NativeEndian.Uint64(b[16:])
 }
 
 // Close ends the clock.
-func (c *Clock) Close() { c.close() }
+func (c *Clock) Close() {
+	if c.machine != nil {
+		c.machine.leave(c)
+		return
+	}
+	c.close()
+}

@@ -2,6 +2,7 @@ package target
 
 import (
 	"errors"
+	"math"
 	"testing"
 	"time"
 
@@ -104,4 +105,92 @@ func mapping(maps []stack.Mapping, addr uint64) *stack.Mapping {
 		}
 	}
 	return nil
+}
+
+// TestMachineClock: threads of a program that switch often are copied in proportion to their CPU time,
+// by one clock for all, which ends with its last user.
+func TestMachineClock(t *testing.T) {
+	p := testprog.Start(t, testprog.Build(t, "c/duty", "O2"), "pipe", "100", "100", "60")
+	p.Line("ready")
+	proc, err := Open(p.PID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer proc.Close()
+	tids, err := proc.Threads(nil)
+	if err != nil || len(tids) != 2 {
+		t.Fatal(tids, err)
+	}
+	const period = 2_000_000
+	var clocks [2]*Clock
+	var threads [2]*Thread
+	for i, tid := range tids {
+		if threads[i], err = proc.Thread(tid); err != nil {
+			t.Fatal(err)
+		}
+		defer threads[i].Close()
+		clocks[i], err = threads[i].OpenMachineClock(period)
+		if errors.Is(err, ErrClockDenied) {
+			testprog.Lack(t, "perf", err.Error())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer clocks[i].Close()
+	}
+	if _, err := threads[0].OpenMachineClock(period); err == nil {
+		t.Error("a thread got two clocks")
+	}
+	if _, err := threads[0].OpenMachineClock(3 * period); !errors.Is(err, ErrClockPeriod) {
+		t.Errorf("another period: %v", err)
+	}
+	cpu := func(i int) int64 {
+		var c Counters
+		if err := threads[i].Counters(&c); err != nil {
+			t.Fatal(err)
+		}
+		return c.CPU
+	}
+	began := [2]int64{cpu(0), cpu(1)}
+	var n [2]int64
+	var last [2]stack.Time
+	for begin := time.Now(); n[0] < 300 && time.Since(begin) < time.Minute; {
+		_, _ = unix.Poll(nil, 10)
+		for i, c := range clocks {
+			for {
+				x, lost, ok := c.Take()
+				n[i] += int64(lost)
+				if !ok {
+					break
+				}
+				if x.At < last[i] || x.At > Now() || len(x.Stack) == 0 {
+					t.Fatalf("a copy at %v with %d bytes of stack after one at %v", x.At, len(x.Stack), last[i])
+				}
+				last[i] = x.At
+				n[i]++
+			}
+		}
+	}
+	for i := range n {
+		used := cpu(i) - began[i]
+		// The mean period of the clock is that asked for; 4.5 standard deviations, and a tenth for rounding.
+		want := float64(used) / period
+		if d := math.Abs(float64(n[i]) - want); d > 4.5*math.Sqrt(want)+.1*want+3 {
+			t.Errorf("thread %d: %d copies in %d ns of CPU time, want %.0f", i, n[i], used, want)
+		}
+	}
+	if MachineClockOthers() == 0 {
+		t.Error("no thread of another program was seen on a CPU")
+	}
+	clocks[0].Close()
+	clocks[0].Close()
+	if c, err := threads[0].OpenMachineClock(period); err != nil {
+		t.Error("after Close:", err)
+	} else {
+		c.Close()
+	}
+	clocks[1].Close()
+	if machine.clock != nil {
+		t.Error("the clock runs on without users")
+	}
 }

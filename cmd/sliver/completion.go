@@ -55,6 +55,8 @@ func choices(command, flag string) []string {
 		return out
 	case "stop-policy":
 		return []string{"auto", "running", "always"}
+	case "engine":
+		return []string{engineAuto, engineStops}
 	case "threads":
 		return []string{"main", "all"}
 	case "kinds":

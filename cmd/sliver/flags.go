@@ -111,6 +111,7 @@ var flagTable = map[string]flagInfo{
 	"jitter":       {"Advanced", "PERCENT"},
 	"samplers":     {"Advanced", "N"},
 	"stop-policy":  {"Advanced", "POLICY"},
+	"engine":       {"Advanced", "ENGINE"},
 	"max-overhead": {"Advanced", "PERCENT"},
 	"max-cpu":      {"Advanced", "PERCENT"},
 	"yield":        {"Advanced", ""},
