@@ -94,7 +94,7 @@ func (s *Space) inside(m, near *stack.Mapping) (parts []stack.Mapping) {
 	s.mu.Lock()
 	mod := s.modules[key]
 	if mod == nil {
-		mod = &module{space: s, mapping: *near}
+		mod = newModule(s, near)
 		s.modules[key] = mod
 	}
 	s.mu.Unlock()

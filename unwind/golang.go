@@ -3,7 +3,6 @@ package unwind
 import (
 	"debug/elf"
 	"encoding/binary"
-	"errors"
 
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/unwind/gopcln"
@@ -24,21 +23,6 @@ func mayBeGo(f *elf.File) bool {
 		}
 	}
 	return false
-}
-
-// loadGo opens the tables of Go's linker if the file has them.
-func (m *module) loadGo(f *elf.File) error {
-	if !mayBeGo(f) {
-		return nil
-	}
-	t, err := gopcln.Load(m.file, m.space.arch)
-	switch {
-	case err == nil:
-		m.golang = t
-	case errors.Is(err, gopcln.ErrNotGo):
-		err = nil
-	}
-	return err
 }
 
 // adoptGo makes m's Go runtime the process's if it has none yet. If there are several (a program

@@ -10,96 +10,56 @@ import (
 	"sync/atomic"
 
 	"github.com/sliverprof/sliver/stack"
-	"github.com/sliverprof/sliver/unwind/cfi"
-	"github.com/sliverprof/sliver/unwind/gopcln"
-	"github.com/sliverprof/sliver/unwind/jvm"
-	"github.com/sliverprof/sliver/unwind/python"
-	"github.com/sliverprof/sliver/unwind/rule"
-	"github.com/sliverprof/sliver/unwind/v8"
 )
 
-// maxImage bounds the size of an image that is read from memory. The vDSO has two to four pages.
-const maxImage = 1 << 20
-
-// A module holds the tables of one file, loaded on first use.
+// A module is one file in one address space. Its Image is loaded on first use.
 type module struct {
+	*Image
 	space   *Space
 	mapping stack.Mapping // the first one seen
 
 	once   sync.Once
 	loaded atomic.Bool
-	file   io.ReaderAt
-	progs  []elf.ProgHeader // PT_LOAD
-	entry  uint64           // vaddr of the process's entry point
-	notes  []elf.ProgHeader // PT_NOTE
-	mark   mark             // bytes that identify the file: see replaced.go
-	fixed  bool             // the program itself
 	soname string
 	// gone: another file is mapped in its place. trusted: memory differs from the file, but the
 	// mappings still show this file.
 	gone, trusted atomic.Bool
-	cfi           *cfi.Table    // nil: none
-	golang        *gopcln.Table // nil: not a Go program
-	err           error         // why a table is missing
+}
 
-	v8 struct { // see v8Image
-		once sync.Once
-		img  *v8.Image
-		err  error
-	}
-	python struct { // see pythonImage
-		once sync.Once
-		img  *python.Image
-		err  error
-	}
-	jvm struct { // see FollowJVM
-		once sync.Once
-		img  *jvm.Image
-		err  error
-	}
-	native struct { // see jvm.NativeImage
-		vm string
-		ok bool
-	}
+func newModule(s *Space, m *stack.Mapping) *module {
+	return &module{Image: &Image{}, space: s, mapping: *m}
 }
 
 func (m *module) load() {
 	m.once.Do(func() {
-		m.err = m.open()
+		m.Image = m.open()
+		m.link()
 		m.loaded.Store(true)
 	})
 }
 
-func (m *module) open() (err error) {
+func (m *module) open() *Image {
 	if m.mapping.Inode == 0 {
-		m.file, err = m.image()
-	} else {
-		m.file, err = m.space.files.Open(m.mapping)
+		r, err := m.memory()
+		if err != nil {
+			return &Image{err: err}
+		}
+		return newImage(r, m.space.arch, false)
 	}
-	if err != nil {
-		return err
-	}
-	f, err := cfi.OpenELF(m.file)
-	if err != nil {
-		return err
-	}
-	for _, p := range f.Progs {
-		if p.Type == elf.PT_LOAD {
-			m.progs = append(m.progs, p.ProgHeader)
+	if shared, ok := m.space.files.(Images); ok {
+		if img := shared.Image(m.mapping); img != nil {
+			return img
 		}
 	}
-	m.entry = f.Entry
-	m.link(f)
-	m.native.vm, m.native.ok = jvm.NativeImage(f)
-	errGo := m.loadGo(f)
-	if m.cfi, err = cfi.Load(m.file, m.space.arch); err == nil {
-		err = errGo
+	r, err := m.space.files.Open(m.mapping)
+	if err != nil {
+		return &Image{err: err}
 	}
-	return err
+	return NewImage(r, m.space.arch)
 }
 
-// image copies an ELF image without a file from the target's memory.
-func (m *module) image() (io.ReaderAt, error) {
+// memory copies an ELF image without a file from the target's memory.
+func (m *module) memory() (io.ReaderAt, error) {
 	if m.space.mem == nil {
 		return nil, errors.New("no access to the target's memory")
 	}
@@ -156,31 +116,4 @@ func (m *module) bias(r *region) (uint64, bool) {
 		return 0, false
 	}
 	return r.start - r.off + best.Off - best.Vaddr, true
-}
-
-// code reads bytes at vaddr from the file.
-func (m *module) code(b []byte, vaddr uint64) int {
-	for i := range m.progs {
-		if p := &m.progs[i]; vaddr >= p.Vaddr && vaddr-p.Vaddr < p.Filesz {
-			d := vaddr - p.Vaddr
-			n, _ := m.file.ReadAt(b[:min(uint64(len(b)), p.Filesz-d)], int64(p.Off+d))
-			return n
-		}
-	}
-	return 0
-}
-
-// rule computes the rule for vaddr. It uses pclntab where it covers vaddr, because many programs
-// are linked without Go's CFI. It uses call frame information for the rest (C code in the same
-// file).
-func (m *module) rule(vaddr uint64, out *rule.Rule) (golang bool, err error) {
-	if m.golang != nil {
-		if err := m.golang.Rule(vaddr, out); err == nil || !errors.Is(err, rule.ErrNoRule) {
-			return true, err
-		}
-	}
-	if m.cfi == nil {
-		return false, rule.ErrNoRule
-	}
-	return false, m.cfi.Rule(vaddr, out)
 }

@@ -34,7 +34,7 @@ type mark struct {
 }
 
 // markOf returns the build ID of a file, or its first bytes.
-func (m *module) markOf() mark {
+func (m *Image) markOf() mark {
 	for i := range m.notes {
 		p := &m.notes[i]
 		if p.Filesz > maxNoteBytes {
@@ -65,12 +65,8 @@ func (m *module) markOf() mark {
 	return mark{}
 }
 
-// link records a file's dependencies. A file that names an interpreter is the program itself. The
-// files that it is linked with stay mapped as long as it runs.
-func (m *module) link(f *elf.File) {
-	if m.mapping.Inode == 0 {
-		return
-	}
+// links reads a file's dependencies. A file that names an interpreter is the program itself.
+func (m *Image) links(f *elf.File) {
 	m.fixed = f.Type == elf.ET_EXEC
 	for _, p := range f.Progs {
 		m.fixed = m.fixed || p.Type == elf.PT_INTERP
@@ -79,10 +75,20 @@ func (m *module) link(f *elf.File) {
 		}
 	}
 	m.mark = m.markOf()
-	needed, _ := f.ImportedLibraries()
-	m.soname = m.mapping.Path[strings.LastIndexByte(m.mapping.Path, '/')+1:]
-	if names, err := f.DynString(elf.DT_SONAME); err == nil && len(names) > 0 && names[0] != "" {
-		m.soname = names[0]
+	m.needed, _ = f.ImportedLibraries()
+	if names, err := f.DynString(elf.DT_SONAME); err == nil && len(names) > 0 {
+		m.named = names[0]
+	}
+}
+
+// link records a file's dependencies in its Space. The files that a program is linked with stay
+// mapped as long as it runs.
+func (m *module) link() {
+	if m.mapping.Inode == 0 || m.progs == nil {
+		return
+	}
+	if m.soname = m.named; m.soname == "" {
+		m.soname = m.mapping.Path[strings.LastIndexByte(m.mapping.Path, '/')+1:]
 	}
 	s := m.space
 	s.linkMu.Lock()
@@ -93,11 +99,11 @@ func (m *module) link(f *elf.File) {
 			s.needs = map[string][]string{}
 		}
 		if len(s.needs) < maxLinked {
-			s.needs[m.soname] = needed
+			s.needs[m.soname] = m.needed
 		}
 		return
 	}
-	s.keepLinked(append(needed, m.soname))
+	s.keepLinked(append([]string{m.soname}, m.needed...))
 }
 
 // keepLinked records that files with these names, and their dependencies, stay mapped.

@@ -116,7 +116,7 @@ func (s *Space) Update(maps []stack.Mapping) {
 		if key, ok := keyOf(m); ok {
 			if r.mod = used[key]; r.mod == nil {
 				if r.mod = s.modules[key]; r.mod == nil || r.mod.gone.Load() {
-					r.mod = &module{space: s, mapping: *m}
+					r.mod = newModule(s, m)
 				}
 				used[key] = r.mod
 			}

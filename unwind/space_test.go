@@ -142,11 +142,11 @@ func TestNullCall(t *testing.T) {
 }
 
 func TestBias(t *testing.T) {
-	m := &module{progs: []elf.ProgHeader{
+	m := &module{Image: &Image{progs: []elf.ProgHeader{
 		{Off: 0, Vaddr: 0x400000, Filesz: 0x1f80, Flags: elf.PF_R},
 		{Off: 0x1f80, Vaddr: 0x402f80, Filesz: 0x3000, Flags: elf.PF_R | elf.PF_X}, // shares a page of the file
 		{Off: 0x4f80, Vaddr: 0x406f80, Filesz: 0x1000, Flags: elf.PF_R | elf.PF_W},
-	}}
+	}}}
 	for _, c := range []struct {
 		name string
 		r    region

@@ -83,7 +83,7 @@ type Walker struct {
 
 // NewWalker returns a walker over a space.
 func NewWalker(s *Space) *Walker {
-	w := &Walker{space: s, with: &runtimes{}, arch: s.arch, sp: s.arch.SP(), fp: s.arch.FP(), ra: s.arch.RA()}
+	w := &Walker{space: s, snap: s.snap.Load(), with: &runtimes{}, arch: s.arch, sp: s.arch.SP(), fp: s.arch.FP(), ra: s.arch.RA()}
 	w.frames = make([]stack.Frame, 0, 256)
 	w.cache.reset()
 	return w
@@ -110,7 +110,7 @@ func (w *Walker) Walk(th *Thread, regs *stack.Regs, mem *Copy) ([]stack.Frame, s
 // walkFrom is Walk. exact is false if the PC is a return address.
 func (w *Walker) walkFrom(th *Thread, regs *stack.Regs, mem *Copy, exact bool) ([]stack.Frame, stack.Reason) {
 	if s := w.space.snap.Load(); s != w.snap {
-		if w.snap != nil && w.snap.epoch != s.epoch {
+		if w.snap.epoch != s.epoch {
 			w.forget()
 		}
 		w.snap = s
