@@ -47,23 +47,37 @@ type Target struct {
 	own     ownNames
 	gils    gils
 	deaths  *target.Deaths // nil: deaths are not recorded
+	shares  shares
 }
 
 // New reads the maps of p and loads the unwind tables of the files with code. onMap, if
 // not nil, receives every generation of the maps, including the first. It is called
 // with a lock held and must not call back.
 func New(p *target.Process, onMap func(maps []stack.Mapping, at stack.Time, exec bool)) (*Target, error) {
+	return newTarget(p, nil, onMap)
+}
+
+// New is the function New for a Target that shares files with others. The caller calls Release.
+func (s *Shared) New(p *target.Process, onMap func(maps []stack.Mapping, at stack.Time, exec bool)) (*Target, error) {
+	return newTarget(p, s, onMap)
+}
+
+func newTarget(p *target.Process, s *Shared, onMap func(maps []stack.Mapping, at stack.Time, exec bool)) (*Target, error) {
 	arch := rule.AMD64
 	if runtime.GOARCH == "arm64" {
 		arch = rule.ARM64
 	}
-	t := &Target{proc: p, onMap: onMap, locks: lockReader{pid: p.PID()}, later: wait.Later{Open: openLater(p)}, changed: make(chan struct{}, 1)}
+	t := &Target{proc: p, shares: shares{of: s}, onMap: onMap, locks: lockReader{pid: p.PID()}, later: wait.Later{Open: openLater(p)}, changed: make(chan struct{}, 1)}
 	t.space = unwind.NewSpace(arch, (*files)(t), (*memory)(t))
 	if _, err := t.remap(false, 0); err != nil {
+		t.Release()
 		return nil, err
 	}
 	return t, nil
 }
+
+// Release ends the use of shared files. Sampling must have ended.
+func (t *Target) Release() { t.shares.release() }
 
 // NoteDeaths makes the last sample of a thread killed by a signal show where it died.
 // Call it before sampling begins; the caller keeps d open until sampling ends.
@@ -243,6 +257,15 @@ func sameCode(a, b []stack.Mapping) bool {
 type files Target
 
 func (f *files) Open(m stack.Mapping) (io.ReaderAt, error) { return f.proc.OpenMapping(m) }
+
+// Image implements unwind.Images.
+func (f *files) Image(m stack.Mapping) *unwind.Image {
+	x := f.shares.file(&m)
+	if x == nil {
+		return nil
+	}
+	return x.imageFor(f.space.Arch())
+}
 
 type memory Target
 

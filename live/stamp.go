@@ -33,7 +33,7 @@ func (t *Target) stamp(maps []stack.Mapping) {
 			case was != nil && was.Start == m.Start && was.Off == m.Off && !gone:
 				gen = was.Gen
 			case executable(maps[i:], m):
-				if gen = t.proc.Written(*m); gone && gen == was.Gen {
+				if gen = t.shares.written(t.proc, *m); gone && gen == was.Gen {
 					gen++
 				}
 			}

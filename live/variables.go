@@ -195,6 +195,12 @@ func (v *Variables) file(mp *stack.Mapping) *variables {
 	defer v.mu.Unlock()
 	f := v.files[k]
 	if f == nil {
+		if x := v.t.shares.file(mp); x != nil {
+			path := mp.Path
+			f = x.variables(func(to *variables, r target.File) { v.readFile(to, r, path) })
+			v.files[k] = f
+			return f
+		}
 		f = &variables{ready: make(chan struct{})}
 		v.files[k] = f
 		m := *mp
@@ -204,17 +210,23 @@ func (v *Variables) file(mp *stack.Mapping) *variables {
 }
 
 func (v *Variables) read(f *variables, mp stack.Mapping) {
-	defer close(f.ready)
 	r, err := v.t.proc.OpenMapping(mp)
 	if err != nil {
+		close(f.ready)
 		return
 	}
 	defer r.Close()
+	v.readFile(f, r, mp.Path)
+}
+
+func (v *Variables) readFile(f *variables, r target.File, path string) {
+	defer close(f.ready)
+	var err error
 	if f.load, err = data.ReadLoad(r); err != nil {
 		f.load = nil
 		return
 	}
-	f.table = v.table(r, mp.Path)
+	f.table = v.table(r, path)
 }
 
 // table reads the variables of a file, or of its separate debug file if it is stripped.

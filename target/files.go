@@ -70,19 +70,57 @@ func (p *Process) Written(m stack.Mapping) uint32 {
 		}
 		in := f.Opened()
 		f.Close()
-		x := uint64(in.Modified)*0x9e3779b97f4a7c15 + uint64(in.Size)
-		return uint32(x>>32) | 1
+		return contentOf(in.Size, in.Modified)
 	}
 	return 0
+}
+
+// contentOf returns a number, not 0, for the content of a file of a size in bytes that was modified
+// at a time in ns since 1970.
+func contentOf(size, modified int64) uint32 {
+	x := uint64(modified)*0x9e3779b97f4a7c15 + uint64(size)
+	return uint32(x>>32) | 1
+}
+
+// Identity identifies the content of an open file.
+type Identity struct {
+	Dev, Inode uint64 // of stat(2); some file systems show others in maps
+	Size       int64  // bytes
+	Modified   int64  // ns since 1970
+	// Local: the file system cannot hang, and no other file gets the number of an open one.
+	Local bool
+}
+
+// Content is what Process.Written returns for the file.
+func (id *Identity) Content() uint32 { return contentOf(id.Size, id.Modified) }
+
+// IdentityOf returns the identity of a mapping's file, as of when it was opened or, with now, as of
+// now. ok is false if it is memory, or can no longer be read.
+func IdentityOf(f File, now bool) (id Identity, ok bool) {
+	s, ok := f.(*safefile.File)
+	if !ok {
+		return id, false
+	}
+	in := s.Opened()
+	if now {
+		var err error
+		if in, err = s.Stat(); err != nil {
+			return id, false
+		}
+	}
+	return Identity{Dev: in.Dev, Inode: in.Inode, Size: in.Size, Modified: in.Modified, Local: s.Local()}, true
 }
 
 // Modified returns when a mapping's file was last written, in ns since 1970, as of now; 0:
 // unknown.
 func Modified(f File) int64 {
-	if s, ok := f.(*safefile.File); ok {
-		if in, err := s.Stat(); err == nil {
+	switch f := f.(type) {
+	case *safefile.File:
+		if in, err := f.Stat(); err == nil {
 			return in.Modified
 		}
+	case interface{ Modified() int64 }: // live.SharedFile
+		return f.Modified()
 	}
 	return 0
 }

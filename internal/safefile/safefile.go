@@ -160,6 +160,9 @@ type block struct {
 // Name returns the path that was opened.
 func (f *File) Name() string { return f.q.Path }
 
+// Local reports whether the file is on a file system that cannot hang: it is read without a helper.
+func (f *File) Local() bool { return f.local != nil }
+
 // Size returns the file's size when it was opened or last stated, in bytes.
 func (f *File) Size() int64 {
 	f.mu.Lock()
