@@ -44,6 +44,9 @@ type Options struct {
 	// caller's way, and returns after it. It is called from several goroutines at a
 	// time. nil: a plain call.
 	Run func(part func())
+	// Together shares the names of files with other recordings; nil: with none. The recording
+	// was added to it.
+	Together *Together
 }
 
 // Do runs a part of the work through Run.
@@ -102,11 +105,38 @@ func Symbols(rec *trace.Recording, mods Modules, o Options) (s *trace.Symbols, p
 
 // module names the locations of one file.
 func (g *gatherer) module(id int, m *trace.Module, addrs []uint64, mods Modules, o Options, arch rule.Arch) error {
+	if o.Together != nil {
+		if u := o.Together.file(mods, id); u != nil {
+			return g.shared(u, id, m, addrs, mods, o, arch)
+		}
+	}
+	r := resolver{id: id, m: m, mods: mods, o: &o, arch: arch, set: func(vaddr uint64, frames []symbol.Frame) { g.set(id, vaddr, frames) }}
+	err := r.resolve(addrs)
+	for _, p := range r.problems {
+		g.problem("%s", p)
+	}
+	return err
+}
+
+// resolver looks up locations of one file.
+type resolver struct {
+	id   int
+	m    *trace.Module
+	mods Modules
+	o    *Options
+	arch rule.Arch
+	set  func(vaddr uint64, frames []symbol.Frame) // may be called from several goroutines
+
+	problems []string
+}
+
+func (r *resolver) resolve(addrs []uint64) error {
+	id, m, o := r.id, r.m, *r.o
 	known, missing := cached(m.BuildID, addrs, o)
 	var nameless []uint64
 	for _, a := range addrs {
 		if frames, ok := known[a]; ok {
-			g.set(id, a, frames)
+			r.set(a, frames)
 			if len(frames) == 0 {
 				nameless = append(nameless, a)
 			}
@@ -115,7 +145,7 @@ func (g *gatherer) module(id int, m *trace.Module, addrs []uint64, mods Modules,
 	if len(missing)+len(nameless) == 0 {
 		return nil // the file itself may be gone
 	}
-	r, c, err := open(mods, id, m, o.Captured)
+	file, c, err := open(r.mods, id, m, o.Captured)
 	if err != nil {
 		if len(missing) == 0 {
 			return nil
@@ -135,14 +165,14 @@ func (g *gatherer) module(id int, m *trace.Module, addrs []uint64, mods Modules,
 	var wg sync.WaitGroup
 	for part := range slices.Chunk(missing, size) {
 		look := func() error {
-			f, e := symbol.Open(r, symbol.Options{Path: m.Path, Finder: o.Finder, FullNames: o.FullNames, Budget: dwarf.DefaultBudget / parts, Shared: &shared,
-				GoTable: func(r io.ReaderAt) (symbol.GoTable, error) { return goTable(r, arch) }})
+			f, e := symbol.Open(file, symbol.Options{Path: m.Path, Finder: o.Finder, FullNames: o.FullNames, Budget: dwarf.DefaultBudget / parts, Shared: &shared,
+				GoTable: func(in io.ReaderAt) (symbol.GoTable, error) { return goTable(in, r.arch) }})
 			if e != nil {
 				return e
 			}
 			defer f.Close()
 			symbol.ResolveModule(f, part, func(vaddr uint64, frames []symbol.Frame) {
-				g.set(id, vaddr, frames)
+				r.set(vaddr, frames)
 				mu.Lock()
 				defer mu.Unlock()
 				if known != nil {
@@ -177,21 +207,19 @@ func (g *gatherer) module(id int, m *trace.Module, addrs []uint64, mods Modules,
 	if err != nil {
 		return err
 	}
-	fns := functions{path: m.Path, r: r, arch: arch}
+	fns := functions{path: m.Path, r: file, arch: r.arch}
 	for _, a := range nameless {
 		if fr, ok := fns.frame(a); ok {
-			g.set(id, a, []symbol.Frame{fr})
+			r.set(a, []symbol.Frame{fr})
 		}
 	}
 	slices.Sort(problems)
-	for _, p := range slices.Compact(problems) {
-		g.problem("%s", p)
-	}
+	r.problems = append(r.problems, slices.Compact(problems)...)
 	// Lookups affected by a damaged or missing debug file are not cached, so that they
 	// are repeated.
 	if known != nil && len(problems) == 0 && len(known) <= maxCached {
 		if err := o.Cache.Store(m.BuildID, o.FullNames, known); err != nil {
-			g.problem("names of %s are not kept: %v", m.Path, err)
+			r.problems = append(r.problems, fmt.Sprintf("names of %s are not kept: %v", m.Path, err))
 		}
 	}
 	return nil
