@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sliverprof/sliver/live"
+	"github.com/sliverprof/sliver/naming"
 	"github.com/sliverprof/sliver/procset"
 	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/stack"
@@ -21,11 +23,11 @@ type family struct {
 	s        *Session
 	sections *trace.Sections
 	hosts    *sampler.Hosts
+	shared   *live.Shared
 	cancel   context.CancelFunc
 	followed chan struct{} // closed when no process can join any more
 	members  sync.WaitGroup
 	once     sync.Once
-	naming   sync.Mutex // one process's names at a time: each may need much memory
 
 	mu     sync.Mutex // guards the fields below
 	closed bool
@@ -33,6 +35,18 @@ type family struct {
 	done   []Recorded
 	stats  trace.Stats // of the processes in done
 	errs   []string
+	// nameless are the processes that have ended. Their functions are named together at the end
+	// of the recording: naming takes more CPU time than sampling a process that lives for 100 ms,
+	// and would slow down the processes that still run.
+	nameless []nameless
+}
+
+// nameless holds the input of naming for a process that has ended.
+type nameless struct {
+	section  *trace.Section
+	mods     *modules
+	problems []string
+	options  naming.Options
 }
 
 // Recorded describes one process of a recording.
@@ -48,7 +62,7 @@ type Recorded struct {
 
 // newFamily begins the file of s.
 func newFamily(s *Session) (*family, error) {
-	f := &family{s: s, followed: make(chan struct{}), live: map[*Session]bool{}}
+	f := &family{s: s, shared: live.NewShared(), followed: make(chan struct{}), live: map[*Session]bool{}}
 	var err error
 	if f.sections, s.section, err = trace.NewSections(s.temp); err != nil {
 		return nil, err
@@ -126,9 +140,7 @@ func (f *family) record(ctx context.Context, m procset.Member) {
 	r := Recorded{PID: facts.PID, Parent: m.Parent, Comm: s.name(), Found: m.Found, First: s.smp.First(), Reason: reason}
 	st := s.stats()
 	r.Threads, r.Stats = len(st.Threads), st.Total()
-	f.naming.Lock()
 	res, err := s.Finish(reason)
-	f.naming.Unlock()
 	f.mu.Lock()
 	delete(f.live, s)
 	f.mu.Unlock()
@@ -157,7 +169,7 @@ func (f *family) member(m procset.Member) *Session {
 	o := f.s.o
 	o.Duration, o.Outputs, o.Live, o.Renamed, o.Started, o.Trace, o.Tracer, o.Set, o.First = 0, nil, false, nil, nil, nil, nil, nil, nil
 	o.Await, o.Hosts = true, f.hosts
-	return &Session{o: o, proc: m.Process, parent: m.Parent, section: f.sections.Add(), part: f.s.part,
+	return &Session{o: o, proc: m.Process, parent: m.Parent, member: f, shared: f.shared, section: f.sections.Add(), part: f.s.part,
 		phases: newPhases(nil, m.Process.PID()), opened: target.Now()}
 }
 
@@ -196,6 +208,78 @@ func (f *family) close() {
 		<-f.followed
 		f.members.Wait()
 	})
+}
+
+// unnamed keeps the files of s, a process that has ended: addNames reads them.
+func (f *family) unnamed(s *Session) {
+	n := nameless{section: s.section, mods: s.mods, options: s.namingOptions(nil)}
+	n.problems = append(s.jit.problems(), s.runtimes.Problems()...)
+	s.mods = nil // Close leaves the files open
+	n.mods.retire()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.nameless = append(f.nameless, n)
+}
+
+// addNames writes the names of the processes that have ended, and prepares o to name rec, the
+// first process, together with them.
+func (f *family) addNames(rec *trace.Recording, mods *modules, o *naming.Options) (problems []string, err error) {
+	f.mu.Lock()
+	all := f.nameless
+	f.nameless = nil
+	f.mu.Unlock()
+	defer func() {
+		for _, n := range all {
+			n.mods.close()
+		}
+	}()
+	o.Together = &naming.Together{}
+	o.Together.Add(rec, mods)
+	for i := range all {
+		one, err := all[i].section.Open()
+		if err != nil {
+			return problems, err
+		}
+		o.Together.Add(one, all[i].mods)
+	}
+	for i := range all {
+		n := &all[i]
+		one, err := n.section.Open()
+		if err != nil {
+			return problems, err
+		}
+		n.options.Captured, n.options.Together = one.Captured, o.Together
+		sym, own := naming.Symbols(one, n.mods, n.options)
+		problems = append(append(problems, n.problems...), own...)
+		if err := n.section.Writer().Symbols(sym); err != nil {
+			return problems, err
+		}
+	}
+	return problems, nil
+}
+
+// distinct returns lines without repetitions.
+func distinct(lines []string) (out []string) {
+	seen := map[string]bool{}
+	for _, l := range lines {
+		if !seen[l] {
+			seen[l] = true
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// release closes the files.
+func (f *family) release() {
+	f.mu.Lock()
+	all := f.nameless
+	f.nameless = nil
+	f.mu.Unlock()
+	for _, n := range all {
+		n.mods.close()
+	}
+	f.shared.Close()
 }
 
 // account adds the processes to the result of the Session, and writes the missing ones to

@@ -101,17 +101,18 @@ func (s *Session) Finish(reason string) (res *Result, err error) {
 	if err != nil {
 		return s.salvage(res, writeError(s.part, err))
 	}
-	named := s.phases.begin("symbolize")
 	if s.section != nil && !s.section.Written() {
 		return res, nil // no events, so it is not in the file
 	}
+	if s.member != nil {
+		s.member.unnamed(s)
+		return res, nil
+	}
+	named := s.phases.begin("symbolize")
 	problems, err := s.addNames()
 	res.Problems = append(res.Problems, problems...)
 	if named(err) != nil {
 		return s.salvage(res, err)
-	}
-	if s.temp == nil {
-		return res, nil // a section of another Session's recording, which writes the outputs
 	}
 	opened, err := openRecording(s.temp)
 	if err != nil {
@@ -257,8 +258,16 @@ func (s *Session) addNames() (problems []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	sym, problems := naming.Symbols(rec, s.mods, s.namingOptions(rec.Captured))
-	problems = append(append(problems, s.jit.problems()...), s.runtimes.Problems()...)
+	o := s.namingOptions(rec.Captured)
+	if s.family != nil {
+		others, err := s.family.addNames(rec, s.mods, &o)
+		if err != nil {
+			return others, err
+		}
+		problems = others
+	}
+	sym, own := naming.Symbols(rec, s.mods, o)
+	problems = distinct(append(append(append(own, problems...), s.jit.problems()...), s.runtimes.Problems()...))
 	if s.section != nil {
 		return problems, s.section.Writer().Symbols(sym)
 	}

@@ -74,7 +74,7 @@ func (f *Flight) prepare() (err error) {
 	f.live.Preload()
 	f.runtimes = f.live.FollowRuntimes(f.rec.Capture)
 	f.tasks.t = f.live
-	f.waits = newWaits(f.live, f.rec, o.DebugDirs)
+	f.waits = newWaits(f.live, f.rec, o.DebugDirs, true)
 	f.jit = newPerfMap(f.proc, f.live, f.mods, nil, f.keep)
 	f.smp, err = sampler.New(f.live, sampler.Config{
 		Interval: o.Interval, Jitter: o.Jitter, Groups: o.Groups, Together: together(o.Interval), Hosts: o.Hosts, Selection: o.Selection, Stop: o.Stop,

@@ -17,13 +17,14 @@ import (
 // that names can be resolved when the process is gone or a file was replaced. Reading
 // headers is slow: a separate goroutine does it, never a sampler.
 type modules struct {
-	proc  *target.Process
-	rec   notebook
-	queue chan generation
-	done  chan struct{}
-	once  sync.Once
-	whole bool                             // jitDump will need all generations
-	noted func(trace.Maps, []trace.Module) // called with everything recorded; may be nil
+	proc   *target.Process
+	rec    notebook
+	queue  chan generation
+	done   chan struct{}
+	once   sync.Once
+	whole  bool                             // jitDump will need all generations
+	shared *live.Shared                     // opens files; nil: proc does
+	noted  func(trace.Maps, []trace.Module) // called with everything recorded; may be nil
 	// changed is signaled when there was a generation since the last receive.
 	changed chan struct{}
 
@@ -202,12 +203,17 @@ func (m *modules) open(mp *stack.Mapping) (trace.Module, target.File) {
 	if mp.Inode == 0 && mp.Path != "[vdso]" {
 		return mod, nil
 	}
-	f, err := m.proc.OpenMapping(*mp)
+	f, err := m.file(mp)
 	if err != nil {
 		return mod, nil
 	}
-	mod.BuildID, _ = symbol.BuildID(f)
-	segs, err := live.Segments(f)
+	var segs [][3]uint64
+	if shared, ok := f.(*live.SharedFile); ok {
+		segs, mod.BuildID, err = shared.Head()
+	} else {
+		mod.BuildID, _ = symbol.BuildID(f)
+		segs, err = live.Segments(f)
+	}
 	if err != nil {
 		return mod, f // not ELF: only the program's perf map can name its code
 	}
@@ -224,10 +230,25 @@ func (m *modules) open(mp *stack.Mapping) (trace.Module, target.File) {
 	return mod, f
 }
 
+func (m *modules) file(mp *stack.Mapping) (target.File, error) {
+	if m.shared == nil || mp.Inode == 0 {
+		return m.proc.OpenMapping(*mp)
+	}
+	return m.shared.Open(m.proc, *mp)
+}
+
 // settle waits until all generations so far are recorded. No more may come.
 func (m *modules) settle() {
 	m.once.Do(func() { close(m.queue) })
 	<-m.done
+}
+
+// retire drops what only a running recording needs: its rings. Open and Key still work.
+func (m *modules) retire() {
+	m.settle()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.rec, m.noted, m.recent, m.mods, m.kept = nil, nil, nil, nil, nil
 }
 
 func (m *modules) close() {
@@ -256,6 +277,16 @@ func (m *modules) drop(ids []int) {
 			}
 		}
 	}
+}
+
+// Key implements naming.KeyedModules.
+func (m *modules) Key(i int) any {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if f, ok := m.files[i].(*live.SharedFile); ok {
+		return f
+	}
+	return nil
 }
 
 // Open implements naming.Modules.

@@ -98,6 +98,8 @@ type Session struct {
 	opened   stack.Time     // start of New
 	section  *trace.Section // nil: the recording is of one process
 	family   *family        // nil: the recording is of one process
+	member   *family        // of another Session, which names this one's functions; nil: none
+	shared   *live.Shared   // files read once for all processes of a family; nil: none
 	begin    atomic.Int64   // start of Run; 0: not yet
 	self     atomic.Int64   // CPU time of this program at that time
 
@@ -151,21 +153,25 @@ func (s *Session) prepare() (err error) {
 	}
 	s.recorder = s.rec
 	s.mods = newModules(p, s.rec)
-	s.mods.whole = true
+	s.mods.whole, s.mods.shared = true, s.shared
 	if o.Live {
 		s.names = s.newLiveNames()
 		s.mods.noted = s.names.Maps
 	}
 	go s.mods.run()
 	mapped := s.phases.begin("maps")
-	if s.live, err = live.New(p, s.mods.generation); err != nil {
+	attach := live.New
+	if s.shared != nil {
+		attach = s.shared.New
+	}
+	if s.live, err = attach(p, s.mods.generation); err != nil {
 		return mapped(err)
 	}
 	s.live.Preload()
 	_ = mapped(nil)
 	s.runtimes = s.live.FollowRuntimes(s.recorder.Capture)
 	s.tasks = &tasks{t: s.live, note: s.recorder.Tasks}
-	s.waits = newWaits(s.live, s.rec, o.DebugDirs)
+	s.waits = newWaits(s.live, s.rec, o.DebugDirs, s.shared == nil)
 	s.jit = newPerfMap(p, s.live, s.mods, s.recorder.Capture, 0)
 	s.smp, err = sampler.New(s.live, sampler.Config{
 		Interval: o.Interval, Jitter: o.Jitter, Groups: o.Groups, Hosts: o.Hosts, Together: s.together(), Selection: o.Selection, Stop: o.Stop, Clock: o.Clock,
@@ -206,9 +212,8 @@ func (s *Session) writer() (w *trace.Writer, err error) {
 		return nil, err
 	}
 	if s.o.Set != nil {
-		s.family, err = newFamily(s)
-		if err == nil {
-			w = s.section.Writer()
+		if s.family, err = newFamily(s); err == nil {
+			w, s.shared = s.section.Writer(), s.family.shared
 		}
 	} else {
 		w, err = trace.NewWriter(s.temp)
@@ -489,6 +494,12 @@ func (s *Session) Close() {
 	}
 	if s.mods != nil {
 		s.mods.close()
+	}
+	if s.live != nil {
+		s.live.Release()
+	}
+	if s.family != nil {
+		s.family.release()
 	}
 	s.fileMu.Lock()
 	defer s.fileMu.Unlock()

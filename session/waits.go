@@ -27,7 +27,9 @@ type waits struct {
 // waitsBacklog bounds the queue of new descriptions.
 const waitsBacklog = 512
 
-func newWaits(t *live.Target, r notebook, debugDirs []string) *waits {
+// newWaits begins to record waits. If eager, the names of variables are read at once, otherwise
+// when a wait needs them.
+func newWaits(t *live.Target, r notebook, debugDirs []string, eager bool) *waits {
 	w := &waits{live: t, rec: r, vars: t.Variables(debugDirs), queue: make(chan trace.Wait, waitsBacklog),
 		stop: make(chan struct{}), done: make(chan struct{}), all: map[int]trace.Wait{}}
 	w.known.Put = func(d trace.Wait) bool {
@@ -38,7 +40,9 @@ func newWaits(t *live.Target, r notebook, debugDirs []string) *waits {
 			return false
 		}
 	}
-	w.vars.Preload()
+	if eager {
+		w.vars.Preload()
+	}
 	go w.run()
 	return w
 }
