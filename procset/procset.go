@@ -30,6 +30,7 @@ type Options struct {
 	Match    func(*target.Found) bool // by name, control group or unit, also later ones; nil: none
 	Children bool                     // the descendants of all processes of the set
 	Max      int                      // processes at once; 0: DefaultMax
+	Once     bool                     // only Now is called, Follow is not
 	// Command is the number of a command that was started for the recording and does not run
 	// yet; 0: none. Without the right to observe all processes, the kernel reports only the
 	// descendants of a Command.
@@ -96,7 +97,7 @@ func New(o Options) *Set {
 	if o.Match != nil {
 		s.finder = target.NewFinder(o.Match)
 	}
-	if !o.Children && o.Match == nil {
+	if o.Once || !o.Children && o.Match == nil {
 		return s
 	}
 	b, err := target.OpenBirths(o.Command)

@@ -19,22 +19,17 @@ import (
 
 // severalFlags choose the processes of a recording of several.
 type severalFlags struct {
-	names, units, cgroups []string
-	children, noChildren  bool
-	most                  int
+	setFlags
+	noChildren bool
+	most       int
 }
 
 func (f *severalFlags) register(fs *pflag.FlagSet) {
-	fs.StringArrayVar(&f.names, "name", nil, "record every process whose name matches (a glob or /regexp/), including ones started later; repeatable")
-	fs.StringArrayVar(&f.units, "unit", nil, "record the processes of this systemd unit, including ones started later; repeatable")
-	fs.StringArrayVar(&f.cgroups, "cgroup", nil, "record the processes of this control group and those below it, including ones started later; repeatable")
-	fs.BoolVar(&f.children, "children", false, "also record all descendants, including ones started later (default for a command)")
+	f.setFlags.register(fs, "record", ", including ones started later")
+	fs.Lookup("children").Usage = "also record all descendants, including ones started later (default for a command)"
 	fs.BoolVar(&f.noChildren, "no-children", false, "record the command alone")
 	fs.IntVar(&f.most, "max-processes", procset.DefaultMax, "limit of the number of processes recorded at once")
 }
-
-// matches reports whether processes are chosen by what they are called or belong to.
-func (f *severalFlags) matches() bool { return len(f.names)+len(f.units)+len(f.cgroups) > 0 }
 
 func (f *severalFlags) check() error {
 	switch {

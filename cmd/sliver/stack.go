@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/spf13/pflag"
 
 	"github.com/sliverprof/sliver/oneshot"
 	"github.com/sliverprof/sliver/sampler"
-	"github.com/sliverprof/sliver/target"
 )
 
 // exitDeadlock is the exit status of stack --fail-on-deadlock if there is one.
@@ -30,6 +28,7 @@ type stackFlags struct {
 	address  bool
 	kinds    kindFlags
 	names    nameFlags
+	set      setFlags
 }
 
 func stackCommand() *command {
@@ -44,6 +43,7 @@ func stackCommand() *command {
 			fs.BoolVar(&f.routines, "goroutines", false, "also show the goroutines of a Go program, with their waits and creators; read without a stop")
 			fs.BoolVar(&f.full, "full", false, "show each call of a recursion, the frames of interpreters, and whole paths")
 			fs.BoolVar(&f.address, "addresses", false, "show the address of each frame")
+			f.set.register(fs, "show", "")
 			f.kinds.register(fs)
 			f.names.register(fs, "")
 		},
@@ -64,6 +64,7 @@ Examples:
   sliver stack 1234
   sliver stack -t main,'worker-*' 1234
   sliver stack --json 1234 | jq '.threads[] | select(.wait.kind == "lock")'
+  sliver stack --children $(pidof -s nginx)            a server with its workers
   sliver stack --goroutines $(pidof server)            a Go program's goroutines
   sliver stack --fail-on-deadlock $(pidof server)      exit status 3: deadlock`,
 		run: f.run,
@@ -71,12 +72,6 @@ Examples:
 }
 
 func (f *stackFlags) run(_ context.Context, e *env, args []string) error {
-	if len(args) == 0 {
-		return usagef("stack", "give a process number")
-	}
-	if len(args) > maxStackPIDs {
-		return usagef("stack", "%d processes are too many at once; give %d at most", len(args), maxStackPIDs)
-	}
 	sel, err := sampler.ParseSelection(f.threads)
 	if err != nil {
 		return usagef("stack", "%v", err)
@@ -84,29 +79,15 @@ func (f *stackFlags) run(_ context.Context, e *env, args []string) error {
 	if err := f.kinds.parse("stack"); err != nil {
 		return err
 	}
-	var pids []int
-	for _, a := range args {
-		pid, err := parsePID(a)
-		if err != nil {
-			return usagef("stack", "%v", err)
-		}
-		if !slices.Contains(pids, pid) {
-			pids = append(pids, pid)
-		}
+	procs, err := f.set.open("stack", args, maxStackPIDs)
+	if err != nil {
+		return err
 	}
-	var procs []*target.Process
 	defer func() {
 		for _, p := range procs {
 			p.Close()
 		}
 	}()
-	for _, pid := range pids {
-		p, err := target.Open(pid)
-		if err != nil {
-			return explain(err)
-		}
-		procs = append(procs, p)
-	}
 	more, err := f.names.sources("stack", e.stderr)
 	if err != nil {
 		return err

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
+	"github.com/sliverprof/sliver/procset"
 	"github.com/sliverprof/sliver/session"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"
@@ -26,39 +27,41 @@ func threadsCommand() *command {
 	var (
 		window time.Duration
 		asJSON bool
+		set    setFlags
 	)
 	return &command{
-		name: "threads", args: "[FLAGS] PID", short: "list a process's threads, with the numbers and names that --threads takes",
+		name: "threads", args: "[FLAGS] PID...", short: "list the threads of processes, with the numbers and names that --threads takes",
 		pids: true,
 		flags: func(fs *pflag.FlagSet) {
 			fs.DurationVarP(&window, "duration", "d", 200*time.Millisecond, "measure the CPU share over this time")
 			retire(fs, "for", "duration")
+			set.register(fs, "list", "")
 			fs.BoolVar(&asJSON, "json", false, "print JSON")
 		},
 		help: `
 POS is the position by age (1 is main), which --threads takes as well as the
-TID, the TID inside the target's container, and the name.
+TID, the TID inside the target's container, and the name. The threads of several
+processes are grouped by process.
 
 Examples:
   sliver threads 1234
+  sliver threads --name postgres
+  sliver threads --children $(pidof -s nginx)
   sliver threads -d 2s $(pidof mysqld)`,
 		run: func(_ context.Context, e *env, args []string) error {
-			if len(args) != 1 {
-				return usagef("threads", "give one process number")
-			}
-			pid, err := parsePID(args[0])
-			if err != nil {
-				return usagef("threads", "%v", err)
-			}
 			if window < 0 || window > time.Minute {
 				return usagef("threads", "duration: %v is out of range; use 0s to 1m", window)
 			}
-			p, err := target.Open(pid)
+			procs, err := set.open("threads", args, procset.DefaultMax)
 			if err != nil {
-				return explain(err)
+				return err
 			}
-			defer p.Close()
-			return listThreads(e.stdout, p, window, asJSON)
+			defer func() {
+				for _, p := range procs {
+					p.Close()
+				}
+			}()
+			return listThreads(e.stdout, procs, window, asJSON)
 		},
 	}
 }
@@ -66,6 +69,8 @@ Examples:
 // threadRow is one line of the list; the JSON form is documented in
 // docs/summary-json.md.
 type threadRow struct {
+	PID      int       `json:"pid"`
+	Process  string    `json:"process"`
 	TID      stack.TID `json:"tid"`
 	NSTID    int       `json:"ns_tid"`
 	Position int       `json:"position"`
@@ -75,29 +80,40 @@ type threadRow struct {
 	CPUNS    int64     `json:"cpu_ns"`
 }
 
-func listThreads(w io.Writer, p *target.Process, window time.Duration, asJSON bool) error {
-	before, err := session.Threads(p)
-	if err != nil {
-		return err
-	}
+// listThreads prints the threads of processes, in the order of procs. A process that ends during
+// the window has no rows; if all do, that is an error.
+func listThreads(w io.Writer, procs []*target.Process, window time.Duration, asJSON bool) error {
 	cpu := map[stack.TID]int64{}
-	for _, t := range before {
-		cpu[t.TID] = t.CPU
+	var failed error
+	for _, p := range procs {
+		before, err := session.Threads(p)
+		if err != nil {
+			failed = err
+		}
+		for _, t := range before {
+			cpu[t.TID] = t.CPU
+		}
 	}
 	from := time.Now()
 	time.Sleep(window)
-	after, err := session.Threads(p)
-	if err != nil {
-		return err
-	}
-	took := max(time.Since(from), time.Microsecond)
-	var rows []threadRow
-	for i, t := range after {
-		r := threadRow{TID: t.TID, NSTID: t.NSTID, Position: i + 1, Name: t.Name, State: t.State.String(), CPUNS: t.CPU}
-		if c, ok := cpu[t.TID]; ok {
-			r.CPUShare = float64(t.CPU-c) / float64(took)
+	rows := []threadRow{}
+	for _, p := range procs {
+		after, err := session.Threads(p)
+		if err != nil {
+			failed = err
+			continue
 		}
-		rows = append(rows, r)
+		took := max(time.Since(from), time.Microsecond)
+		for i, t := range after {
+			r := threadRow{PID: p.PID(), Process: p.Facts().Comm, TID: t.TID, NSTID: t.NSTID, Position: i + 1, Name: t.Name, State: t.State.String(), CPUNS: t.CPU}
+			if c, ok := cpu[t.TID]; ok {
+				r.CPUShare = float64(t.CPU-c) / float64(took)
+			}
+			rows = append(rows, r)
+		}
+	}
+	if len(rows) == 0 && failed != nil {
+		return failed
 	}
 	if asJSON {
 		enc := json.NewEncoder(w)
@@ -109,8 +125,20 @@ func listThreads(w io.Writer, p *target.Process, window time.Duration, asJSON bo
 		wide = min(max(wide, utf8.RuneCountInString(rows[i].Name)), 40)
 	}
 	out := bufio.NewWriter(w) // keeps the first error
-	fmt.Fprintf(out, "%8s %4s  %-*s %-15s %6s %10s\n", "TID", "POS", wide, "NAME", "STATE", "CPU", "CPU TIME")
-	for _, r := range rows {
+	heading := func() {
+		fmt.Fprintf(out, "%8s %4s  %-*s %-15s %6s %10s\n", "TID", "POS", wide, "NAME", "STATE", "CPU", "CPU TIME")
+	}
+	if len(procs) == 1 {
+		heading()
+	}
+	for i, r := range rows {
+		if len(procs) > 1 && (i == 0 || rows[i-1].PID != r.PID) {
+			if i > 0 {
+				fmt.Fprintln(out)
+			}
+			fmt.Fprintf(out, "%s (%d)\n", printable(r.Process), r.PID)
+			heading()
+		}
 		fmt.Fprintf(out, "%8d %4d  %-*s %-15s %5.1f%% %9.2fs\n", r.TID, r.Position, wide, printable(r.Name), r.State, r.CPUShare*100,
 			float64(r.CPUNS)/1e9)
 	}
