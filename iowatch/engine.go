@@ -50,6 +50,11 @@ type desc struct {
 	call   string
 	seeded bool // it was open before
 	uses   []*use
+
+	peer   string     // of a socket that was connected
+	since  stack.Time // when that was
+	joined place      // where
+	joiner stack.TID  // by which thread
 }
 
 // use is one thread's use of a descriptor.
@@ -133,6 +138,8 @@ type Engine struct {
 	Complete func(StackID) bool
 	// Found receives each finding once; nil: Findings has them.
 	Found func(*Finding)
+	// Slow, if not nil, receives each single operation that main-io or loop-io find slow, when it ends.
+	Slow func(*Finding)
 	// Forgotten counts paths, descriptors and findings dropped at a bound.
 	Forgotten uint64
 
@@ -145,6 +152,7 @@ type Engine struct {
 	repeats  map[string][]repeated
 	syncs    map[string]*syncs
 	opens    map[string]*opens
+	peers    map[peerKey]*peers
 	leaks    map[group]*grown
 	leakedAt stack.Time
 	now      stack.Time
@@ -153,7 +161,7 @@ type Engine struct {
 // New returns an engine for a process whose first thread is main.
 func New(c Config, main stack.TID) *Engine {
 	return &Engine{c: c.clone(), main: main, open: map[descKey]*desc{}, newest: map[int32]*desc{}, files: map[string]*File{}, known: map[string]bool{},
-		repeats: map[string][]repeated{}, syncs: map[string]*syncs{}, opens: map[string]*opens{}, leaks: map[group]*grown{}}
+		repeats: map[string][]repeated{}, syncs: map[string]*syncs{}, opens: map[string]*opens{}, peers: map[peerKey]*peers{}, leaks: map[group]*grown{}}
 }
 
 // Flags of open(2) (include/uapi/asm-generic/fcntl.h), the same on amd64 and arm64.
@@ -226,7 +234,7 @@ func (e *Engine) useOf(d *desc, tid stack.TID) *use {
 // Apply adds an operation. Failed ones are ignored.
 func (e *Engine) Apply(ev *Event) {
 	e.now = max(e.now, ev.End)
-	if ev.Ret < 0 && ev.Op != OpClose { // a descriptor is closed also if close fails
+	if ev.Ret < 0 && ev.Op != OpClose && ev.Op != OpConnect { // a failed close closes, and a connect may go on
 		return
 	}
 	switch ev.Op {
@@ -250,6 +258,7 @@ func (e *Engine) Apply(ev *Event) {
 			u.Add(ev, int64(e.c.Gap))
 		}
 		e.slowAt(u, ev.Stack)
+		e.slowNow(d, u, ev)
 		if ev.Op == OpSync {
 			written := ev.Written
 			if !ev.Summed {
@@ -260,6 +269,8 @@ func (e *Engine) Apply(ev *Event) {
 		}
 	case OpMark:
 		e.slowAt(e.useOf(e.find(ev), ev.TID), ev.Stack)
+	case OpConnect:
+		e.connected(ev)
 	case OpClose:
 		d := e.find(ev)
 		if ev.Sums != nil {
@@ -311,6 +322,14 @@ func (e *Engine) Name(fd int32, gen uint32, path string, kind Kind) {
 	}
 }
 
+// Path returns the path and the kind of an open descriptor; "": unknown.
+func (e *Engine) Path(fd int32, gen uint32) (string, Kind) {
+	if d := e.open[descKey{fd, gen}]; d != nil {
+		return d.path, d.kind
+	}
+	return "", KindUnknown
+}
+
 // Nameless calls f for each open descriptor without a path.
 func (e *Engine) Nameless(f func(fd int32, gen uint32)) {
 	for k, d := range e.open {
@@ -359,6 +378,7 @@ func (e *Engine) file(d *desc) *File {
 
 // closed judges a descriptor and forgets it.
 func (e *Engine) closed(d *desc, at stack.Time) {
+	e.disconnected(d, at)
 	e.judge(d, at)
 	f := e.file(d)
 	for _, u := range d.uses {

@@ -25,16 +25,17 @@ const (
 	OpNone Op = iota
 	OpRead
 	OpWrite
-	OpSync  // fsync, fdatasync
-	OpOpen  // a new descriptor of a file
-	OpMake  // a new descriptor of another sort: socket, pipe, eventfd, dup …
-	OpClose // the descriptor is closed, also by dup2
-	OpExec  // the process runs another program: descriptors with close-on-exec are closed
-	OpRange // close_range: the caller compares the list of descriptors
-	OpMark  // a descriptor's count of operations reached a limit; Event.Stack is that of the operation
+	OpSync    // fsync, fdatasync
+	OpOpen    // a new descriptor of a file
+	OpMake    // a new descriptor of another sort: socket, pipe, eventfd, dup …
+	OpClose   // the descriptor is closed, also by dup2
+	OpExec    // the process runs another program: descriptors with close-on-exec are closed
+	OpRange   // close_range: the caller compares the list of descriptors
+	OpMark    // a descriptor's count of operations reached a limit; Event.Stack is that of the operation
+	OpConnect // a socket is connected, or begins to be; Path is the peer
 )
 
-var opNames = [...]string{"", "read", "write", "sync", "open", "make", "close", "exec", "close_range", "mark"}
+var opNames = [...]string{"", "read", "write", "sync", "open", "make", "close", "exec", "close_range", "mark", "connect"}
 
 func (o Op) String() string {
 	if int(o) < len(opNames) {
@@ -228,11 +229,13 @@ const (
 	SyncWrite   Rule = "sync-write"
 	SmallWrite  Rule = "small-write"
 	RepeatOpen  Rule = "repeat-open"
+	DNS         Rule = "dns"
+	Churn       Rule = "churn"
 )
 
 // Rules returns all rules.
 func Rules() []Rule {
-	return []Rule{MainIO, SmallBuffer, RepeatRead, Leak, LoopIO, Fsync, SyncWrite, SmallWrite, RepeatOpen}
+	return []Rule{MainIO, SmallBuffer, RepeatRead, Leak, LoopIO, Fsync, SyncWrite, SmallWrite, RepeatOpen, DNS, Churn}
 }
 
 // Config is the rules' thresholds, with Defaults as the usual ones.
@@ -246,10 +249,12 @@ type Config struct {
 	SmallOps   uint64        // small-buffer: more operations than these
 	SmallBytes uint64        // … whose mean of requested bytes is less
 	SmallRun   time.Duration // … with a run that takes at least this long
+	SmallMain  bool          // … on the main thread only, as in Matrix
 
-	Repeats   int           // repeat-read: times that the same is read
-	RepeatGap time.Duration // … each at most this after the first of them was stored
-	RepeatRun time.Duration // … of a path that once had a run of at least this long
+	Repeats    int           // repeat-read: times that the same is read
+	RepeatGap  time.Duration // … each at most this after the first of them was stored
+	RepeatRun  time.Duration // … of a path that once had a run of at least this long
+	RepeatMain bool          // … on the main thread only, as in Matrix
 
 	LeakAge   time.Duration // leak: descriptors that are open for longer
 	LeakCount int           // … of one place, at least this many, and more than a while before
@@ -267,6 +272,12 @@ type Config struct {
 
 	OpenCount  int           // repeat-open: opens of one path
 	OpenWindow time.Duration // … within this time
+
+	DNSSlow time.Duration // dns: a lookup that takes longer
+
+	ChurnCount  int           // churn: more connections to one peer
+	ChurnWindow time.Duration // … within this time
+	ChurnLife   time.Duration // … each closed sooner than this
 }
 
 // Defaults returns Matrix's thresholds, and those for servers.
@@ -278,7 +289,8 @@ func Defaults() Config {
 		FsyncCount: 20, FsyncWindow: time.Second, FsyncBytes: 64 << 10,
 		SyncOps: 20, SyncBytes: 4096,
 		WriteCount: 1000, WriteBytes: 512, WriteWindow: time.Second,
-		OpenCount: 20, OpenWindow: time.Second}
+		OpenCount: 20, OpenWindow: time.Second,
+		DNSSlow: 100 * time.Millisecond, ChurnCount: 10, ChurnWindow: time.Second, ChurnLife: time.Second}
 	for _, r := range Rules() {
 		c.On[r] = true
 	}

@@ -86,6 +86,13 @@ func (f *Finding) Advice() string {
 		return fmt.Sprintf("%d writes per window to %s with few bytes each: put a buffer in front of the file.", f.Count, name)
 	case RepeatOpen:
 		return fmt.Sprintf("%s was opened %d times in a short time: read it once and keep the result.", name, f.Count)
+	case DNS:
+		if f.Count == 0 {
+			return fmt.Sprintf("The name server %s gave no answer for %s: check it, and look names up on another thread.", f.Path, took)
+		}
+		return fmt.Sprintf("A lookup at the name server %s took %s: keep the answers, or look names up on another thread.", f.Path, took)
+	case Churn:
+		return fmt.Sprintf("%d connections to %s were opened in a short time and closed soon: keep them open and use them again.", f.Count, f.Path)
 	}
 	return ""
 }

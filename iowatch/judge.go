@@ -48,7 +48,7 @@ func (e *Engine) judge(d *desc, at stack.Time) {
 		} else if u.loop {
 			e.slowUse(LoopIO, d, u, at)
 		}
-		if u.Ops > e.c.SmallOps && u.Want/u.Ops < e.c.SmallBytes && time.Duration(u.LongestRun) >= e.c.SmallRun {
+		if (!e.c.SmallMain || u.tid == e.main) && u.Ops > e.c.SmallOps && u.Want/u.Ops < e.c.SmallBytes && time.Duration(u.LongestRun) >= e.c.SmallRun {
 			f := finding(SmallBuffer, d, u, at)
 			f.Longer = int64(u.LongestRun)
 			e.publish(f)
@@ -87,14 +87,31 @@ func (e *Engine) slowCall(d *desc, ev *Event) {
 		return
 	}
 	f := &Finding{Rule: LoopIO, Path: d.name(), Kind: d.kind, Size: d.size, Ops: 1, Cost: ev.Took, First: ev.Op, TID: ev.TID, At: ev.End,
-		Stack: d.place.stack, Where: ev.Stack, Count: 1, Longer: ev.Took, Call: ev.Call}
+		Stack: d.place.stack, Where: ev.Stack, Count: 1, Longer: ev.Took, Call: ev.Call, Main: ev.TID == e.main}
+	if e.Slow != nil && e.c.On[LoopIO] {
+		e.Slow(f)
+	}
 	e.publish(f)
+}
+
+// slowNow reports a single slow read or write to Slow.
+func (e *Engine) slowNow(d *desc, u *use, ev *Event) {
+	r := LoopIO
+	if ev.TID == e.main {
+		r = MainIO
+	}
+	if e.Slow == nil || ev.Op == OpSync || time.Duration(ev.Took) <= e.c.Slow || !d.onDisk() || !e.c.On[r] || r == LoopIO && !u.loop {
+		return
+	}
+	want := uint64(max(ev.Want, 0))
+	e.Slow(&Finding{Rule: r, Path: d.name(), Kind: d.kind, Size: d.size, Ops: 1, Buffer: want, Cost: ev.Took, First: ev.Op, Bytes: want, TID: ev.TID, At: ev.End,
+		Stack: d.place.stack, Where: ev.Stack, Count: 1, Longer: ev.Took, Main: r == MainIO})
 }
 
 // repeat is repeat-read. As in Matrix, a path is watched once it had a slow run, a file whose first
 // operation is a write ends the series, and so does a pause since the newest entry was stored.
 func (e *Engine) repeat(d *desc, u *use, at stack.Time) {
-	if d.path == "" || !e.c.On[RepeatRead] {
+	if d.path == "" || !e.c.On[RepeatRead] || e.c.RepeatMain && u.tid != e.main {
 		return
 	}
 	all, watched := e.repeats[d.path]

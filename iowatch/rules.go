@@ -37,6 +37,17 @@ func number[T int | uint64](at func(c *Config) *T) func(*Config, string) error {
 	}
 }
 
+// threads chooses between the main thread and all threads.
+func threads(at func(c *Config) *bool) setting {
+	return setting{"threads", func(c *Config, v string) error {
+		if v != "main" && v != "all" {
+			return fmt.Errorf("%q is none of main, all", v)
+		}
+		*at(c) = v == "main"
+		return nil
+	}}
+}
+
 func settings(r Rule) []setting {
 	slow := setting{"slow", span(func(c *Config) *time.Duration { return &c.Slow })}
 	sum := setting{"sum", span(func(c *Config) *time.Duration { return &c.Sum })}
@@ -46,10 +57,10 @@ func settings(r Rule) []setting {
 		return []setting{slow, sum, gap}
 	case SmallBuffer:
 		return []setting{{"ops", number(func(c *Config) *uint64 { return &c.SmallOps })}, {"bytes", number(func(c *Config) *uint64 { return &c.SmallBytes })},
-			{"run", span(func(c *Config) *time.Duration { return &c.SmallRun })}, gap}
+			{"run", span(func(c *Config) *time.Duration { return &c.SmallRun })}, gap, threads(func(c *Config) *bool { return &c.SmallMain })}
 	case RepeatRead:
 		return []setting{{"times", number(func(c *Config) *int { return &c.Repeats })}, {"within", span(func(c *Config) *time.Duration { return &c.RepeatGap })},
-			{"run", span(func(c *Config) *time.Duration { return &c.RepeatRun })}, gap}
+			{"run", span(func(c *Config) *time.Duration { return &c.RepeatRun })}, gap, threads(func(c *Config) *bool { return &c.RepeatMain })}
 	case Leak:
 		return []setting{{"age", span(func(c *Config) *time.Duration { return &c.LeakAge })}, {"count", number(func(c *Config) *int { return &c.LeakCount })}}
 	case Fsync:
@@ -62,6 +73,11 @@ func settings(r Rule) []setting {
 			{"within", span(func(c *Config) *time.Duration { return &c.WriteWindow })}}
 	case RepeatOpen:
 		return []setting{{"count", number(func(c *Config) *int { return &c.OpenCount })}, {"within", span(func(c *Config) *time.Duration { return &c.OpenWindow })}}
+	case DNS:
+		return []setting{{"slow", span(func(c *Config) *time.Duration { return &c.DNSSlow })}}
+	case Churn:
+		return []setting{{"count", number(func(c *Config) *int { return &c.ChurnCount })}, {"within", span(func(c *Config) *time.Duration { return &c.ChurnWindow })},
+			{"life", span(func(c *Config) *time.Duration { return &c.ChurnLife })}}
 	}
 	return nil
 }

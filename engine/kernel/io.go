@@ -39,6 +39,10 @@ type IOOptions struct {
 	Slow     time.Duration // operations that take longer have a record with a stack
 	Gap      time.Duration // see iowatch.Config
 	SmallOps uint64        // the operation after these has a record with a stack
+	// Each makes records of all reads and writes that take at least Slower, at most 20,000 a second
+	// for each thread. Without it, only slow ones have records.
+	Each   bool
+	Slower time.Duration
 }
 
 // ErrTypes: the kernel was built without type information.
@@ -95,7 +99,7 @@ func (e *IO) open(pid int, o IOOptions) error {
 	fd := func(name string) int { return e.maps[name].FD() }
 	m := ioMaps{classes: fd("io_classes"), tasks: fd("io_tasks"), fds: fd("io_fds"), uses: fd("io_uses"), zero: fd("io_zero"), stats: fd("io_stats"),
 		lost: fd("io_lost"), plans: fd("io_plans"), ring: fd("io_ring")}
-	c := &ioConfig{pid: uint32(pid), slow: uint64(o.Slow), gap: uint64(o.Gap), smallOps: o.SmallOps}
+	c := &ioConfig{pid: uint32(pid), slow: uint64(o.Slow), gap: uint64(o.Gap), smallOps: o.SmallOps, each: o.Each, slower: uint64(o.Slower)}
 	if e.reader, err = ringbuf.NewReader(e.maps["io_ring"]); err != nil {
 		return fmt.Errorf("read the ring: %w", err)
 	}
@@ -295,6 +299,7 @@ type IOLosses struct {
 	Sums    uint64 // operations without sums, because there were too many threads and descriptors
 	FDs     uint64 // operations on descriptors above 65535
 	Tasks   uint64 // calls of threads beyond the limit
+	Skipped uint64 // reads and writes without a record, since the thread had too many: they are in the sums
 	Bad     uint64 // records that cannot be parsed
 }
 
@@ -309,7 +314,7 @@ func (e *IO) Losses() IOLosses {
 		}
 		return n
 	}
-	return IOLosses{get(lostRecords), get(lostUses), get(lostFDs), get(lostTasks), e.bad}
+	return IOLosses{get(lostRecords), get(lostUses), get(lostFDs), get(lostTasks), get(lostOps), e.bad}
 }
 
 // Stop removes the programs. A last Read still returns the records before that.

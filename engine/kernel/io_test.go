@@ -48,7 +48,7 @@ func TestParseIO(t *testing.T) {
 	for name, b := range map[string][]byte{
 		"no header":         make([]byte, recBytes-1),
 		"no operation":      record(formPlain, 0, recBytes),
-		"unknown operation": record(formPlain, byte(iowatch.OpMark)+1, recBytes),
+		"unknown operation": record(formPlain, byte(iowatch.OpConnect)+1, recBytes),
 		"unknown form":      record(formDeep+1, byte(iowatch.OpOpen), bytesDeep),
 		"short path":        record(formPath, byte(iowatch.OpOpen), bytesPath-1),
 		"short sums":        record(formSums, byte(iowatch.OpClose), bytesSums-1),

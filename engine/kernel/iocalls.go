@@ -1,6 +1,12 @@
 package kernel
 
-import "golang.org/x/sys/unix"
+import (
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sliverprof/sliver/iowatch"
+)
 
 // ioCall is a system call that is watched.
 type ioCall struct {
@@ -22,7 +28,7 @@ var ioCalls = []ioCall{
 	{unix.SYS_PWRITEV, "pwritev", classWrite},
 	{unix.SYS_PWRITEV2, "pwritev2", classWrite},
 	{unix.SYS_RECVFROM, "recvfrom", classRead | classSized},
-	{unix.SYS_RECVMSG, "recvmsg", classRead},
+	{unix.SYS_RECVMSG, "recvmsg", classRead | classMsg},
 	{unix.SYS_SENDTO, "sendto", classWrite | classSized},
 	{unix.SYS_SENDMSG, "sendmsg", classWrite},
 	{unix.SYS_FSYNC, "fsync", classSync},
@@ -40,6 +46,7 @@ var ioCalls = []ioCall{
 	{unix.SYS_INOTIFY_INIT1, "inotify_init1", classOpen},
 	{unix.SYS_PIDFD_OPEN, "pidfd_open", classOpen},
 	{unix.SYS_IO_URING_SETUP, "io_uring_setup", classOpen},
+	{unix.SYS_CONNECT, "connect", classConnect},
 	{unix.SYS_DUP, "dup", classOpen},
 	{unix.SYS_DUP3, "dup3", classOpen},
 	{unix.SYS_FCNTL, "fcntl", classOpen | classFcntl},
@@ -53,13 +60,31 @@ var ioCalls = []ioCall{
 	{unix.SYS_PSELECT6, "pselect6", classPoll},
 }
 
-func callName(nr uint32) string {
+// callOf returns the call with a number. An unknown one has no name.
+func callOf(nr uint32) ioCall {
+	if nr < maxCalls {
+		return byNumber()[nr]
+	}
+	return ioCall{}
+}
+
+var byNumber = sync.OnceValue(func() *[maxCalls]ioCall {
+	t := new([maxCalls]ioCall)
 	for _, all := range [][]ioCall{ioCalls, ioCallsArch} {
-		for i := range all {
-			if all[i].nr == int(nr) {
-				return all[i].name
-			}
+		for _, c := range all {
+			t[c.nr] = c
 		}
 	}
-	return ""
+	return t
+})
+
+// sort returns the operation that a call makes, OpNone for those that are not reads or writes.
+func (c *ioCall) sort() iowatch.Op {
+	switch c.class & 0xff {
+	case classRead:
+		return iowatch.OpRead
+	case classWrite:
+		return iowatch.OpWrite
+	}
+	return iowatch.OpNone
 }

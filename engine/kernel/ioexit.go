@@ -73,11 +73,12 @@ func leave(c *ioConfig, m ioMaps, l *layout) asm.Instructions {
 	// Failed calls do not count, but a failed close closes too, except with EBADF.
 	a.add(asm.LoadMem(asm.R7, asm.R9, taskClass, asm.DWord), asm.Mov.Reg(asm.R6, asm.R7), asm.And.Imm(asm.R6, 0xff))
 	a.get(asm.R1, recRet, asm.DWord)
-	a.add(asm.JEq.Imm(asm.R6, classClose, "close"), asm.JSLT.Imm(asm.R1, 0, "out"),
+	a.add(asm.JEq.Imm(asm.R6, classClose, "close"), asm.JEq.Imm(asm.R6, classConnect, "connect"), asm.JSLT.Imm(asm.R1, 0, "out"),
 		asm.JEq.Imm(asm.R6, classOpen, "open"), asm.JEq.Imm(asm.R6, classPair, "pair"), asm.JEq.Imm(asm.R6, classRange, "range"))
 	a.use(m, l)
-	a.transfer(c)
+	a.transfer(c, m)
 	a.opened(m, l)
+	a.connecting(m)
 	a.closing(m)
 	a.label("range")
 	a.set(recOp, int64(iowatch.OpRange), asm.Byte)
@@ -178,7 +179,7 @@ func (a *assembler) histogram() {
 
 // transfer adds a read, write or sync to the sums, and decides whether it gets a record. The sums are
 // those of iowatch.Sums.Add.
-func (a *assembler) transfer(c *ioConfig) {
+func (a *assembler) transfer(c *ioConfig, m ioMaps) {
 	a.get(asm.R1, recTook, asm.DWord)
 	a.add(asm.JNE.Imm(asm.R6, classSync, "bytes"))
 	a.more(useSync, asm.R1)
@@ -224,13 +225,69 @@ func (a *assembler) transfer(c *ioConfig) {
 	a.add(asm.LoadMem(asm.R5, asm.R8, useOps, asm.DWord), asm.Add.Imm(asm.R5, 1), asm.StoreMem(asm.R8, useOps, asm.R5, asm.DWord))
 
 	// Only files wait for storage. Threads that wait for a peer are idle.
-	a.add(asm.LoadMem(asm.R1, asm.R8, useMode, asm.Word), asm.And.Imm(asm.R1, 0o170000), asm.JEq.Imm(asm.R1, 0o100000, "file"), asm.JNE.Imm(asm.R1, 0o060000, "out"))
+	a.add(asm.LoadMem(asm.R1, asm.R8, useMode, asm.Word), asm.And.Imm(asm.R1, 0o170000), asm.JEq.Imm(asm.R1, 0o100000, "file"), asm.JNE.Imm(asm.R1, 0o060000, "message"))
 	a.label("file")
 	a.get(asm.R1, recTook, asm.DWord)
 	a.add(asm.LoadImm(asm.R2, int64(c.slow), asm.DWord), asm.JGT.Reg(asm.R1, asm.R2, "stack"),
-		asm.JNE.Imm(asm.R5, int32(c.smallOps)+1, "out"))
+		asm.JNE.Imm(asm.R5, int32(c.smallOps)+1, "each"))
 	a.set(recOp, int64(iowatch.OpMark), asm.Byte) // one for many operations
 	a.add(asm.Ja.Label("stack"))
+	a.message()
+	a.label("each")
+	if !c.each {
+		a.add(asm.Ja.Label("out"))
+		return
+	}
+	a.each(c, m)
+}
+
+// message goes to "both" or "made" if a message came with descriptors (SCM_RIGHTS, unix(7)), and else to
+// "each". Of more than two, the others are found in /proc.
+func (a *assembler) message() {
+	const control, length, head = 32, 40, 16 // offsets in struct msghdr (include/linux/socket.h), size of struct cmsghdr
+	user := func(to int, n int32, from int16, off int32) {
+		a.add(asm.LoadMem(asm.R3, asm.RFP, from, asm.DWord), asm.Add.Imm(asm.R3, off), asm.Mov.Reg(asm.R1, asm.RFP), asm.Add.Imm(asm.R1, int32(to)),
+			asm.Mov.Imm(asm.R2, n), asm.FnProbeReadUser.Call(), asm.JNE.Imm(asm.R0, 0, "each"))
+	}
+	message := int16(onRegs + int(regArgs[1]))
+	a.label("message")
+	a.add(asm.Mov.Reg(asm.R1, asm.R7), asm.And.Imm(asm.R1, classMsg), asm.JEq.Imm(asm.R1, 0, "each"))
+	user(onSize, 8, message, control)
+	user(onMode, 8, message, length)
+	a.add(asm.LoadMem(asm.R1, asm.RFP, onMode, asm.DWord), asm.JLT.Imm(asm.R1, head+4, "each"))
+	user(onUse, head, onSize, 0)                                                           // length, level, type
+	a.add(asm.LoadMem(asm.R1, asm.RFP, onUse+8, asm.Word), asm.JNE.Imm(asm.R1, 1, "each"), // SOL_SOCKET
+		asm.LoadMem(asm.R1, asm.RFP, onUse+12, asm.Word), asm.JNE.Imm(asm.R1, 1, "each")) // SCM_RIGHTS
+	user(onTmp, 4, onSize, head)
+	a.set(recOp, int64(iowatch.OpMake), asm.Byte)
+	a.set(recWant, 0, asm.DWord)
+	a.add(asm.LoadMem(asm.R1, asm.RFP, onUse, asm.DWord), asm.LoadMem(asm.R8, asm.RFP, onTmp, asm.Word), asm.JLT.Imm(asm.R1, head+8, "made"))
+	user(onTmp, 8, onSize, head)
+	a.add(asm.Ja.Label("both"))
+}
+
+// each writes a record without a stack, unless the thread has had too many in this second.
+func (a *assembler) each(c *ioConfig, m ioMaps) {
+	a.get(asm.R1, recTook, asm.DWord)
+	a.add(asm.LoadImm(asm.R2, int64(c.slower), asm.DWord), asm.JLT.Reg(asm.R1, asm.R2, "out"))
+	a.window()
+	a.add(asm.LoadMem(asm.R1, asm.R9, taskOps, asm.Word), asm.Add.Imm(asm.R1, 1), asm.StoreMem(asm.R9, taskOps, asm.R1, asm.Word),
+		asm.JLE.Imm(asm.R1, opsLimit, "plain"))
+	a.count(m, lostOps)
+	a.add(asm.Ja.Label("out"))
+}
+
+// window begins a new second of the thread's limits if the last one is over.
+func (a *assembler) window() {
+	same := a.fresh("window")
+	a.get(asm.R1, recEnd, asm.DWord)
+	a.add(asm.LoadMem(asm.R2, asm.R9, taskWindow, asm.DWord), asm.Mov.Reg(asm.R3, asm.R1), asm.Sub.Reg(asm.R3, asm.R2), asm.JLT.Imm(asm.R3, 1_000_000_000, same),
+		asm.StoreMem(asm.R9, taskWindow, asm.R1, asm.DWord))
+	for _, counter := range []int16{taskStacks, taskSyncs, taskOps} {
+		a.add(asm.StoreImm(asm.R9, counter, 0, asm.Word))
+	}
+	a.label(same)
+	a.add(asm.Mov.Imm(asm.R0, 0))
 }
 
 // opened handles new descriptors.
@@ -242,6 +299,7 @@ func (a *assembler) opened(m ioMaps, l *layout) {
 	a.arg(asm.R3, 3)
 	a.label("two")
 	a.add(asm.Mov.Reg(asm.R1, asm.RFP), asm.Add.Imm(asm.R1, onTmp), asm.Mov.Imm(asm.R2, 8), asm.FnProbeReadUser.Call(), asm.JNE.Imm(asm.R0, 0, "out"))
+	a.label("both")
 	a.add(asm.LoadMem(asm.R8, asm.RFP, onTmp+4, asm.Word))
 	a.put(recFD2, asm.R8, asm.Word)
 	a.generation(m)
@@ -280,6 +338,24 @@ func (a *assembler) generation(m ioMaps) {
 	a.add(asm.LoadMem(asm.R1, asm.R0, fdGen, asm.Word), asm.Add.Imm(asm.R1, 1), asm.StoreMem(asm.R0, fdGen, asm.R1, asm.Word),
 		asm.StoreImm(asm.R0, fdUsers, 0, asm.Word))
 }
+
+// connecting handles connect. One that does not wait goes on after the call.
+func (a *assembler) connecting(m ioMaps) {
+	a.label("connect")
+	a.add(asm.JEq.Imm(asm.R1, 0, "peer"), asm.JNE.Imm(asm.R1, -115, "out")) // EINPROGRESS
+	a.label("peer")
+	a.set(recOp, int64(iowatch.OpConnect), asm.Byte)
+	a.descriptor(m)
+	a.add(asm.LoadMem(asm.R1, asm.R0, fdGen, asm.Word))
+	a.put(recGen, asm.R1, asm.Word)
+	a.arg(asm.R1, 2)
+	a.add(asm.And.Imm(asm.R1, maxAddr))
+	a.put(recWant, asm.R1, asm.DWord)
+	a.add(asm.Ja.Label("limited"))
+}
+
+// maxAddr is the largest size of a peer's address that is copied, and a mask.
+const maxAddr = 127
 
 // closing handles close. The sums of its thread go with the record.
 func (a *assembler) closing(m ioMaps) {
@@ -333,7 +409,12 @@ func (a *assembler) path() {
 	done := a.fresh("path")
 	a.add(storeWord(asm.R6, recPath, 0))
 	a.get(asm.R1, recOp, asm.Byte)
-	a.add(asm.JNE.Imm(asm.R1, int32(iowatch.OpOpen), done))
+	open := a.fresh("open")
+	a.add(asm.JEq.Imm(asm.R1, int32(iowatch.OpOpen), open), asm.JNE.Imm(asm.R1, int32(iowatch.OpConnect), done))
+	a.arg(asm.R3, 1)
+	a.get(asm.R2, recWant, asm.DWord)
+	a.add(asm.And.Imm(asm.R2, maxAddr), asm.Mov.Reg(asm.R1, asm.R6), asm.Add.Imm(asm.R1, recPath), asm.FnProbeReadUser.Call(), asm.Ja.Label(done))
+	a.label(open)
 	a.arg(asm.R3, 1)
 	second := a.fresh("second")
 	a.add(asm.Mov.Reg(asm.R1, asm.R7), asm.And.Imm(asm.R1, classPath1), asm.JNE.Imm(asm.R1, 0, second))
@@ -348,11 +429,7 @@ func (a *assembler) path() {
 // too many in this second, "stack" with one in any case.
 func (a *assembler) emit(m ioMaps, l *layout) {
 	a.label("limited")
-	a.get(asm.R1, recEnd, asm.DWord)
-	a.add(asm.LoadMem(asm.R2, asm.R9, taskWindow, asm.DWord), asm.Mov.Reg(asm.R3, asm.R1), asm.Sub.Reg(asm.R3, asm.R2), asm.JLT.Imm(asm.R3, 1_000_000_000, "window"),
-		asm.StoreMem(asm.R9, taskWindow, asm.R1, asm.DWord), asm.StoreImm(asm.R9, taskStacks, 0, asm.Word),
-		asm.StoreImm(asm.R9, taskSyncs, 0, asm.Word))
-	a.label("window")
+	a.window()
 	a.get(asm.R1, recOp, asm.Byte)
 	a.add(asm.JEq.Imm(asm.R1, int32(iowatch.OpSync), "syncs"))
 	a.limit(taskStacks)

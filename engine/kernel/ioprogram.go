@@ -20,6 +20,7 @@ const (
 	classPoll // an event loop waits
 	classPair // two new descriptors
 	classRange
+	classConnect // descriptor, address, size of the address
 )
 
 // Further bits of a class.
@@ -30,6 +31,7 @@ const (
 	classFcntl = 1 << 11 // only F_DUPFD and F_DUPFD_CLOEXEC
 	classPtr0  = 1 << 12 // argument 0 is the address of two descriptors
 	classPtr3  = 1 << 13 // argument 3 is
+	classMsg   = 1 << 14 // argument 1 is a message, which may have descriptors
 )
 
 // Bounds of the program.
@@ -39,6 +41,7 @@ const (
 	maxUses     = 1 << 14 // pairs of thread and descriptor
 	maxTasks    = 1 << 14 // threads
 	stacksLimit = 100     // stacks of one thread in a second for opens, and as many for syncs
+	opsLimit    = 20_000  // records of quick reads and writes of one thread in a second
 	loopPolls   = 10      // polls that make a thread an event loop
 	shallow     = 8       // pages of stack
 	deep        = 32
@@ -60,6 +63,7 @@ const (
 	taskMode   = 48 // 32 bits
 	taskUsers  = 52 // 32 bits
 	taskSyncs  = 56 // 32 bits: as taskStacks, of syncs
+	taskOps    = 60 // 32 bits: records of reads and writes in that second
 	taskBytes  = 64
 )
 
@@ -101,7 +105,7 @@ const (
 	recForm    = 22 // 8 bits
 	recFD      = 24 // 32 bits
 	recGen     = 28 // 32 bits
-	recWant    = 32
+	recWant    = 32 // of a connect: the size of the address, which is at recPath
 	recRet     = 40
 	recMode    = 48 // 32 bits
 	recNr      = 52 // 32 bits
@@ -171,6 +175,7 @@ const (
 	lostUses    // pairs of thread and descriptor without sums
 	lostFDs     // calls with a descriptor beyond maxFDs
 	lostTasks
+	lostOps // reads and writes without a record, beyond opsLimit
 	numLost
 )
 
@@ -180,6 +185,8 @@ type ioConfig struct {
 	slow     uint64 // ns
 	gap      uint64 // ns
 	smallOps uint64
+	each     bool   // reads and writes have records
+	slower   uint64 // ns: those that take at least this long
 }
 
 // assembler collects instructions.

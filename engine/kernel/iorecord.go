@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"net/netip"
 
 	"github.com/sliverprof/sliver/iowatch"
 	"github.com/sliverprof/sliver/stack"
@@ -13,6 +14,8 @@ import (
 type IORecord struct {
 	iowatch.Event
 	Cut bool // Path is longer than the copy of it
+	// Sort is Op, or with OpMark what the call did: OpRead or OpWrite.
+	Sort iowatch.Op
 
 	FD2  int32 // OpMake of two descriptors: the second one; 0: none
 	Gen2 uint32
@@ -43,11 +46,15 @@ func parseIO(b []byte, r *IORecord) error {
 	}
 	word := func(off int) uint64 { return binary.NativeEndian.Uint64(b[off:]) }
 	half := func(off int) uint32 { return binary.NativeEndian.Uint32(b[off:]) }
+	call := callOf(half(recNr))
 	*r = IORecord{Event: iowatch.Event{Op: iowatch.Op(b[recOp]), End: stack.Time(word(recEnd)), Took: int64(word(recTook)), TID: stack.TID(half(recTID)),
 		FD: int32(half(recFD)), Gen: half(recGen), Want: int64(word(recWant)), Ret: int64(word(recRet)), Size: int64(word(recSize)), SP: word(recSP),
-		Loop: b[recLoop] != 0, Written: word(recWritten), Call: callName(half(recNr)), Summed: true, Kind: iowatch.KindOf(half(recMode))}}
-	if r.Op == iowatch.OpNone || r.Op > iowatch.OpMark {
+		Loop: b[recLoop] != 0, Written: word(recWritten), Call: call.name, Summed: true, Kind: iowatch.KindOf(half(recMode))}}
+	if r.Op == iowatch.OpNone || r.Op > iowatch.OpConnect {
 		return fmt.Errorf("record with unknown operation %d", r.Op)
+	}
+	if r.Sort = r.Op; r.Op == iowatch.OpMark {
+		r.Sort = call.sort()
 	}
 	if r.Kind == iowatch.KindUnknown {
 		r.Size = -1
@@ -83,7 +90,9 @@ func parseIO(b []byte, r *IORecord) error {
 	if len(b) < least {
 		return fmt.Errorf("record of form %d has %d bytes, not %d", b[recForm], len(b), least)
 	}
-	if path, _, _ := bytes.Cut(b[recPath:recPath+pathBytes], []byte{0}); len(path) > 0 {
+	if r.Op == iowatch.OpConnect {
+		r.Path = peer(b[recPath : recPath+min(max(r.Want, 0), maxAddr)])
+	} else if path, _, _ := bytes.Cut(b[recPath:recPath+pathBytes], []byte{0}); len(path) > 0 {
 		r.Path, r.Cut = string(path), len(path) >= pathBytes-1
 	}
 	if b[recForm] == formPath {
@@ -104,6 +113,29 @@ func parseIO(b []byte, r *IORecord) error {
 	}
 	r.Regs, r.TLS, r.Base, r.Memory = b[recRegs:recRegs+regBlock], word(recTLS), word(recBase), b[recStack:recStack+int(n)*pageBytes]
 	return nil
+}
+
+// peer is a socket address (struct sockaddr of socket(7)) as text: a path or address:port; "" for other
+// families and unnamed sockets.
+func peer(b []byte) string {
+	const unixFamily, inet, inet6 = 1, 2, 10
+	if len(b) < 2 {
+		return ""
+	}
+	switch family := binary.NativeEndian.Uint16(b); {
+	case family == unixFamily:
+		path := b[2:]
+		if len(path) > 0 && path[0] == 0 { // abstract
+			return "@" + string(bytes.TrimRight(path[1:], "\x00"))
+		}
+		path, _, _ = bytes.Cut(path, []byte{0})
+		return string(path)
+	case family == inet && len(b) >= 8:
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(b[4:8])), binary.BigEndian.Uint16(b[2:])).String()
+	case family == inet6 && len(b) >= 24:
+		return netip.AddrPortFrom(netip.AddrFrom16([16]byte(b[8:24])).Unmap(), binary.BigEndian.Uint16(b[2:])).String()
+	}
+	return ""
 }
 
 // parseSums parses a value of the map of uses, which has useBytes bytes.

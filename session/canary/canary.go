@@ -29,6 +29,11 @@ import (
 type Options struct {
 	Rules iowatch.Config
 	Names oneshot.Options
+	// Each, if not nil, is called for each operation that took at least Slower and for each descriptor
+	// that is made or closed, with the descriptor's path, "" if it is unknown. The record is valid until
+	// Each returns.
+	Each   func(r *kernel.IORecord, path string, kind iowatch.Kind)
+	Slower time.Duration
 }
 
 // Canary watches one process.
@@ -45,6 +50,9 @@ type Canary struct {
 	image  uint64
 	cwd    string
 	names  map[stack.TID]string
+	each   func(r *kernel.IORecord, path string, kind iowatch.Kind)
+
+	uring bool // a descriptor of io_uring was open
 
 	unknown map[[2]uint32]bool // descriptors with sums that the engine did not know, by number and generation
 
@@ -72,7 +80,7 @@ const (
 
 // Open begins to watch p: when it returns, every further call is seen.
 func Open(p *target.Process, o Options) (*Canary, error) {
-	c := &Canary{proc: p, Engine: iowatch.New(o.Rules, stack.TID(p.PID())), began: time.Now(), names: map[stack.TID]string{}}
+	c := &Canary{proc: p, Engine: iowatch.New(o.Rules, stack.TID(p.PID())), began: time.Now(), names: map[stack.TID]string{}, each: o.Each}
 	var err error
 	if c.dir, err = live.OpenProc(p); err != nil {
 		return nil, err
@@ -84,7 +92,8 @@ func Open(p *target.Process, o Options) (*Canary, error) {
 	}
 	c.Engine.Top = func(id iowatch.StackID) string { return c.Stacks.Top(uint32(id)) }
 	c.Engine.Complete = func(id iowatch.StackID) bool { return c.Stacks.Complete(uint32(id)) }
-	if c.io, err = kernel.OpenIO(p.PID(), kernel.IOOptions{Slow: o.Rules.Slow, Gap: o.Rules.Gap, SmallOps: o.Rules.SmallOps}); err != nil {
+	if c.io, err = kernel.OpenIO(p.PID(), kernel.IOOptions{Slow: o.Rules.Slow, Gap: o.Rules.Gap, SmallOps: o.Rules.SmallOps,
+		Each: o.Each != nil, Slower: o.Slower}); err != nil {
 		c.Close()
 		return nil, err
 	}
@@ -155,6 +164,7 @@ func (c *Canary) link(fd int32) (string, iowatch.Kind) {
 	case strings.HasPrefix(to, "pipe:"):
 		return to, iowatch.KindFIFO
 	case strings.HasPrefix(to, "anon_inode:"):
+		c.uring = c.uring || strings.Contains(to, "io_uring")
 		return to, iowatch.KindAnon
 	case strings.HasPrefix(to, "/dev/pts/"), to == "/dev/null", to == "/dev/tty":
 		return to, iowatch.KindChar
@@ -279,17 +289,43 @@ func (c *Canary) record(r *kernel.IORecord) {
 	switch r.Op {
 	case iowatch.OpOpen:
 		r.Path = c.path(r)
+	case iowatch.OpMake:
+		c.uring = c.uring || r.Call == "io_uring_setup"
 	case iowatch.OpRange:
 		c.relist()
 		return
 	case iowatch.OpClose:
 		c.lastSums(r)
+		c.note(r) // while its path is known
 	}
 	c.Engine.Apply(&r.Event)
+	if r.Op != iowatch.OpClose {
+		c.note(r)
+	}
 	if r.Op == iowatch.OpMake && r.FD2 != 0 {
 		r.FD, r.Gen = r.FD2, r.Gen2
 		c.Engine.Apply(&r.Event)
+		c.note(r)
 	}
+}
+
+// note passes a record to Each.
+func (c *Canary) note(r *kernel.IORecord) {
+	if c.each == nil {
+		return
+	}
+	name, kind := c.Engine.Path(r.FD, r.Gen)
+	if name == "" && r.Op != iowatch.OpClose && r.Op != iowatch.OpMake {
+		if name, kind = c.link(r.FD); name != "" && c.io.Gen(r.FD) == r.Gen {
+			c.Engine.Name(r.FD, r.Gen, name, kind)
+		} else {
+			name = ""
+		}
+		if kind == iowatch.KindUnknown {
+			kind = r.Kind
+		}
+	}
+	c.each(r, name, kind)
 }
 
 // path returns the absolute path of an open.
@@ -368,6 +404,9 @@ func (c *Canary) Thread(tid stack.TID) string {
 // Counts returns the calls that were watched.
 func (c *Canary) Counts() []kernel.CallCount { return c.io.Counts() }
 
+// Skipped returns how many reads and writes were not passed to Each, since their thread had too many.
+func (c *Canary) Skipped() uint64 { return c.io.Losses().Skipped }
+
 // Losses returns a line for each kind of loss so far.
 func (c *Canary) Losses() (lines []string) {
 	l := c.io.Losses()
@@ -386,6 +425,9 @@ func (c *Canary) Losses() (lines []string) {
 		if x.n > 0 {
 			lines = append(lines, fmt.Sprintf("%d %s", x.n, x.what))
 		}
+	}
+	if c.uring {
+		lines = append(lines, "operations through io_uring: they pass by these system calls, so that no sum has them and no rule sees them")
 	}
 	return lines
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -19,6 +20,38 @@ type slowFile struct {
 	fs.Inode
 	delay time.Duration
 	size  int
+	first bool // only the first read takes a while
+
+	mu   sync.Mutex
+	pace time.Duration // instead of delay: the time between the ends of two reads
+	last time.Time     // end of the last read
+}
+
+// until waits for a time, the last millisecond on a CPU: a timer is late by that.
+func until(t time.Time) {
+	if d := time.Until(t) - time.Millisecond; d > 0 {
+		<-time.After(d)
+	}
+	for time.Now().Before(t) {
+		continue
+	}
+}
+
+// wait delays a read.
+func (f *slowFile) wait() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := time.Now()
+	switch {
+	case f.pace > 0 && now.Sub(f.last) < f.pace:
+		f.last = f.last.Add(f.pace)
+		until(f.last)
+	case f.pace > 0:
+		f.last = now
+	case !f.first || f.last.IsZero():
+		f.last = now
+		until(now.Add(f.delay))
+	}
 }
 
 var (
@@ -40,19 +73,25 @@ func (f *slowFile) Open(context.Context, uint32) (fs.FileHandle, uint32, syscall
 
 // Read implements fs.NodeReader.
 func (f *slowFile) Read(_ context.Context, _ fs.FileHandle, b []byte, off int64) (fuse.ReadResult, syscall.Errno) {
-	<-time.After(f.delay)
+	f.wait()
 	return fuse.ReadResultData(make([]byte, max(0, min(int64(len(b)), int64(f.size)-off)))), 0
 }
 
 // slow mounts a file whose reads take at least a time, and returns its path.
 func slow(t *testing.T, delay time.Duration) string {
 	t.Helper()
+	return mount(t, &slowFile{delay: delay, size: 1 << 20})
+}
+
+// mount mounts a file and returns its path.
+func mount(t *testing.T, file *slowFile) string {
+	t.Helper()
 	testprog.Need(t, "fuse")
 	dir := t.TempDir()
 	root := &fs.Inode{}
 	server, err := fs.Mount(dir, root, &fs.Options{MountOptions: fuse.MountOptions{DirectMountStrict: true, FsName: "slow", AllowOther: true},
 		OnAdd: func(ctx context.Context) {
-			child := root.NewPersistentInode(ctx, &slowFile{delay: delay, size: 1 << 20}, fs.StableAttr{Mode: fuse.S_IFREG})
+			child := root.NewPersistentInode(ctx, file, fs.StableAttr{Mode: fuse.S_IFREG})
 			root.AddChild("file", child, false)
 		}})
 	if err != nil {

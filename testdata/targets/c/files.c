@@ -4,11 +4,13 @@
  *   files SCENARIO PATH N SIZE
  *
  * prints "ready PID" and waits for a line of input, runs the scenario, prints
- * "truth OPERATIONS LONGEST" (ns, measured around the calls), then "done", and
- * waits for the end of its input.
+ * "truth OPERATIONS LONGEST NEAREST FARTHEST" (ns: the longest call, and the least and the
+ * most time between the ends of two calls in turn, or with again from the first close to
+ * the last), then "done", and waits for the end of its input.
  *
  *   read     main opens PATH, reads N times SIZE bytes, closes it
  *   reopen   main does that N times with one read each
+ *   again:US main does that, closing US microseconds after the close before
  *   thread   as read, on another thread
  *   share    main opens PATH, three threads each read N times, main closes it
  *   write    main writes N times SIZE bytes
@@ -36,7 +38,7 @@
 
 static const char *path;
 static long count, size;
-static uint64_t longest;
+static uint64_t longest, last, nearest, farthest;
 static long operations;
 static char buf[1 << 20];
 
@@ -57,9 +59,14 @@ static void check(long result, const char *what)
 
 static void account(uint64_t from)
 {
-	uint64_t took = now() - from;
+	uint64_t end = now(), took = end - from, since = end - last;
 	if (took > longest)
 		longest = took;
+	if (last && (!nearest || since < nearest))
+		nearest = since;
+	if (last && since > farthest)
+		farthest = since;
+	last = end;
 	operations++;
 }
 
@@ -77,6 +84,22 @@ NOINLINE void reading(int fd, long n)
 		check(pread(fd, buf, size, 0), "pread");
 		account(from);
 	}
+}
+
+static void again(uint64_t pause)
+{
+	uint64_t first = 0, at = 0;
+	for (long i = 0; i < count; i++) {
+		int fd = opening(O_RDONLY);
+		reading(fd, 1);
+		while (at && now() < at + pause)
+			;
+		check(close(fd), "close");
+		at = now();
+		if (!first)
+			first = at;
+	}
+	nearest = farthest = at - first;
 }
 
 NOINLINE void leaking(void)
@@ -167,7 +190,7 @@ int main(int argc, char **argv)
 	printf("ready %d\n", getpid());
 	fflush(stdout);
 	while (fgets(line, sizeof line, stdin)) {
-		longest = 0, operations = 0;
+		longest = last = nearest = farthest = 0, operations = 0;
 		if (!strcmp(s, "read")) {
 			reader(NULL);
 		} else if (!strcmp(s, "reopen")) {
@@ -176,6 +199,8 @@ int main(int argc, char **argv)
 				reading(fd, 1);
 				close(fd);
 			}
+		} else if (!strncmp(s, "again:", 6)) {
+			again(strtoull(s + 6, NULL, 10) * 1000);
 		} else if (!strcmp(s, "thread")) {
 			on_thread(reader, 1, NULL);
 		} else if (!strcmp(s, "share")) {
@@ -199,7 +224,7 @@ int main(int argc, char **argv)
 		} else {
 			return 2;
 		}
-		printf("truth %ld %llu\ndone\n", operations, (unsigned long long)longest);
+		printf("truth %ld %llu %llu %llu\ndone\n", operations, (unsigned long long)longest, (unsigned long long)nearest, (unsigned long long)farthest);
 		fflush(stdout);
 	}
 	return 0;

@@ -1,0 +1,133 @@
+package iowatch
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/sliverprof/sliver/stack"
+)
+
+// connect makes a connection that lasts for life, with an answer after took (ns); 0: none.
+func (s *script) connect(peer string, took, life int64) {
+	s.fd, s.gen = 7, s.gen+1
+	at := s.now
+	s.e.Apply(&Event{Op: OpMake, End: at, TID: s.tid, FD: 7, Gen: s.gen, Ret: 7, Kind: KindSocket, Size: -1, Stack: 1, Call: "socket"})
+	s.e.Apply(&Event{Op: OpConnect, End: at, TID: s.tid, FD: 7, Gen: s.gen, Path: peer, Size: -1, Stack: 2, Call: "connect"})
+	s.e.Apply(&Event{Op: OpWrite, End: at, TID: s.tid, FD: 7, Gen: s.gen, Want: 30, Ret: 30, Kind: KindSocket, Size: -1})
+	if took > 0 {
+		s.e.Apply(&Event{Op: OpRead, End: at + stack.Time(took), TID: s.tid, FD: 7, Gen: s.gen, Want: 100, Ret: 60, Kind: KindSocket, Size: -1})
+	}
+	s.now = at + stack.Time(life)
+	s.e.Apply(&Event{Op: OpClose, End: s.now, TID: s.tid, FD: 7, Gen: s.gen, Size: -1})
+}
+
+// TestConnections has for each rule connections that just fire it, and ones that just do not.
+func TestConnections(t *testing.T) {
+	many := func(n int, apart, life int64) func(*script) {
+		return func(s *script) {
+			for i := range n {
+				s.now = stack.Time(1e9 + int64(i)*apart)
+				s.connect("10.0.0.1:5432", life/2, life)
+			}
+		}
+	}
+	for _, c := range []struct {
+		name, rule string
+		do         func(*script)
+		want       string
+	}{
+		{"an answer after 101 ms", "dns", func(s *script) { s.connect("1.1.1.1:53", 101*ms, 200*ms) }, "dns:1"},
+		{"an answer after 100 ms", "dns", func(s *script) { s.connect("1.1.1.1:53", 100*ms, 200*ms) }, ""},
+		{"no answer for 101 ms", "dns", func(s *script) { s.connect("[::1]:53", 0, 101*ms) }, "dns:0"},
+		{"no answer for 100 ms", "dns", func(s *script) { s.connect("[::1]:53", 0, 100*ms) }, ""},
+		{"another port", "dns", func(s *script) { s.connect("1.1.1.1:80", 500*ms, 600*ms) }, ""},
+		{"port 10053", "dns", func(s *script) { s.connect("1.1.1.1:10053", 500*ms, 600*ms) }, ""},
+		{"a lower limit", "dns slow=50ms", func(s *script) { s.connect("1.1.1.1:53", 51*ms, 200*ms) }, "dns:1"},
+		{"11 in less than a second", "churn", many(11, 99*ms, 10*ms), "churn:11"},
+		{"10 in less than a second", "churn", many(10, 99*ms, 10*ms), ""},
+		{"11 in a second", "churn", many(11, 100*ms, 10*ms), ""},
+		{"11 that live for a second", "churn", many(11, 1, 1000*ms), ""},
+		{"11 that live for 999 ms", "churn", many(11, 1, 999*ms), "churn:11"},
+		{"11 peers", "churn", func(s *script) {
+			for i := range 11 {
+				s.connect("10.0.0.1:"+strings.Repeat("1", i+1), ms, 2*ms)
+			}
+		}, ""},
+		{"11 without a transfer", "churn", func(s *script) {
+			for range 11 {
+				s.gen++
+				s.e.Apply(&Event{Op: OpConnect, End: s.now, TID: s.tid, FD: 7, Gen: s.gen, Path: "10.0.0.1:80", Size: -1})
+				s.e.Apply(&Event{Op: OpClose, End: s.now + 1, TID: s.tid, FD: 7, Gen: s.gen, Size: -1})
+			}
+		}, ""},
+	} {
+		t.Run(c.rule+" "+c.name, func(t *testing.T) {
+			s := newScript(t, c.rule)
+			c.do(s)
+			if got := s.rules(); got != c.want {
+				t.Errorf("%q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// TestPeers: the connections to one peer are one line of the table.
+func TestPeers(t *testing.T) {
+	s := newScript(t, "churn")
+	for range 5 {
+		s.connect("/run/db.sock", ms, 2*ms)
+	}
+	for _, f := range s.e.Files() {
+		if f.Path == "socket to /run/db.sock" {
+			if f.Opens != 5 || f.Ops != 10 || f.Written != 150 || f.Got-f.Written != 300 || f.Kind != KindSocket {
+				t.Errorf("%+v", f)
+			}
+			return
+		}
+	}
+	t.Errorf("%+v", s.e.Files())
+}
+
+// TestMainOnly: Matrix's two rules apply to all threads unless the main one is chosen.
+func TestMainOnly(t *testing.T) {
+	for _, c := range []struct {
+		rule, threads, want string
+		tid                 stack.TID
+	}{{"small-buffer", "", "small-buffer:0", worker}, {"small-buffer", " threads=main", "", worker}, {"small-buffer", " threads=main", "small-buffer:0", main},
+		{"repeat-read", " threads=all", "repeat-read:5", worker}, {"repeat-read", " threads=main", "", worker}, {"repeat-read", " threads=main", "repeat-read:5", main}} {
+		s := newScript(t, c.rule+c.threads)
+		s.tid = c.tid
+		for range 5 {
+			s.open("/data/f")
+			for range 21 {
+				s.io(OpRead, 0, ms, 10)
+			}
+			s.close()
+			s.now -= stack.Time(20 * ms) // within 17 ms of the entry before
+		}
+		if got := s.rules(); got != c.want {
+			t.Errorf("%+v: %q", c, got)
+		}
+	}
+}
+
+// TestSlow: each slow operation of the main thread or an event loop is reported when it ends.
+func TestSlow(t *testing.T) {
+	s := newScript(t, "main-io", "loop-io")
+	var got []string
+	s.e.Slow = func(f *Finding) { got = append(got, string(f.Rule)+" "+f.Path+" "+f.Advice()) }
+	s.open("/data/f")
+	for range 3 {
+		s.io(OpRead, 0, 14*ms, 10)
+		s.io(OpRead, 0, 13*ms, 10)
+	}
+	if len(got) != 3 || got[0] != "main-io /data/f One operation on f held the main thread for 14ms: move it to another thread." {
+		t.Errorf("%q", got)
+	}
+	s.io(OpSync, 0, 20*ms, 0)
+	s.tid = worker
+	s.io(OpRead, 0, 14*ms, 10)
+	if len(got) != 4 || !strings.HasPrefix(got[3], "loop-io /data/f ") {
+		t.Errorf("%q", got)
+	}
+}
