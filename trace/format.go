@@ -22,7 +22,7 @@ const Magic = "\x89SLIVER\n"
 // file of its major version; unknown chunks with a lower-case type are skipped.
 const (
 	Major = 1
-	Minor = 2 // 1: calls, 2: sections
+	Minor = 3 // 1: calls, 2: sections, 3: I/O
 )
 
 const (
@@ -48,6 +48,9 @@ const (
 	chunkTasks   = "task" // JSON Tasks: a scan of all goroutines
 	chunkTraced  = "trac" // JSON Traced: which functions' calls there are, the newest one counts
 	chunkCalls   = "call" // calls of one thread, see calls.go
+	chunkIO      = "iosm" // JSON IO: sums per file and findings, the newest one counts
+	chunkIONames = "ionm" // JSON IONames: further files and stacks of operations
+	chunkOps     = "iops" // I/O operations of one thread, see ops.go
 	chunkEnd     = "ENDS" // JSON End: the recording is complete
 	chunkSection = "SECT" // uvarint number of the section of the chunks after it, see sections.go
 	chunkLeft    = "left" // JSON LeftOut: processes that are not in the recording, the newest one counts

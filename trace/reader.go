@@ -31,6 +31,8 @@ type Recording struct {
 	Triggers []Trigger
 	Tasks    []Tasks // by time
 	Traced   *Traced // nil: no calls were traced
+	IO       *IO     // nil: no I/O was recorded
+	IONames  IONames // of IO and Ops
 	// Problems describe damage that was skipped, one line each.
 	Problems []string
 	// Others are the other processes of the recording, in the order in which they were
@@ -42,6 +44,7 @@ type Recording struct {
 	end    int64 // offset after the last complete chunk
 	chunks map[int][]chunkRef
 	calls  []chunkRef
+	ops    []chunkRef
 	less   Kinds // kinds of frames to filter out: see Only
 }
 
@@ -92,6 +95,8 @@ func Open(r io.ReaderAt, size int64) (*Recording, error) {
 			err = at(off, rec.noteEvents(off, length, crc))
 		} else if typ == chunkCalls {
 			rec.noteCalls(off, length, crc)
+		} else if typ == chunkOps {
+			rec.noteOps(off, length, crc)
 		} else if knownChunk(typ) {
 			buf, err = payloadAt(r, off, typ, length, crc, buf)
 			if err == nil {
@@ -135,7 +140,7 @@ func at(off int64, err error) error {
 
 func knownChunk(typ string) bool {
 	switch typ {
-	case chunkProcess, chunkThread, chunkMaps, chunkStats, chunkNames, chunkWait, chunkSymbols, chunkTrigger, chunkTasks, chunkTraced, chunkLeft, chunkEnd:
+	case chunkProcess, chunkThread, chunkMaps, chunkStats, chunkNames, chunkWait, chunkSymbols, chunkTrigger, chunkTasks, chunkTraced, chunkIO, chunkIONames, chunkLeft, chunkEnd:
 		return true
 	}
 	return false
@@ -233,6 +238,10 @@ func (rec *Recording) take(typ string, b []byte, seen map[int]int) error {
 		return rec.takeTasks(b)
 	case chunkTraced:
 		return rec.takeTraced(b)
+	case chunkIO:
+		return rec.takeIO(b)
+	case chunkIONames:
+		return rec.takeIONames(b)
 	case chunkLeft:
 		return rec.takeLeft(b)
 	case chunkEnd:
