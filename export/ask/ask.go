@@ -40,7 +40,7 @@ func Tables() []Table {
 	ts := Column{"ts", "INTEGER", "ns since the recording began"}
 	dur := Column{"dur", "INTEGER", "ns"}
 	process := Column{"process", "INTEGER", "processes.id"}
-	return []Table{
+	return append([]Table{
 		{"recording", "facts about the recording", []Column{
 			{"name", "TEXT", "such as command, host, interval, late"}, {"value", "TEXT", ""}}},
 		{"processes", "the recorded processes", []Column{
@@ -104,7 +104,7 @@ func Tables() []Table {
 		{"task_spans", "where goroutines were and what they did", []Column{
 			{"task", "INTEGER", "tasks.id"}, ts, dur, {"thread", "INTEGER", "threads.id; NULL while no thread had it"},
 			{"state", "TEXT", "running, runnable, syscall, waiting, …"}, {"reason", "TEXT", "what it waited for, in the runtime's words"}, process}},
-	}
+	}, ioTables(ts, dur, process)...)
 }
 
 // View is a named query that can be used like a table.

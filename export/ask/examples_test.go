@@ -11,6 +11,7 @@ import (
 	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/export/internal/exporttest"
 	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/iowatch"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 )
@@ -49,6 +50,8 @@ func recursive(t testing.TB) *trace.Recording {
 	}
 	h.Look(exporttest.Look{At: 310 * ms, CPU: 310 * ms, State: stack.StateRunning, Stack: "main:1"})
 	b.Exact(1234, "fib", "main:1", 5*ms, 4005*ms, calls.Returned)
+	b.Op(1234, iowatch.OpOpen, "/etc/app.conf", 5*ms, 6*ms, 0, "open load main")
+	b.Op(1234, iowatch.OpRead, "/etc/app.conf", 10*ms, 25*ms, 100, "read load main")
 	rec := b.Finish(5000 * ms)
 	rec.Tasks = []trace.Tasks{{At: exporttest.Start, What: "goroutine", Reasons: []string{"", "chan receive"}}}
 	return rec

@@ -153,6 +153,7 @@ func (f *filler) one() error {
 	}
 	f.tasks()
 	f.calls()
+	f.io()
 	f.profile()
 	f.functions()
 	return f.err

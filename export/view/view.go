@@ -518,6 +518,7 @@ func (v *View) Losses() []string {
 		out = append(out, l)
 	}
 	out = append(out, tracedLosses(v.Rec.Traced)...)
+	out = append(out, ioLosses(v.Rec.IO)...)
 	if v.Rec.End == nil {
 		out = append(out, "the recording was cut off: its end is not in the file")
 	}

@@ -39,8 +39,11 @@ type Builder struct {
 	Cut   bool // no end is written, as if the recorder had been killed
 	next  [2]uint64
 
-	traced *trace.Traced
-	exact  []exact.Call
+	traced  *trace.Traced
+	exact   []exact.Call
+	io      *trace.IO
+	ioNames trace.IONames
+	ops     []trace.IOOp
 }
 
 type fn struct {
@@ -288,6 +291,11 @@ func (b *Builder) Finish(end int64) *trace.Recording {
 	if b.traced != nil {
 		check(b.w.Traced(b.traced))
 		check(b.w.Calls(b.exact))
+	}
+	if b.io != nil {
+		check(b.w.IONames(&b.ioNames))
+		check(b.w.Ops(b.ops))
+		check(b.w.IO(b.io))
 	}
 	for _, t := range b.list {
 		t.es = t.d.Flush(t.es)

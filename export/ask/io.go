@@ -1,0 +1,103 @@
+package ask
+
+import (
+	"strings"
+
+	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/iowatch"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// ioTables are those of I/O. thread, ts, dur and process are the columns that tables share.
+func ioTables(ts, dur, process Column) []Table {
+	tid := Column{"tid", "INTEGER", "of the thread"}
+	thread := Column{"thread", "INTEGER", "threads.id; NULL if the thread was not sampled"}
+	path := Column{"file", "TEXT", "path, or kind of descriptor"}
+	kind := Column{"kind", "TEXT", "file, directory, pipe, socket, …"}
+	requested := Column{"requested", "INTEGER", "bytes"}
+	return []Table{
+		{"io", "I/O operations that succeeded (`sliver record --io`)", []Column{
+			tid, thread, ts, dur, {"op", "TEXT", "read, write, sync, open, make (a socket, pipe, …), close, connect"}, {"call", "TEXT", "system call"},
+			path, kind, {"fd", "INTEGER", "descriptor"}, {"requested", "INTEGER", "bytes; NULL if it moves none"}, {"bytes", "INTEGER", "that were read or written"},
+			{"stack", "TEXT", "functions, leaf first, with ' < ' between them; NULL for quick operations"}, process}},
+		{"io_files", "the files of `io`, with all operations; of the whole recording", []Column{
+			path, kind, {"opens", "INTEGER", ""}, {"open", "INTEGER", "descriptors that were open at the end"}, {"ops", "INTEGER", "reads and writes"}, {"syncs", "INTEGER", ""},
+			requested, {"read", "INTEGER", "bytes"}, {"written", "INTEGER", "bytes"}, {"dur", "INTEGER", "ns in reads, writes and syncs"},
+			{"p50", "INTEGER", "ns, at most half too high"}, {"p99", "INTEGER", "the same"}, {"longest", "INTEGER", "ns"}, {"stack", "TEXT", "of the last open, as in io"}, process}},
+		{"findings", "slow and wasteful uses of files, by the rules of docs/io.md", []Column{
+			{"rule", "TEXT", "main-io, small-buffer, …"}, {"advice", "TEXT", "what to change"}, path, tid, thread, {"name", "TEXT", "of the thread"}, ts,
+			{"ops", "INTEGER", "reads and writes"}, requested, {"buffer", "INTEGER", "most bytes requested at once"}, {"size", "INTEGER", "of the file, in bytes; NULL if unknown"},
+			dur, {"longest", "INTEGER", "ns of the longest operation or run"}, {"count", "INTEGER", "times; main-io and loop-io: 1 a slow operation, 2 a slow run, 3 both"},
+			{"opened", "TEXT", "stack of the open, as in io"}, {"stack", "TEXT", "stack of the operation, as in io"}, process}},
+	}
+}
+
+// io writes the operations, files and findings.
+func (f *filler) io() {
+	if f.v.Rec.IO == nil && !f.v.Rec.HasOps() || !f.asked("io", "io_files", "findings") {
+		return
+	}
+	stacks := map[int]any{}
+	text := func(stack int) any {
+		if stack < 0 {
+			return nil
+		}
+		t, ok := stacks[stack]
+		if !ok {
+			lines, cut := f.v.IOStack(stack)
+			if cut != "" {
+				lines = append(lines, "… "+cut)
+			}
+			t = orNull(strings.Join(lines, " < "))
+			if len(stacks) < maxCallers {
+				stacks[stack] = t
+			}
+		}
+		return t
+	}
+	names := &f.v.Rec.IONames
+	kind := func(file int) any {
+		if file < 0 || file >= len(names.Files) {
+			return nil
+		}
+		return orNull(view.Text(names.Files[file].Kind, 64))
+	}
+	thread := func(i int) any {
+		if i < 0 {
+			return nil
+		}
+		return f.thread(f.v.Threads[i].Seq)
+	}
+	if f.asked("io") {
+		f.v.Ops(func(o *view.Op) bool {
+			var want, got any
+			if o.Op == iowatch.OpRead || o.Op == iowatch.OpWrite {
+				want, got = o.Want, o.Ret
+			}
+			f.row("io", int64(o.TID), thread(o.Thread), f.ts(o.Begin), o.Took, o.Op.String(), orNull(view.Text(names.Call(o.Call), 64)), orNull(f.v.IOPath(o.File)),
+				kind(o.File), int64(o.FD), want, got, text(o.Stack), f.process)
+			return f.err == nil
+		})
+	}
+	if f.v.Rec.IO == nil {
+		return
+	}
+	if f.asked("io_files") {
+		for i := range f.v.Rec.IO.Files {
+			x := &f.v.Rec.IO.Files[i]
+			f.row("io_files", orNull(f.v.IOPath(x.File)), kind(x.File), int64(x.Opens), x.Open, int64(x.Ops), int64(x.Syncs), int64(x.Want), int64(x.Read),
+				int64(x.Written), int64(x.Time), x.P50, x.P99, int64(x.Max), text(x.Stack), f.process)
+		}
+	}
+	if f.asked("findings") {
+		f.v.Findings(func(x *trace.IOFinding, i int) bool {
+			var size any
+			if x.Size >= 0 {
+				size = x.Size
+			}
+			f.row("findings", view.Text(x.Rule, 64), view.Text(x.Advice, view.MaxName), orNull(view.Text(x.Path, view.MaxName)), int64(x.TID), thread(i),
+				view.Text(x.Thread, 256), f.ts(x.At), int64(x.Ops), int64(x.Want), int64(x.Buffer), size, x.Cost, x.Longest, x.Count, text(x.Stack), text(x.Where), f.process)
+			return f.err == nil
+		})
+	}
+}
