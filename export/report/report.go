@@ -32,6 +32,7 @@ type Report struct {
 	Functions []Function `json:"functions"`
 	OnCPU     []OnCPU    `json:"on_cpu"`
 	Traced    []Traced   `json:"traced,omitempty"` // by --trace
+	IO        *IO        `json:"io,omitempty"`     // by --io; nil: it was not recorded
 	Longest   []Wait     `json:"longest"`
 	Cost      Cost       `json:"cost"`
 	Losses    []string   `json:"losses"`
@@ -52,6 +53,8 @@ type More struct {
 	Functions int `json:"functions"`
 	OnCPU     int `json:"on_cpu"`
 	Traced    int `json:"traced,omitempty"`
+	Files     int `json:"files,omitempty"`
+	Findings  int `json:"findings,omitempty"`
 	TaskWaits int `json:"goroutine_waits"`
 	TaskFuncs int `json:"goroutine_functions"`
 	Waits     int `json:"waits"` // lock waits beyond contend.MaxWaits, not analysed
@@ -229,6 +232,7 @@ func Of(rec *trace.Recording, o view.Options, top int) *Report {
 	r.Functions, r.More.Functions = g.functions(top)
 	r.Longest = g.longest(c)
 	r.traced(v, top)
+	r.io(v, top)
 	if o.Side != view.OffCPU {
 		r.OnCPU, r.More.OnCPU = onCPU(v, top)
 	}

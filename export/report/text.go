@@ -121,6 +121,8 @@ func (r *Report) WriteText(w io.Writer) error {
 	if left := r.Idle.String(); left != "" {
 		p("left out: %s\n", left)
 	}
+	r.textFindings(b)
+	r.textFiles(b)
 	r.textTraced(b)
 	r.textTasks(b)
 	r.textThreads(b)
@@ -194,7 +196,7 @@ func (t *table) end() {
 // left reports whether a column holds words.
 func left(head string) bool {
 	switch head {
-	case "call", "thread", "function", "for":
+	case "call", "thread", "function", "for", "file":
 		return true
 	}
 	return false

@@ -1,0 +1,222 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/iowatch"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// IO is the I/O of a recording (--io). Times are in ns, percentiles at most half too high.
+type IO struct {
+	Findings []IOFinding `json:"findings"`
+	Files    []IOFile    `json:"files"` // those with the most time first
+	// Part: the files are of the operations in the recording alone, without those that are in the sums
+	// only, because a part of the recording was chosen.
+	Part bool `json:"part,omitempty"`
+}
+
+// IOFinding is a slow or wasteful use of a file.
+type IOFinding struct {
+	Rule      string   `json:"rule"`
+	Advice    string   `json:"advice"`
+	Path      string   `json:"path"`
+	TID       int32    `json:"tid"`
+	Thread    string   `json:"thread"`
+	At        int64    `json:"at_ns"` // since the recording began
+	Ops       uint64   `json:"ops"`
+	Requested uint64   `json:"requested_bytes"`
+	Buffer    uint64   `json:"buffer_bytes"`
+	Size      int64    `json:"size_bytes"` // -1: unknown
+	Total     int64    `json:"total_ns"`
+	Longest   int64    `json:"longest_ns"`
+	Count     int      `json:"count"`
+	Opened    []string `json:"opened"` // stack of the open, leaf first
+	Stack     []string `json:"stack"`  // stack of the operation, leaf first
+}
+
+// IOFile is the use of a file.
+type IOFile struct {
+	Path    string   `json:"path"`
+	Kind    string   `json:"kind"`
+	Opens   uint64   `json:"opens"`
+	Open    int      `json:"open"` // descriptors at the end
+	Ops     uint64   `json:"ops"`  // reads and writes
+	Syncs   uint64   `json:"syncs"`
+	Read    uint64   `json:"read_bytes"`
+	Written uint64   `json:"written_bytes"`
+	Total   int64    `json:"total_ns"` // in reads, writes and syncs
+	P50     int64    `json:"p50_ns"`
+	P99     int64    `json:"p99_ns"`
+	Max     int64    `json:"max_ns"`
+	Stack   []string `json:"stack"` // of the last open, leaf first
+}
+
+// io reports on I/O.
+func (r *Report) io(v *view.View, top int) {
+	x := v.Rec.IO
+	if x == nil {
+		return
+	}
+	out := &IO{Findings: []IOFinding{}}
+	text := func(stack int) []string {
+		lines, cut := v.IOStack(stack)
+		if cut != "" {
+			lines = append(lines, "… "+cut)
+		}
+		if lines == nil {
+			lines = []string{}
+		}
+		return lines
+	}
+	begin := v.Begin()
+	v.Findings(func(f *trace.IOFinding, _ int) bool {
+		if len(out.Findings) == maxFindings {
+			r.More.Findings++
+			return true
+		}
+		out.Findings = append(out.Findings, IOFinding{Rule: view.Text(f.Rule, 64), Advice: view.Text(f.Advice, view.MaxName), Path: view.Text(f.Path, view.MaxName),
+			TID: int32(f.TID), Thread: view.Text(f.Thread, 256), At: int64(f.At - begin), Ops: f.Ops, Requested: f.Want, Buffer: f.Buffer, Size: f.Size, Total: f.Cost,
+			Longest: f.Longest, Count: f.Count, Opened: text(f.Stack), Stack: text(f.Where)})
+		return true
+	})
+	files := x.Files
+	more := x.MoreFiles
+	if out.Part = !v.Whole() || len(v.Threads) != len(v.Rec.Threads); out.Part {
+		files, more = usedFiles(v), 0
+	}
+	files, r.More.Files = cut(files, top)
+	r.More.Files += more
+	out.Files = make([]IOFile, len(files))
+	for i := range files {
+		f := &files[i]
+		kind := ""
+		if f.File >= 0 && f.File < len(v.Rec.IONames.Files) {
+			kind = view.Text(v.Rec.IONames.Files[f.File].Kind, 64)
+		}
+		out.Files[i] = IOFile{Path: v.IOPath(f.File), Kind: kind, Opens: f.Opens, Open: f.Open, Ops: f.Ops, Syncs: f.Syncs, Read: f.Read, Written: f.Written,
+			Total: int64(f.Time), P50: f.P50, P99: f.P99, Max: int64(f.Max), Stack: text(f.Stack)}
+	}
+	r.IO = out
+}
+
+// maxFindings limits the findings of a report.
+const maxFindings = 200
+
+// usedFiles adds up the recorded operations of a view by file.
+func usedFiles(v *view.View) []trace.IOFile {
+	type use struct {
+		trace.IOFile
+		times [iowatch.Buckets]uint64
+	}
+	all := map[int]*use{}
+	v.Ops(func(o *view.Op) bool {
+		u := all[o.File]
+		if u == nil {
+			u = &use{IOFile: trace.IOFile{File: o.File, Stack: -1}}
+			all[o.File] = u
+		}
+		switch o.Op {
+		case iowatch.OpOpen, iowatch.OpMake:
+			if u.Opens++; o.Stack >= 0 {
+				u.Stack = o.Stack
+			}
+			return true
+		case iowatch.OpClose, iowatch.OpConnect:
+			return true
+		case iowatch.OpSync:
+			u.Syncs++
+		case iowatch.OpWrite:
+			u.Ops, u.Written = u.Ops+1, u.Written+uint64(max(o.Ret, 0))
+		default:
+			u.Ops, u.Read = u.Ops+1, u.Read+uint64(max(o.Ret, 0))
+		}
+		u.Time += uint64(o.Took)
+		u.Max = max(u.Max, uint64(o.Took))
+		u.times[iowatch.Bucket(uint64(o.Took))]++
+		return true
+	})
+	var out []trace.IOFile
+	for _, u := range all {
+		u.P50, u.P99 = iowatch.Percentile(&u.times, .5), iowatch.Percentile(&u.times, .99)
+		out = append(out, u.IOFile)
+	}
+	slices.SortFunc(out, func(a, b trace.IOFile) int {
+		return cmp.Or(cmp.Compare(b.Time, a.Time), cmp.Compare(b.Opens, a.Opens), cmp.Compare(a.File, b.File))
+	})
+	return out
+}
+
+// textFindings writes the findings of I/O.
+func (r *Report) textFindings(w io.Writer) {
+	if r.IO == nil || len(r.IO.Findings) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "\nFindings of I/O%s\n", more(r.More.Findings))
+	for i := range r.IO.Findings {
+		f := &r.IO.Findings[i]
+		fmt.Fprintf(w, "  %s  %s\n    %s\n    thread %s (%d) at %s", f.Rule, cell(f.Path), f.Advice, cell(f.Thread), f.TID, duration(f.At))
+		if f.Ops > 0 {
+			fmt.Fprintf(w, "; %s, %s requested, %s", count(f.Ops, "operation"), amount(f.Requested), duration(f.Total))
+		}
+		fmt.Fprintln(w)
+		textStack(w, "opened in", f.Opened)
+		if !slices.Equal(f.Stack, f.Opened) {
+			textStack(w, "called in", f.Stack)
+		}
+	}
+}
+
+// ioFrames is how many frames of a stack the text has.
+const ioFrames = 8
+
+func textStack(w io.Writer, title string, stack []string) {
+	for i, f := range stack {
+		switch {
+		case i == ioFrames:
+			fmt.Fprintf(w, "      … %d more\n", len(stack)-i)
+			return
+		case i == 0:
+			fmt.Fprintf(w, "    %s %s\n", title, cell(f))
+		default:
+			fmt.Fprintf(w, "      %s\n", cell(f))
+		}
+	}
+}
+
+// textFiles writes the table of files.
+func (r *Report) textFiles(w io.Writer) {
+	if r.IO == nil || len(r.IO.Files) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "\nFiles%s\n", more(r.More.Files))
+	t := newTable(w, "opens", "open", "ops", "syncs", "read", "written", "total", "p50", "p99", "longest", "file")
+	for i := range r.IO.Files {
+		f := &r.IO.Files[i]
+		name := f.Path
+		if name == "" {
+			name = f.Kind
+		}
+		t.row(fmt.Sprint(f.Opens), fmt.Sprint(f.Open), fmt.Sprint(f.Ops), fmt.Sprint(f.Syncs), amount(f.Read), amount(f.Written), duration(f.Total), duration(f.P50),
+			duration(f.P99), duration(f.Max), cell(name))
+	}
+	t.end()
+}
+
+// amount is a number of bytes with at most four digits.
+func amount(n uint64) string {
+	const units = "BkMGTPE"
+	x, i := float64(n), 0
+	for x >= 1000 && i < len(units)-1 {
+		x /= 1000
+		i++
+	}
+	if i == 0 {
+		return fmt.Sprintf("%d B", n)
+	}
+	return fmt.Sprintf("%.3g %cB", x, units[i])
+}

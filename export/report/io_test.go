@@ -1,0 +1,67 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/sliverprof/sliver/export/internal/exporttest"
+	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/iowatch"
+	"github.com/sliverprof/sliver/stack"
+)
+
+// TestIO: findings come first in the text, the page has them, and the files of a part are those of its
+// operations.
+func TestIO(t *testing.T) {
+	const ms = exporttest.Ms
+	b := exporttest.New(t)
+	m := b.Thread(1234, "main")
+	m.Look(exporttest.Look{At: 0, State: stack.StateRunning, Stack: "main:1"})
+	m.Look(exporttest.Look{At: 100 * ms, State: stack.StateRunning, Stack: "main:1"})
+	b.Op(1234, iowatch.OpOpen, "/etc/<app>.conf", 5*ms, 6*ms, 0, "open load main")
+	b.Op(1234, iowatch.OpRead, "/etc/<app>.conf", 10*ms, 25*ms, 1000, "read load main")
+	b.Op(1234, iowatch.OpRead, "/etc/<app>.conf", 30*ms, 31*ms, 50, "")
+	b.Op(1234, iowatch.OpWrite, "/var/log/app", 40*ms, 42*ms, 7, "")
+	b.Finding(1234, "/etc/<app>.conf", 31*ms, 15*ms, "open load main", "read load main")
+	rec := b.Finish(100 * ms)
+	r := Of(rec, view.Options{}, 1)
+	if len(r.IO.Findings) != 1 || len(r.IO.Files) != 1 || r.More.Files != 1 || r.IO.Part {
+		t.Fatalf("%+v, more %+v", r.IO, r.More)
+	}
+	if f := r.IO.Files[0]; f.Path != "/etc/<app>.conf" || f.Opens != 1 || f.Ops != 2 || f.Read != 1050 || f.Total != 16*ms || f.Max != 15*ms || f.Stack[0] != "open (open.c:7)" {
+		t.Errorf("%+v", f)
+	}
+	if f := r.IO.Findings[0]; f.Rule != "main-io" || f.At != 31*ms || f.Longest != 15*ms || f.Stack[0] != "read (read.c:7)" || f.TID != 1234 {
+		t.Errorf("%+v", f)
+	}
+	var text, page bytes.Buffer
+	if err := r.WriteText(&text); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.WriteHTML(&page); err != nil {
+		t.Fatal(err)
+	}
+	s := text.String()
+	if i := strings.Index(s, "Findings of I/O"); i < 0 || i > strings.Index(s, "\nThreads") || !strings.Contains(s, "move it to another thread.") ||
+		!strings.Contains(s, "called in read (read.c:7)") || !strings.Contains(s, "\nFiles (1 more; --top shows more)\n") || !strings.Contains(s, "1.05 kB") {
+		t.Errorf("text:\n%s", s)
+	}
+	if p := page.String(); strings.Contains(p, "<app>") || !strings.Contains(p, "&lt;app&gt;.conf") || !strings.Contains(p, "<h2>Findings of I/O</h2>") || !strings.Contains(p, "1.05 kB") {
+		t.Errorf("page:\n%s", p)
+	}
+	part := Of(rec, view.Options{From: exporttest.Start + 28*ms}, 0)
+	if !part.IO.Part || len(part.IO.Findings) != 1 || len(part.IO.Files) != 2 || part.IO.Files[0].Path != "/var/log/app" || part.IO.Files[1].Ops != 1 || part.IO.Files[1].Read != 50 {
+		t.Errorf("%+v", part.IO)
+	}
+	if p50 := part.IO.Files[1].P50; p50 < ms || p50 > 3*ms/2 {
+		t.Errorf("p50 of one operation of 1 ms is %d ns", p50)
+	}
+	if b, err := json.Marshal(part); err != nil || bytes.Contains(b, []byte(":null")) {
+		t.Errorf("%v: %s", err, b)
+	}
+	if without := Of(exporttest.Sample(t), view.Options{}, 0); without.IO != nil {
+		t.Errorf("I/O that was not recorded: %+v", without.IO)
+	}
+}
