@@ -69,7 +69,8 @@ var details = []string{view.DetailCall, view.DetailFile, view.DetailPeer, view.D
 const (
 	categorySliver = 1
 	categoryWait   = 2
-	categoryKinds  = 3 // first ID of managed frames, by stack.Kind
+	categoryIO     = 100 // of operations and findings
+	categoryKinds  = 3   // first ID of managed frames, by stack.Kind
 )
 
 // category returns the category ID of a frame; 0 for machine code.

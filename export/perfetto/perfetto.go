@@ -82,7 +82,7 @@ func (e *exporter) all() uint64 {
 		}
 	}
 	id := e.locks()
-	e.taskWaits(id)
+	id = e.io(e.taskWaits(id))
 	return max(id+1, e.ids+uint64(5*len(e.v.Threads)))
 }
 
@@ -124,6 +124,9 @@ const (
 	kindFlow
 	kindTasks
 	kindTask
+	kindIO
+	kindFile
+	kindFindings
 )
 
 // uuid returns a track's ID. It is stable for a recording and unlikely to collide with a

@@ -60,8 +60,9 @@ func (e *exporter) taskTracks() {
 }
 
 // taskWaits writes task states while no thread runs the task. The reader keeps file order
-// for events with the same time; these events come after the calls.
-func (e *exporter) taskWaits(id uint64) {
+// for events with the same time; these events come after the calls. id is the first sequence ID to
+// use; taskWaits returns the next one.
+func (e *exporter) taskWaits(id uint64) uint64 {
 	for _, t := range e.taskShown {
 		s := &sequence{out: e.out, id: id, track: e.uuid(kindTask, int(t.ID)), base: e.base}
 		in := newInterned(e.v)
@@ -94,6 +95,7 @@ func (e *exporter) taskWaits(id uint64) {
 			id++
 		}
 	}
+	return id
 }
 
 // taskSlices repeats the calls of a thread on the tracks of the tasks that it ran. The
