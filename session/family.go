@@ -167,7 +167,7 @@ func (f *family) record(ctx context.Context, m procset.Member) {
 // member returns the Session of a process; prepare is still to be called.
 func (f *family) member(m procset.Member) *Session {
 	o := f.s.o
-	o.Duration, o.Outputs, o.Live, o.Renamed, o.Started, o.Trace, o.Tracer, o.Set, o.First = 0, nil, false, nil, nil, nil, nil, nil, nil
+	o.Duration, o.Outputs, o.Live, o.Renamed, o.Started, o.Trace, o.IO, o.Tracer, o.Set, o.First = 0, nil, false, nil, nil, nil, nil, nil, nil, nil
 	o.Await, o.Hosts = true, f.hosts
 	return &Session{o: o, proc: m.Process, parent: m.Parent, member: f, shared: f.shared, section: f.sections.Add(), part: f.s.part,
 		phases: newPhases(nil, m.Process.PID()), opened: target.Now()}

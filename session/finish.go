@@ -43,6 +43,8 @@ type Result struct {
 	Threads     int
 	// Calls are the accounts of traced functions; nil: none were traced.
 	Calls *Calls
+	// IO are the accounts of I/O; nil: it was not recorded.
+	IO *trace.IO
 	// Tasks counts the tasks that could not be read.
 	Tasks trace.LostTasks
 	// Children is the CPU time of processes that the target started and waited for
@@ -74,6 +76,9 @@ func (s *Session) Finish(reason string) (res *Result, err error) {
 		Asked:    s.o.Duration, Untaken: s.smp.Untaken(), Interval: s.smp.Interval(), Cost: s.smp.Cost(s.smp.Ended())}
 	if s.traced != nil {
 		res.Calls = s.traced.account()
+	}
+	if s.io != nil {
+		res.IO = s.io.last
 	}
 	if s.family != nil {
 		res.Releasing = 0 // the names of other processes were looked up since

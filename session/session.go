@@ -23,6 +23,7 @@ import (
 	"github.com/sliverprof/sliver/export"
 	"github.com/sliverprof/sliver/live"
 	"github.com/sliverprof/sliver/naming"
+	"github.com/sliverprof/sliver/oneshot"
 	"github.com/sliverprof/sliver/procset"
 	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/stack"
@@ -69,6 +70,8 @@ type Options struct {
 	Started func()
 	// Trace has calls of functions recorded too; nil: none.
 	Trace *TraceOptions
+	// IO has I/O operations recorded too; nil: they are not.
+	IO *IOOptions
 	// Set finds more processes for the recording; nil: it is of one process. The Session's
 	// own process is in the set. First are the others that existed when it began; the
 	// Session closes them.
@@ -95,6 +98,7 @@ type Session struct {
 	placed   bool   // part is the final name of an output
 	phases   *phases
 	traced   *tracing       // nil: no calls are traced
+	io       *ioLog         // nil: no I/O is recorded
 	opened   stack.Time     // start of New
 	section  *trace.Section // nil: the recording is of one process
 	family   *family        // nil: the recording is of one process
@@ -290,6 +294,17 @@ func (s *Session) Run(ctx context.Context) (reason string, err error) {
 			}
 		}()
 	}
+	if s.o.IO != nil {
+		names := oneshot.Options{DebugDirs: s.o.DebugDirs, FullNames: s.o.FullNames, Finder: s.o.Finder, Cache: s.o.Cache}
+		if s.io, err = logIO(s.proc, s.o.IO, names, s.recorder); err != nil {
+			return "I/O", err
+		}
+		defer func() {
+			if e := s.io.end(); err == nil {
+				err = e
+			}
+		}()
+	}
 	s.self.Store(s.live.SelfCPU())
 	sampled := s.phases.begin("sample")
 	began := time.Now()
@@ -473,6 +488,9 @@ func (s *Session) Close() {
 	}
 	if s.traced != nil {
 		s.traced.close()
+	}
+	if s.io != nil {
+		_ = s.io.end() // Run has returned its error
 	}
 	if s.runtimes != nil {
 		s.runtimes.Close()

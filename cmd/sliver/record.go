@@ -53,6 +53,7 @@ type recordFlags struct {
 	metrics     string
 	push        pushFlags
 	trace       traceOfRecord
+	io          ioOfRecord
 	web         webFlags
 	page        bool // serve a page, set by web
 
@@ -81,6 +82,7 @@ func (f *recordFlags) register(fs *pflag.FlagSet) {
 	f.kinds.register(fs)
 	f.names.register(fs, "")
 	f.trace.register(fs)
+	f.io.register(fs)
 	f.web.register(fs, true)
 	fs.BoolVarP(&f.quiet, "quiet", "q", false, "print no status line and no summary")
 	fs.StringVar(&f.metrics, "metrics", "", "serve Prometheus metrics about sliver itself at this address (a port alone: on loopback)")
@@ -166,6 +168,7 @@ Examples:
   sliver record -p 1234,1300 --children -d 10s       several processes in one recording
   sliver record --name nginx -d 10s -o nginx.pftrace
   sliver record -p 1234 --trace handle_request       its calls, exactly
+  sliver record -p 1234 -d 10s --io                  its I/O operations too
   sliver record -p 1234 --web --open                 watch it live, in the browser
   sliver record -p 1234 --otlp http://localhost:4318 --service shop   feed a collector
   sliver record -p $(pidof redis-server) -d 5s --json -o /tmp/r.pftrace
@@ -255,6 +258,10 @@ func (f *recordFlags) options() (o session.Options, err error) {
 	if err := f.trace.parse(); err != nil {
 		return o, err
 	}
+	if err := f.io.parse(); err != nil {
+		return o, err
+	}
+	o.IO = f.io.options()
 	for _, out := range o.Outputs {
 		if out.Path == "-" && f.json {
 			return o, usagef("record", "--json and -o - both use standard output")
@@ -526,6 +533,7 @@ func (f *recordFlags) recordOnce(e *env, o session.Options, p *target.Process, c
 		writeSummary(e.stderr, res, s.Process())
 		writeProcesses(e.stderr, res)
 		writeCalls(e.stderr, res.Calls, f.trace.calls.limit)
+		writeIO(e.stderr, res.IO)
 	}
 	if view == nil {
 		return again, nil

@@ -78,6 +78,8 @@ func (f *recordFlags) single(o *session.Options) string {
 		return "a push has one process"
 	case len(f.trace.patterns) > 0:
 		return "--trace is for one process"
+	case f.io.on:
+		return "--io is for one process"
 	}
 	for _, out := range o.Outputs {
 		if !out.Format.Several() {

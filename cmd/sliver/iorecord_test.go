@@ -1,0 +1,149 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sliverprof/sliver/internal/testprog"
+	"github.com/sliverprof/sliver/iowatch"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// TestRecordIO records a program whose operations are known: each one is in the recording, with its
+// file, and the sums are those of the operations.
+func TestRecordIO(t *testing.T) {
+	testprog.Need(t, "gcc", "ptrace")
+	dir := t.TempDir()
+	path, out := filepath.Join(dir, "mixed"), filepath.Join(dir, "run.sliver")
+	prog := testprog.Build(t, "c/files", "O2")
+	cmd := slivercmd(t, dir, "record", "--io", "-o", out, "--", prog, "mixed", path, "50", "1000")
+	cmd.Stdin = strings.NewReader("\n")
+	r := runCmd(t, cmd)
+	if strings.Contains(r.errors, "I/O was not recorded") {
+		testprog.Missing(t, "bpf", r.errors)
+	}
+	if r.status != 0 || !strings.Contains(r.errors, "I/O: ") {
+		t.Fatalf("%+v", r)
+	}
+	f, err := os.Open(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	fi, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec, err := trace.Open(f, fi.Size())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rec.IO == nil || len(rec.IO.Lost) > 0 || rec.IO.Skipped > 0 || len(rec.Problems) > 0 {
+		t.Fatalf("%+v, %q", rec.IO, rec.Problems)
+	}
+	type sum struct{ opens, reads, writes, syncs, closes, bytes, got, stacks int }
+	sums := map[string]*sum{}
+	byCall := map[string]uint64{}
+	for o, err := range rec.Ops() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := rec.IONames.Path(o.File)
+		s := sums[name]
+		if s == nil {
+			s = &sum{}
+			sums[name] = s
+		}
+		byCall[rec.IONames.Call(o.Call)]++
+		switch o.Op {
+		case iowatch.OpOpen:
+			s.opens++
+			if frames, cut := rec.IONames.Stack(o.Stack); name == path && o.Stack >= 0 {
+				if s.stacks++; cut != "" || len(frames) < 3 || !hasFrame(frames, "opening") || !hasFrame(frames, "main") {
+					t.Errorf("opened in %+v, %q", frames, cut)
+				}
+			}
+		case iowatch.OpRead:
+			s.reads, s.got = s.reads+1, s.got+int(o.Ret)
+		case iowatch.OpWrite:
+			s.writes, s.bytes = s.writes+1, s.bytes+int(o.Ret)
+		case iowatch.OpSync:
+			s.syncs++
+		case iowatch.OpClose:
+			s.closes++
+		}
+		if o.Begin < rec.IO.Began || o.Took < 0 {
+			t.Errorf("%+v", o)
+		}
+	}
+	if s := sums[path]; s == nil || s.opens != 50 || s.reads != 100 || s.writes != 100 || s.syncs != 50 || s.bytes != 100_000 || s.got != 50*130 || s.stacks < 10 || s.closes < 50 {
+		t.Errorf("%s: %+v", path, s)
+	}
+	for _, c := range rec.IO.Calls {
+		want := c.Calls - c.Errors
+		if strings.HasPrefix(c.Call, "pipe") {
+			want *= 2 // each makes two descriptors
+		}
+		if n := byCall[c.Call]; n != want {
+			t.Errorf("%s: %d operations in the recording, %d calls of which %d failed", c.Call, n, c.Calls, c.Errors)
+		}
+	}
+	found := false
+	for _, x := range rec.IO.Files {
+		if rec.IONames.Path(x.File) == path {
+			found = true
+			if x.Ops != 200 || x.Syncs != 50 || x.Opens != 50 || x.Written != 100_000 {
+				t.Errorf("%+v", x)
+			}
+		}
+	}
+	if !found {
+		t.Errorf("%s is not among %+v", path, rec.IO.Files)
+	}
+	if r := sliver(t, dir, "report", out); r.status != 0 || !strings.Contains(r.out, "\nFiles") || !strings.Contains(r.out, "mixed") {
+		t.Errorf("report: %+v", r)
+	}
+	if r := sliver(t, dir, "sql", out, "select count(*) n, sum(bytes) b from io where file = '"+path+"' and op = 'write'"); r.status != 0 || !strings.Contains(r.out, "100000") {
+		t.Errorf("sql: %+v", r)
+	}
+}
+
+func hasFrame(frames []trace.IOFrame, name string) bool {
+	for i := range frames {
+		if frames[i].Func == name {
+			return true
+		}
+	}
+	return false
+}
+
+// TestRecordIOUsage has flags without --io, and --io for several processes.
+func TestRecordIOUsage(t *testing.T) {
+	for want, args := range map[string][]string{
+		"give --io too":            {"record", "-p", "1", "--io-slower", "1ms"},
+		"--io-rule is for":         {"record", "-p", "1", "--io-rule", "leak"},
+		"io-slower: -1s is":        {"record", "-p", "1", "--io", "--io-slower", "-1s"},
+		`unknown rule "x"; rules:`: {"record", "-p", "1", "--io", "--io-rule", "x"},
+		"--io is for one process":  {"record", "-p", "1,2", "--io"},
+	} {
+		if r := sliver(t, t.TempDir(), args...); r.status != exitUsage || !strings.Contains(r.errors, want) {
+			t.Errorf("%q: %+v", args, r)
+		}
+	}
+}
+
+// TestRecordIOWithoutRights still records, and names the missing right.
+func TestRecordIOWithoutRights(t *testing.T) {
+	out := shell(t, `
+		U="setpriv --reuid 23456 --regid 23456 --clear-groups"
+		chmod 777 $D
+		$U $S record --io -o $D/x.sliver -- sh -c 'i=0; while [ $i -lt 3000 ]; do i=$((i+1)); done' 2>&1
+		echo "status $?"
+		$U $S report $D/x.sliver
+		exit 0`)
+	if strings.Count(out, "I/O was not recorded") != 2 || !strings.Contains(out, "status 0") { // in the summary, and in the report
+		t.Errorf("%s", out)
+	}
+}
