@@ -46,6 +46,7 @@ type watched struct {
 	names     *session.Namer
 	tracks    map[int]*follower
 	calls     calls
+	io        inputs
 	buf       [512]ringbuf.Event
 	java      *snapshot.Meter // nil: not found
 	javaTried time.Time
@@ -89,8 +90,9 @@ func (w *Watcher) run(ctx context.Context, t *watched, release func()) error {
 	}
 	defer life.Close()
 	t.tracks = map[int]*follower{}
-	t.calls.t = t
+	t.calls.t, t.io.t = t, t
 	defer t.calls.close()
+	defer t.io.end()
 	if err := t.reload(); err != nil {
 		return err
 	}
@@ -222,6 +224,7 @@ func (t *watched) reload() error {
 	t.set, t.version, t.falls = set, version, 0
 	clear(t.tracks) // they restart with the contents of the rings
 	t.calls.find(rules)
+	t.io.begin(rules)
 	return nil
 }
 
@@ -295,7 +298,7 @@ func (t *watched) look() {
 		t.calls.stale = true
 	}
 	t.calls.renew(target.Now())
-	l := &trigger.Look{Now: target.Now()}
+	l := &trigger.Look{Now: target.Now(), IO: t.io.look()}
 	byTrack := map[*trigger.Track]*follower{}
 	rec.Reading(func() {
 		there := map[int]bool{}

@@ -81,6 +81,7 @@ var ruleFlags = []struct {
 	{trigger.Threads, "thread-limit", "threads are near their limit: auto, or a share"},
 	{trigger.Call, "on-call", "this function is called"},
 	{trigger.File, "on-file", "this file is written"},
+	{trigger.IO, "io", "an operation on a file holds the main thread or an event loop: slow=13ms; or a rule of 'sliver io', or all"},
 	{trigger.JavaHeap, "java-heap", "the Java heap is near its maximum: auto, or a share such as 80%,3x; also writes a heap dump (.spack)"},
 	{trigger.JavaGrowth, "java-growth", "the Java heap grows by this much between two checks: 350MB; also writes a heap dump"},
 	{trigger.Crash, "crash", "a signal kills the program: yes (default, also with other triggers) or no"},
@@ -208,7 +209,7 @@ Examples:
   sliver watch -- ./server --port 8080
 
 A file for --config has the flags' names as keys, and triggers by kind (stall,
-slow, blocked, deadlock, cpu, memory, fds, threads, call, file, crash):
+slow, blocked, deadlock, cpu, memory, fds, threads, call, file, io, crash):
   name: myserver
   dir: /var/lib/sliver
   triggers:

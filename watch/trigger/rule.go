@@ -31,6 +31,7 @@ const (
 	Call     Kind = "call"     // the target calls a function
 	File     Kind = "file"     // the target, or anyone, writes a file
 	Crash    Kind = "crash"    // the target dies of a signal
+	IO       Kind = "io"       // a slow or wasteful use of a file
 
 	JavaHeap   Kind = "java-heap"   // the Java heap near its limit
 	JavaGrowth Kind = "java-growth" // the Java heap grows by too much between two checks
@@ -38,7 +39,7 @@ const (
 
 // Kinds returns all kinds, in the order in which they are documented.
 func Kinds() []Kind {
-	return []Kind{Stall, Slow, Blocked, Deadlock, CPU, Memory, FDs, Threads, Call, File, Crash, JavaHeap, JavaGrowth}
+	return []Kind{Stall, Slow, Blocked, Deadlock, CPU, Memory, FDs, Threads, Call, File, IO, Crash, JavaHeap, JavaGrowth}
 }
 
 // Rule is one trigger. Create it with Parse.
@@ -48,6 +49,7 @@ type Rule struct {
 	Limit    time.Duration // Stall, Slow, Blocked, Deadlock
 	Share    float64       // CPU: of one CPU; Memory, FDs, Threads: of the limit, 0: depends on the limit's size
 	Path     string        // File
+	IO       string        // IO: the value
 	Bytes    float64       // JavaGrowth
 	Threads  string        // Stall, Slow, Blocked, CPU, Call: main, all, or a pattern of names
 	Loop     string        // Stall: the function that is the event loop; "": detected automatically
@@ -90,6 +92,7 @@ const (
 //	java-growth 350MB            every=5s
 //	call      FUNCTION           threads=
 //	file      PATH
+//	io        slow=13ms | all | RULE, as sliver io has them
 //	crash     yes | no
 //
 // The CPU share is of one CPU: below 100% for a thread, up to 100% times the number of
@@ -184,6 +187,8 @@ func (r *Rule) value(v string) (err error) {
 		if r.Path = v; v == "" {
 			err = fmt.Errorf("write the path of a file")
 		}
+	case IO:
+		err = r.ioValue(v)
 	case Crash:
 		if r.Off = v == "no"; !r.Off && v != "yes" {
 			err = fmt.Errorf("write yes or no")

@@ -97,6 +97,7 @@ type Look struct {
 	// thread have been counted: from then on samples of such calls add nothing. Only
 	// samples find a call that began before counting did. Counted may be nil.
 	Hits    []Hit
+	IO      []IOFinding // since the last Look
 	Counted func(*Rule, stack.TID) bool
 	// Name formats a frame for texts.
 	Name func(w event.Word, t stack.Time) string
@@ -241,6 +242,8 @@ func (s *Set) check(r *state, l *Look) []Fired {
 		return s.called(r, l)
 	case File:
 		return s.files(r, l)
+	case IO:
+		return s.io(r, l)
 	}
 	return nil // Crash, which is reported separately
 }

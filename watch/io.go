@@ -1,0 +1,102 @@
+package watch
+
+import (
+	"context"
+	"runtime"
+	"sync"
+
+	"github.com/sliverprof/sliver/iowatch"
+	"github.com/sliverprof/sliver/oneshot"
+	"github.com/sliverprof/sliver/session/canary"
+	"github.com/sliverprof/sliver/watch/trigger"
+)
+
+// inputs watches the I/O of a process for rules of kind io. Without such a rule it does nothing. It
+// belongs to the watching goroutine, except found.
+type inputs struct {
+	t    *watched
+	stop context.CancelFunc // nil: it is not watched
+	done chan struct{}
+
+	mu    sync.Mutex
+	found []trigger.IOFinding
+	lost  int // findings beyond maxFound since the last look
+}
+
+// maxFound bounds the findings between two looks. A rule fires once in a look.
+const maxFound = 1000
+
+// begin ends watching, and starts it again with the thresholds of these rules.
+func (x *inputs) begin(rules []*trigger.Rule) {
+	x.end()
+	c, ok := trigger.WatchIO(rules)
+	if !ok {
+		return
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	x.stop, x.done = stop, make(chan struct{})
+	so := &x.t.w.o.Session
+	names := oneshot.Options{DebugDirs: so.DebugDirs, FullNames: so.FullNames, Finder: so.Finder, Cache: so.Cache}
+	opened := make(chan struct{})
+	go func() {
+		defer close(x.done)
+		runtime.LockOSThread() // the canary belongs to this thread, which ends here
+		cn, err := canary.Open(x.t.proc, canary.Options{Rules: c, Names: names})
+		close(opened)
+		if err != nil {
+			x.t.w.log.Warn("I/O triggers are off", "pid", x.t.pid, "why", err)
+			return
+		}
+		defer cn.Close()
+		cn.Engine.Slow, cn.Engine.Found = x.take, func(f *iowatch.Finding) {
+			// Slow has single operations, at once and each time.
+			if (f.Rule != iowatch.MainIO && f.Rule != iowatch.LoopIO) || f.Count&1 == 0 {
+				x.take(f)
+			}
+		}
+		x.t.w.log.Info("watches I/O", "pid", x.t.pid, "rules", c.Enabled())
+		err = cn.Run(ctx, nil)
+		for _, l := range cn.Losses() {
+			x.t.w.log.Warn("I/O triggers", "pid", x.t.pid, "lost", l)
+		}
+		if err != nil {
+			x.t.w.log.Warn("I/O triggers", "pid", x.t.pid, "error", err)
+		}
+	}()
+	<-opened
+}
+
+func (x *inputs) take(f *iowatch.Finding) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if len(x.found) >= maxFound {
+		x.lost++
+		return
+	}
+	x.found = append(x.found, trigger.IOFinding{Rule: f.Rule, At: f.At, TID: f.TID, Path: f.Path, Longest: f.Longer, Text: f.Advice()})
+}
+
+// look returns the findings since the last look.
+func (x *inputs) look() []trigger.IOFinding {
+	if x.stop == nil {
+		return nil
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	out := x.found
+	x.found = nil
+	if x.lost > 0 {
+		x.t.w.log.Warn("I/O triggers", "pid", x.t.pid, "lost_findings", x.lost)
+		x.lost = 0
+	}
+	return out
+}
+
+// end stops watching.
+func (x *inputs) end() {
+	if x.stop != nil {
+		x.stop()
+		<-x.done
+		x.stop = nil
+	}
+}
