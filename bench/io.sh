@@ -1,0 +1,107 @@
+#!/usr/bin/env bash
+# Measures what watching I/O adds to a system call: without a tool and with one in turn,
+# so that both see the same machine. Prints the median of each and of the differences, in
+# ns, and the same for calls that no tool watches and for another process.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
+
+usage() {
+	cat <<'END'
+usage: bench/io.sh [TURNS [WINDOW_MS [TOOL…]]]
+
+  TURNS      how many (5)
+  WINDOW_MS  of each measurement (500)
+  TOOL       sums (sliver io), record (sliver record --io), strace (strace -f -c),
+             perf (perf trace -s), bpftrace (a count and a histogram of each call);
+             default: those that are here
+END
+}
+[[ ${1:-} != -h && ${1:-} != --help ]] || {
+	usage
+	exit 0
+}
+turns=${1:-5} window=${2:-500}
+shift $(($# < 2 ? $# : 2))
+tools=("$@")
+if [[ ${#tools[@]} == 0 ]]; then
+	tools=(sums record)
+	for t in strace perf bpftrace; do ! command -v "$t" >/dev/null || tools+=("$t"); done
+fi
+work=$(mktemp -d)
+pids=()
+cleanup() {
+	for p in "${pids[@]}"; do kill "$p" 2>/dev/null || true; done
+	wait 2>/dev/null || true
+	rm -rf "$work"
+}
+trap cleanup EXIT
+go build -o "$work/sliver" ./cmd/sliver
+gcc -O2 -o "$work/cost" bench/iocost/cost.c
+head -c 4096 /dev/zero >"$work/file"
+
+# The process that is watched, and another one.
+coproc ONE { exec "$work/cost" "$work/file" "$window"; }
+exec {in1}>&"${ONE[1]}" {out1}<&"${ONE[0]}"
+one=$ONE_PID
+read -r _ one <&"$out1"
+pids+=("$one")
+mkfifo "$work/in" "$work/out"
+"$work/cost" "$work/file" "$window" <"$work/in" >"$work/out" &
+pids+=("$!")
+exec {in2}>"$work/in" {out2}<"$work/out"
+read -r _ _ <&"$out2"
+
+start() {
+	case $1 in
+	sums) "$work/sliver" io -p "$one" --json >"$work/tool.out" 2>&1 & ;;
+	record) "$work/sliver" record -p "$one" -i 1s --io -q -o "$work/x.sliver" >"$work/tool.out" 2>&1 & ;;
+	strace) strace -f -c -p "$one" -o "$work/tool.out" 2>/dev/null & ;;
+	perf) perf trace -s -p "$one" -o "$work/tool.out" 2>/dev/null & ;;
+	bpftrace) bpftrace -e "tracepoint:syscalls:sys_enter_* /pid == $one/ { @s[tid] = nsecs; } tracepoint:syscalls:sys_exit_* /@s[tid]/ { @n[probe] = count(); @h[probe] = hist(nsecs - @s[tid]); delete(@s[tid]); }" >"$work/tool.out" 2>&1 & ;;
+	*)
+		echo "io.sh: unknown tool $1" >&2
+		return 2
+		;;
+	esac
+	tool=$!
+	sleep 3 # a tool says in its own way, or not at all, when it has begun
+	kill -0 "$tool" 2>/dev/null || {
+		echo "io.sh: $1 ended: $(tail -n 3 "$work/tool.out")" >&2
+		return 1
+	}
+}
+stop() {
+	kill -INT "$tool" 2>/dev/null || true
+	wait "$tool" 2>/dev/null || true
+	rm -f "$work/x.sliver"
+}
+# measure LABEL appends a line: LABEL read open none others-none
+measure() {
+	echo >&"$in1"
+	read -r _ r _ o _ n <&"$out1"
+	echo >&"$in2"
+	read -r _ _ _ _ _ x <&"$out2"
+	echo "$1 $r $o $n $x" >>"$work/lines"
+}
+printf '%-10s %9s %9s %9s %9s %9s   (ns a call: without, added; calls that are not watched; other processes)\n' tool read +read +open +none +others
+for t in "${tools[@]}"; do
+	: >"$work/lines"
+	for ((i = 0; i < turns; i++)); do
+		measure without
+		start "$t" || break
+		measure with
+		stop
+	done
+	awk -v tool="$t" '
+		function median(a, n,   i, j, x) {
+			for (i = 2; i <= n; i++) for (j = i; j > 1 && a[j] < a[j-1]; j--) { x = a[j]; a[j] = a[j-1]; a[j-1] = x }
+			return n % 2 ? a[(n+1)/2] : (a[n/2] + a[n/2+1]) / 2
+		}
+		$1 == "without" { for (k = 2; k <= 5; k++) was[k] = $k }
+		$1 == "with" { n++; base[n] = was[2]; for (k = 2; k <= 5; k++) d[k, n] = $k - was[k] }
+		END {
+			if (!n) exit
+			for (k = 2; k <= 5; k++) { for (i = 1; i <= n; i++) a[i] = d[k, i]; m[k] = median(a, n) }
+			printf "%-10s %9.0f %9.0f %9.0f %9.0f %9.0f\n", tool, median(base, n), m[2], m[3], m[4], m[5]
+		}' "$work/lines"
+done
