@@ -76,7 +76,7 @@ func Tables() []Table {
 			{"fault", "INTEGER", "ns waiting for memory"}, {"stopped", "INTEGER", "ns stopped by a signal, or traced"},
 			{"locks", "INTEGER", "of blocked, ns for locks"}, {"switches", "INTEGER", "times that it got a CPU"}}},
 		{"samples", "looks at a thread that confirmed a stack; equal ones are one row", []Column{
-			thread, ts, {"count", "INTEGER", "samples since the row before"}, {"how", "TEXT", "stop, unrun, read, part"},
+			thread, ts, {"count", "INTEGER", "samples since the row before"}, {"how", "TEXT", "stop, unrun, read, part, clock"},
 			{"cpu", "INTEGER", "ns that the thread ran since the row before"}, {"slice", "INTEGER", "slices.id of the innermost call"},
 			{"state", "TEXT", ""}}},
 		{"states", "what threads did, with the running and runnable time of the scheduler's account", []Column{
