@@ -158,6 +158,7 @@ var programs = map[string]map[string]recipe{
 	"c/jitreuse":  {"O2": cVariants["O2"]},
 	"c/naps":      {"O0": cVariants["O0"], "O2fp": gcc("-O2", "-g", "-fno-omit-frame-pointer")},
 	"c/duty":      {"O2": gcc("-O1", "-g")},
+	"c/bursts":    {"O2": gcc("-O1", "-g")},
 	"c/pool":      {"O2": gcc("-O2", "-g", "-fno-optimize-sibling-calls")},
 	"c/siblings":  {"O2": gcc("-O2", "-g", "-fno-optimize-sibling-calls")},
 	"c/gdbjit":    {"O2": cVariants["O2"]},
