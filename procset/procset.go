@@ -31,6 +31,9 @@ type Options struct {
 	Children bool                     // the descendants of all processes of the set
 	Max      int                      // processes at once; 0: DefaultMax
 	Once     bool                     // only Now is called, Follow is not
+	// Grace is how long a process runs its program before it is opened. Opening costs CPU time,
+	// which most processes that end sooner are not worth; they are counted as missed. 0: none.
+	Grace time.Duration
 	// Command is the number of a command that was started for the recording and does not run
 	// yet; 0: none. Without the right to observe all processes, the kernel reports only the
 	// descendants of a Command.
@@ -74,7 +77,9 @@ type kin struct {
 const (
 	// grace is how long a new process may exec before it is opened: opening takes longer
 	// than most processes take from fork to exec, and would be wasted.
-	grace     = 3 * time.Millisecond
+	grace = 3 * time.Millisecond
+	// MostGrace is a sensible upper limit of Options.Grace.
+	MostGrace = 10 * time.Millisecond
 	pollEvery = 10 * time.Millisecond  // without reports by the kernel
 	findEvery = 500 * time.Millisecond // for names that processes give themselves
 	// maxKin limits the processes that are remembered after their end.
@@ -303,7 +308,7 @@ func (s *Set) apply(b *target.Birth) {
 		if !belongs && s.finder == nil {
 			return
 		}
-		k = &kin{pid: b.PID, born: b.At, due: time.Now().Add(grace), stranger: !belongs}
+		k = &kin{pid: b.PID, born: b.At, due: time.Now().Add(max(grace, s.o.Grace)), stranger: !belongs}
 		if parent != nil {
 			k.parent, k.name = parent.pid, parent.name
 		}
@@ -315,9 +320,9 @@ func (s *Set) apply(b *target.Birth) {
 			s.mu.Lock()
 			k.name = b.Comm
 			s.mu.Unlock()
-			k.due = time.Now()
+			k.due = time.Now().Add(s.o.Grace)
 		case s.finder != nil:
-			k = &kin{pid: b.PID, name: b.Comm, due: time.Now(), stranger: true}
+			k = &kin{pid: b.PID, name: b.Comm, due: time.Now().Add(s.o.Grace), stranger: true}
 			s.kin[k.pid] = k
 			s.due = append(s.due, k)
 		}

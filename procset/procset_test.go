@@ -230,3 +230,37 @@ func TestMax(t *testing.T) {
 	}
 	p.Say("go")
 }
+
+// TestGrace: a program that ends within the grace is not opened; it is counted and named.
+func TestGrace(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	p := testprog.StartCmd(t, exec.Command("sh", "-c", `read x; /bin/true; sleep 100 & read x; kill $!`))
+	root, err := target.Open(p.PID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	s := New(Options{Children: true, Grace: 300 * time.Millisecond})
+	defer s.Close()
+	if s.births == nil {
+		testprog.Missing(t, "perf", s.left.How)
+	}
+	s.Take(root)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	came := make(chan Member, 8)
+	over := make(chan struct{})
+	go func() { defer close(over); s.Follow(ctx, func(m Member) { came <- m }) }()
+	p.Say("go")
+	m := <-came
+	if f := m.Process.Facts(); f.Comm != "sleep" {
+		t.Errorf("%s was opened, not sleep", f.Comm)
+	}
+	m.Process.Close()
+	cancel()
+	<-over
+	if left := s.Left(); len(came) > 0 || left.Count != 1 || left.Processes[0].Name != "true" || left.Processes[0].Why != WhyShort {
+		t.Errorf("%d more were opened, left out %+v", len(came), left)
+	}
+	p.Say("end")
+}

@@ -100,17 +100,21 @@ func (f *recordFlags) follow(o *session.Options, c *target.Command) error {
 		}
 		return nil
 	}
-	o.Set = procset.New(procset.Options{Children: true, Max: f.several.most, Command: c.Process.PID()})
+	o.Set = procset.New(procset.Options{Children: true, Max: f.several.most, Command: c.Process.PID(), Grace: graceOf(o.Interval)})
 	o.Set.Take(c.Process)
 	return nil
 }
+
+// graceOf returns procset.Options.Grace for an interval: a process that lives for a shorter time
+// would have less than one sample on average.
+func graceOf(interval time.Duration) time.Duration { return min(interval/2, procset.MostGrace) }
 
 // recordSeveral records the processes that the flags choose.
 func (f *recordFlags) recordSeveral(e *env, o session.Options) error {
 	if why := f.single(&o); why != "" {
 		return usagef("record", "%s; give one PID, or -o FILE.sliver and export each process", why)
 	}
-	want := procset.Options{Children: f.several.children, Max: f.several.most}
+	want := procset.Options{Children: f.several.children, Max: f.several.most, Grace: graceOf(o.Interval)}
 	var what string
 	if f.several.matches() {
 		var err error
