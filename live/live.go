@@ -504,23 +504,6 @@ func (t *tracer) SleepUntil(at stack.Time) { t.Tracer.SleepUntil(at) }
 
 func (t *tracer) Close() { _ = t.Tracer.Close() } // a late thread is released when the OS thread ends
 
-// NewSleeper is an argument for sampler.NewHosts.
-func NewSleeper() (sampler.Sleeper, error) {
-	tr, err := target.NewTracer()
-	if err != nil {
-		return nil, err
-	}
-	return &sleeper{tr}, nil
-}
-
-type sleeper struct{ *target.Tracer }
-
-func (s *sleeper) Now() stack.Time { return target.Now() }
-
-func (s *sleeper) SleepUntil(at stack.Time) { s.Tracer.SleepUntil(at) }
-
-func (s *sleeper) Close() { _ = s.Tracer.Close() } // it stopped no thread
-
 // Harmless is sampler.Config.Harmless for this machine.
 func Harmless(c *stack.Call, sp uint64) bool { return target.StopRisk(c, sp) == target.RiskNone }
 

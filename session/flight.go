@@ -77,7 +77,7 @@ func (f *Flight) prepare() (err error) {
 	f.waits = newWaits(f.live, f.rec, o.DebugDirs, true)
 	f.jit = newPerfMap(f.proc, f.live, f.mods, nil, f.keep)
 	f.smp, err = sampler.New(f.live, sampler.Config{
-		Interval: o.Interval, Jitter: o.Jitter, Groups: o.Groups, Together: together(o.Interval), Hosts: o.Hosts, Selection: o.Selection, Stop: o.Stop,
+		Interval: o.Interval, Jitter: o.Jitter, Groups: o.Groups, Together: live.Together(o.Interval), Hosts: o.Hosts, Selection: o.Selection, Stop: o.Stop,
 		MaxOverhead: o.MaxOverhead, OverheadOfCPU: true, Harmless: live.Harmless, Delays: live.Delays, Sleeps: target.Sleeps, Waits: f.waits.group,
 		Start: func(in stack.ThreadInfo) sampler.Sink {
 			if o.Started != nil {
@@ -97,26 +97,18 @@ func (f *Flight) prepare() (err error) {
 	return nil
 }
 
-// together is how many threads one goroutine samples before it wakes others: a wake-up
-// costs more than a sample, and most programs have few running threads. The number is
-// small enough to be on time even if each thread must be waited for.
-func together(interval time.Duration) int {
-	const each, most = 2500 * time.Microsecond, 8
-	return int(min(interval/each, most))
-}
-
 // together is how many threads of one process are sampled by one goroutine; 0: the
 // process does not share OS threads with others.
 func (s *Session) together() int {
 	if s.o.Hosts == nil {
 		return 0
 	}
-	return together(s.o.Interval)
+	return live.Together(s.o.Interval)
 }
 
 // NewHosts returns hosts that wake up all Flights which share them, as Options.Hosts, together.
 func NewHosts(interval time.Duration) *sampler.Hosts {
-	return sampler.NewHosts(together(interval), live.NewSleeper)
+	return live.NewHosts(interval)
 }
 
 // Recorder returns the recorder that holds the rings.
