@@ -129,6 +129,12 @@ func SortThreads(rows []Row, o ThreadOrder) []Row {
 // maxFilter limits the length of a filter in bytes.
 const maxFilter = 1000
 
+// SortProcesses sorts by CPU time, then by PID, and returns ps.
+func SortProcesses(ps []Process) []Process {
+	slices.SortFunc(ps, func(a, b Process) int { return cmp.Or(cmp.Compare(b.CPU, a.CPU), cmp.Compare(a.PID, b.PID)) })
+	return ps
+}
+
 // Filter selects rows by their text. The nil Filter selects all.
 type Filter struct {
 	text string

@@ -39,6 +39,11 @@ type Table struct {
 	Lost     uint64        // events overwritten before they were counted, since the start
 	Folded   uint64        // frames left out because there were too many stacks
 	Left     idle.Left     // omitted idle waits
+	// Processes are those of a table of several, in the order in which they were added; nil: the
+	// table is of one process.
+	Processes []Process
+
+	byName map[funcKey]int // for Merge: index in Funcs
 }
 
 // Func is the sum for one function.
@@ -61,6 +66,7 @@ type Row struct {
 	Top    string      // the leaf function; "": unknown
 	Waits  string      // what it waits for, as far as known; "": it does not wait
 	Holder stack.TID   // of the lock that it waits for; 0: unknown or none
+	PID    int         // of its process, in a table of several; 0: the table is of one
 }
 
 // lag returns how far (ns) the window ends before now.

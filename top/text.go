@@ -52,13 +52,27 @@ func (t *Table) WriteText(w io.Writer, h *Head, l *Layout) error {
 	if n == 1 {
 		threads = "1 thread"
 	}
-	line("PID %d (%s)%s: %s, CPU %s, %d samples, window %.2gs", h.PID, h.Comm, ended, threads, Share(cpu, span),
-		h.Samples, t.Span.Seconds())
+	what := fmt.Sprintf("PID %d (%s)", h.PID, h.Comm)
+	if t.Processes != nil {
+		what = h.Comm
+	}
+	line("%s%s: %s, CPU %s, %d samples, window %.2gs", what, ended, threads, Share(cpu, span), h.Samples, t.Span.Seconds())
 	if loss := t.Losses(h.Losses); loss != "" {
 		line("losses: %s", loss)
 	}
 	if left := t.Left.String(); left != "" {
 		line("left out: %s", left)
+	}
+	if t.Processes != nil {
+		line("")
+		line("%7s %7s  %7s  PROCESS", "PID", "CPU", "THREADS")
+		for i, p := range SortProcesses(slices.Clone(t.Processes)) {
+			if i == l.Rows && l.Rows > 0 {
+				line("and %d more", len(t.Processes)-i)
+				break
+			}
+			line("%s", p.Text(span))
+		}
 	}
 	fs := SortFuncs(l.Filter.Funcs(slices.Clone(t.Funcs)), l.By, l.Funcs)
 	line("")
@@ -73,7 +87,7 @@ func (t *Table) WriteText(w io.Writer, h *Head, l *Layout) error {
 	line("")
 	rows := SortThreads(slices.Clone(t.Threads), l.Threads)
 	width := NameWidth(rows)
-	line("%7s %7s  %-8s %-*s  %s", "TID", "CPU", "STATE", width, "NAME", "WAITS FOR, OR IS IN")
+	line("%s", t.ThreadHead(width, "WAITS FOR, OR IS IN"))
 	for i := range rows {
 		if i == l.Rows && l.Rows > 0 {
 			line("and %d more", len(rows)-i)
@@ -117,9 +131,31 @@ func NameWidth(rows []Row) int {
 	return min(w, most)
 }
 
+// ThreadHead formats the heading of the threads, with the name in name columns.
+func (t *Table) ThreadHead(name int, last string) string {
+	pid := ""
+	if t.Processes != nil {
+		pid = fmt.Sprintf("%7s ", "PID")
+	}
+	return pid + fmt.Sprintf("%7s %7s  %-8s %-*s  %s", "TID", "CPU", "STATE", name, "NAME", last)
+}
+
+// Text formats a process's line.
+func (p *Process) Text(span int64) string {
+	ended := ""
+	if p.Ended {
+		ended = " (ended)"
+	}
+	return fmt.Sprintf("%7d %7s  %7d  %s%s", p.PID, Share(p.CPU, span), p.Threads, p.Comm, ended)
+}
+
 // Text formats a thread's line with the name in name columns.
 func (r *Row) Text(span int64, name int) string {
-	return fmt.Sprintf("%7d %7s  %-8s %-*s  %s", r.TID, Share(r.CPU, span), StateText(r.State), name, Cut(r.Name, name), r.Doing())
+	pid := ""
+	if r.PID != 0 {
+		pid = fmt.Sprintf("%7d ", r.PID)
+	}
+	return pid + fmt.Sprintf("%7d %7s  %-8s %-*s  %s", r.TID, Share(r.CPU, span), StateText(r.State), name, Cut(r.Name, name), r.Doing())
 }
 
 // Cut shortens s to width columns (runes); 0 means no limit.
@@ -146,6 +182,17 @@ type tableJSON struct {
 	Idle    idle.Left    `json:"idle"`
 	Funcs   []funcJSON   `json:"functions"`
 	Threads []threadJSON `json:"threads"`
+	// Of several processes only.
+	Processes []processJSON `json:"processes,omitempty"`
+}
+
+type processJSON struct {
+	PID     int    `json:"pid"`
+	Name    string `json:"name"`
+	Ended   bool   `json:"ended"`
+	Threads int    `json:"threads"`
+	CPU     int64  `json:"cpu_ns"`
+	Wall    int64  `json:"wall_ns"`
 }
 
 type funcJSON struct {
@@ -166,6 +213,7 @@ type threadJSON struct {
 	Func   string    `json:"func,omitempty"`
 	Waits  string    `json:"waits_for,omitempty"`
 	Holder stack.TID `json:"holder_tid,omitempty"`
+	PID    int       `json:"pid,omitempty"`
 }
 
 // WriteJSON prints a table as one JSON document.
@@ -182,7 +230,10 @@ func (t *Table) WriteJSON(w io.Writer, h *Head, l *Layout) error {
 		if l.Rows > 0 && len(out.Threads) == l.Rows {
 			break
 		}
-		out.Threads = append(out.Threads, threadJSON{r.TID, r.Name, r.State.String(), r.CPU, r.Wall, r.Top, r.Waits, r.Holder})
+		out.Threads = append(out.Threads, threadJSON{r.TID, r.Name, r.State.String(), r.CPU, r.Wall, r.Top, r.Waits, r.Holder, r.PID})
+	}
+	for _, p := range SortProcesses(slices.Clone(t.Processes)) {
+		out.Processes = append(out.Processes, processJSON{p.PID, p.Comm, p.Ended, p.Threads, p.CPU, p.Wall})
 	}
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")

@@ -117,3 +117,63 @@ func TestProcessSets(t *testing.T) {
 		checkFree(t, pid)
 	}
 }
+
+// TestTopOfSeveral: one table has the functions and threads of all processes, those that start later
+// too, and a sum for each process.
+func TestTopOfSeveral(t *testing.T) {
+	pids, name := parentOfTwo(t)
+	r := sliver(t, t.TempDir(), "top", "--once", "-d", "500ms", "--idle", "-n", "0", "-p", strconv.Itoa(pids[0]), "--children")
+	if r.status != 0 || !strings.HasPrefix(r.out, "3 processes: ") {
+		t.Fatalf("%+v", r)
+	}
+	for _, pid := range pids[1:] {
+		if strings.Count(r.out, fmt.Sprintf("%7d ", pid)) < 2 || !strings.Contains(r.out, name) {
+			t.Errorf("process %d has no sum and thread:\n%s", pid, r.out)
+		}
+	}
+	type table struct {
+		PID       int
+		Processes []struct {
+			PID, Threads int
+			Name         string
+			CPU          int64 `json:"cpu_ns"`
+		}
+		Functions []struct {
+			Func string
+			Self int64 `json:"self_wall_ns"`
+		}
+		Threads []struct{ TID, PID int }
+	}
+	read := func(r result) (x table) {
+		t.Helper()
+		if err := json.Unmarshal([]byte(r.out), &x); err != nil {
+			t.Fatalf("%v: %+v", err, r)
+		}
+		return x
+	}
+	x := read(sliver(t, t.TempDir(), "top", "--json", "-d", "500ms", "-n", "0", "--name", name))
+	if x.PID != 0 || len(x.Processes) != 2 || len(x.Threads) < 2 {
+		t.Errorf("%+v", x)
+	}
+	seen := map[string]int{}
+	for _, f := range x.Functions {
+		seen[f.Func]++
+	}
+	for f, n := range seen {
+		if n > 1 {
+			t.Errorf("function %s has %d rows", f, n)
+		}
+	}
+	for _, th := range x.Threads {
+		if th.PID != pids[1] && th.PID != pids[2] {
+			t.Errorf("%+v", th)
+		}
+	}
+	// One process, given by number, has the table that it always had.
+	if one := read(sliver(t, t.TempDir(), "top", "--json", "-d", "200ms", strconv.Itoa(pids[1]))); one.PID != pids[1] || one.Processes != nil {
+		t.Errorf("%+v", one)
+	}
+	for _, pid := range pids {
+		checkFree(t, pid)
+	}
+}

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/term"
 
 	"github.com/sliverprof/sliver/internal/background"
+	"github.com/sliverprof/sliver/procset"
 	"github.com/sliverprof/sliver/sampler"
-	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/top"
 	"github.com/sliverprof/sliver/top/feed"
 	"github.com/sliverprof/sliver/top/tui"
@@ -40,6 +40,8 @@ type topFlags struct {
 	maxOverhead percent
 	names       nameFlags
 	kinds       kindFlags
+	set         setFlags
+	most        int
 
 	fs *pflag.FlagSet
 }
@@ -53,7 +55,7 @@ const topGroups = 5
 func topCommand() *command {
 	f := &topFlags{}
 	return &command{
-		name: "top", args: "[FLAGS] PID", short: "show a live table of functions and threads in the terminal",
+		name: "top", args: "[FLAGS] PID...", short: "show a live table of functions and threads in the terminal",
 		pids: true,
 		flags: func(fs *pflag.FlagSet) {
 			f.fs = fs
@@ -71,6 +73,8 @@ func topCommand() *command {
 			registerEngine(fs, &f.engine)
 			f.maxOverhead = .01
 			fs.Var(&f.maxOverhead, "max-overhead", "limit of the cost: time in stops, and CPU that sliver takes from the process; the interval grows to keep it (0: no limit)")
+			f.set.register(fs, "show", ", including ones started later")
+			fs.IntVar(&f.most, "max-processes", procset.DefaultMax, "limit of the number of processes shown at once")
 			f.kinds.register(fs)
 			f.names.register(fs, "")
 		},
@@ -78,7 +82,8 @@ func topCommand() *command {
 Functions with the time on top (SELF) and anywhere on the stack (TOTAL), threads
 with state, CPU and what they wait for, redrawn each second. 100% is one thread,
 or one CPU, all the time. Wall time includes sleeping threads; w changes to CPU
-time. Idle threads are counted but not listed; --idle lists them.
+time. Idle threads are counted but not listed; --idle lists them. Of several
+processes the threads have their process number, and --once sums up each process.
 
 Keys: q quit, Tab other table, arrows move, Enter stack of the chosen thread,
 s sort, w wall or CPU, / filter, Space pause, ? help.
@@ -86,6 +91,7 @@ s sort, w wall or CPU, / filter, Space pause, ? help.
 Examples:
   sliver top 1234
   sliver top --by cpu -t 'worker-*' -d 5s $(pidof server)
+  sliver top --children $(pidof -s postgres)  a server with its workers, also later ones
   sliver top --kinds no-native 1234           without frames of native code
   sliver top --once 1234                      one table, for scripts and logs
   sliver top --once --by cpu --sort total -n 5 1234
@@ -98,22 +104,19 @@ Nothing is recorded: 'sliver record' does that.`,
 }
 
 func (f *topFlags) run(_ context.Context, e *env, args []string) error {
-	if len(args) != 1 {
-		return usagef("top", "give one process number")
-	}
-	pid, err := parsePID(args[0])
-	if err != nil {
-		return usagef("top", "%v", err)
-	}
 	o, l, err := f.options()
 	if err != nil {
 		return err
 	}
-	p, err := target.Open(pid)
+	procs, err := f.set.open("top", args, f.most)
 	if err != nil {
-		return explain(err)
+		return err
 	}
-	defer p.Close()
+	defer func() {
+		for _, p := range procs {
+			p.Close()
+		}
+	}()
 	once := f.once || f.json
 	if !once && (!term.IsTerminal(int(e.stdin.Fd())) || !isTerminal(e.stdout)) {
 		return usagef("top", "top needs a terminal; --once prints one table")
@@ -137,24 +140,22 @@ func (f *topFlags) run(_ context.Context, e *env, args []string) error {
 		}
 	}
 	_ = background.Lower(o.Groups + 1) // without permission, sliver runs at normal priority
-	fd, err := feed.New(p, o)
-	if errors.Is(err, sampler.ErrNoThreads) {
-		return noThreads(f.threads, p)
-	}
+	src, err := f.source(procs, o)
+	procs = nil // src closes them
 	if err != nil {
-		return explain(err)
+		return err
 	}
-	defer fd.Close()
+	defer src.Close()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 	defer stop()
 	if once {
-		return f.print(ctx, e, fd, p, l)
+		return f.print(ctx, e, src, l)
 	}
 	looking, done := context.WithCancel(ctx)
 	ran := make(chan error, 1)
-	go func() { ran <- fd.Run(looking) }()
-	err = tui.Run(ctx, scr, fd, tui.Options{PID: pid, Comm: p.Facts().Comm, Window: f.window, By: l.By, Idle: f.idle, Funcs: l.Funcs,
-		Filter: l.Filter, Losses: lossesOf(fd)})
+	go func() { ran <- src.Run(looking) }()
+	err = tui.Run(ctx, scr, src, tui.Options{PID: src.PID(), Comm: src.Comm(), Window: f.window, By: l.By, Idle: f.idle, Funcs: l.Funcs,
+		Filter: l.Filter, Losses: src.Losses})
 	done()
 	return errors.Join(err, <-ran)
 }
@@ -177,6 +178,8 @@ func (f *topFlags) options() (o feed.Options, l *top.Layout, err error) {
 		return o, l, usagef("top", "duration: %v is out of range; use %v to %v", f.window, top.MinWindow, top.MaxWindow)
 	case f.interval < sampler.MinInterval || f.interval > maxTopInterval:
 		return o, l, usagef("top", "interval: %v is out of range; use %v to %v", f.interval, sampler.MinInterval, maxTopInterval)
+	case f.most < 1:
+		return o, l, usagef("top", "max-processes: %d is out of range; use 1 or more", f.most)
 	case f.rows < 0:
 		return o, l, usagef("top", "rows: %d is negative", f.rows)
 	case f.maxOverhead < 0 || f.maxOverhead >= 1:
@@ -215,7 +218,7 @@ const (
 )
 
 // print waits for one window and prints it.
-func (f *topFlags) print(ctx context.Context, e *env, fd *feed.Feed, p *target.Process, l *top.Layout) error {
+func (f *topFlags) print(ctx context.Context, e *env, fd topSource, l *top.Layout) error {
 	looking, done := context.WithTimeout(ctx, f.window+fillPatience)
 	defer done()
 	ran := make(chan error, 1)
@@ -242,7 +245,7 @@ func (f *topFlags) print(ctx context.Context, e *env, fd *feed.Feed, p *target.P
 	defer named()
 	fd.Settle(naming)
 	t, st := fd.Table(), fd.Stats()
-	h := &top.Head{PID: p.PID(), Comm: p.Facts().Comm, Ended: !fd.Ended().IsZero(), Losses: lossesOf(fd)(&st), Samples: st.Samples}
+	h := &top.Head{PID: fd.PID(), Comm: fd.Comm(), Ended: !fd.Ended().IsZero(), Losses: fd.Losses(&st), Samples: st.Samples}
 	if f.json {
 		return t.WriteJSON(e.stdout, h, l)
 	}

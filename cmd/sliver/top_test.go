@@ -487,8 +487,7 @@ func TestTopBadInput(t *testing.T) {
 		status int
 		says   string
 	}{
-		{"top", 2, "give one process number"},
-		{"top 1 2", 2, "give one process number"},
+		{"top", 2, "give a process number"},
 		{"top x", 2, `invalid PID "x"`},
 		{"top 0", 2, "invalid PID"},
 		{"top 4194303", 1, "no process 4194303"}, // before other errors

@@ -39,6 +39,9 @@ type Options struct {
 	Kinds       trace.Kinds   // of frames to show; 0: all
 	Finder      symbol.Finder // finds debug files that are not on disk; nil: none
 	Cache       *cache.Dir    // of names; nil: none
+	// Hosts and Shared are what the Feeds of several processes have in common; nil: nothing.
+	Hosts  *sampler.Hosts
+	Shared *live.Shared
 }
 
 const (
@@ -106,7 +109,14 @@ func (f *Feed) prepare(o Options) (err error) {
 	if f.rec, err = trace.NewRecorder(w, trace.Process{PID: facts.PID, Comm: facts.Comm, Arch: runtime.GOARCH}, 0, nil); err != nil {
 		return err
 	}
-	if f.live, err = live.New(f.proc, nil); err != nil {
+	attach, together := live.New, 0
+	if o.Shared != nil {
+		attach = o.Shared.New
+	}
+	if o.Hosts != nil {
+		together = live.Together(o.Interval)
+	}
+	if f.live, err = attach(f.proc, nil); err != nil {
 		return err
 	}
 	f.vars = f.live.Variables(o.DebugDirs)
@@ -114,8 +124,8 @@ func (f *Feed) prepare(o Options) (err error) {
 	f.names = newNames(f.proc, f.live, f.runtimes, &o)
 	f.known.Put = f.names.wait
 	f.smp, err = sampler.New(f.live, sampler.Config{
-		Interval: o.Interval, Jitter: o.Jitter, Groups: o.Groups, Selection: o.Selection, Stop: o.Stop, Clock: o.Clock,
-		MaxOverhead: o.MaxOverhead, Harmless: live.Harmless, Delays: live.Delays, Sleeps: target.Sleeps,
+		Interval: o.Interval, Jitter: o.Jitter, Groups: o.Groups, Hosts: o.Hosts, Together: together, Selection: o.Selection, Stop: o.Stop, Clock: o.Clock,
+		MaxOverhead: o.MaxOverhead, OverheadOfCPU: o.Hosts != nil, Harmless: live.Harmless, Delays: live.Delays, Sleeps: target.Sleeps,
 		Waits: func(wake func()) sampler.Waits { return f.live.Waits(&f.known, f.vars, wake) },
 		Start: func(in stack.ThreadInfo) sampler.Sink {
 			return f.rec.Thread(trace.Thread{TID: in.TID, NSTID: in.NSTID, Name: in.Name, Main: in.Main, Born: in.Born})
@@ -298,5 +308,9 @@ func (f *Feed) Close() {
 	if f.vars != nil {
 		f.vars.Close()
 		f.vars = nil
+	}
+	if f.live != nil {
+		f.live.Release()
+		f.live = nil
 	}
 }

@@ -97,7 +97,13 @@ func (u *ui) head() {
 			live++
 		}
 	}
-	left := fmt.Sprintf("sliver top %d %s  %d threads  CPU %s  %.0f samples/s", u.o.PID, u.o.Comm, live,
+	what := fmt.Sprintf("%d %s", u.o.PID, u.o.Comm)
+	if n := len(t.Processes); n == 1 {
+		what = fmt.Sprintf("%d %s", t.Processes[0].PID, t.Processes[0].Comm)
+	} else if n > 1 || u.o.PID == 0 {
+		what = fmt.Sprintf("%d processes", n)
+	}
+	left := fmt.Sprintf("sliver top %s  %d threads  CPU %s  %.0f samples/s", what, live,
 		top.Share(cpu, int64(t.Span)), u.rate)
 	clock := u.at.Format("15:04:05")
 	u.fill(0, left, titled)
@@ -177,7 +183,7 @@ func (u *ui) tables(from, to int) {
 		title = "DOES" // the filter needs the space
 	}
 	width := top.NameWidth(u.rows)
-	u.heading(threadsPane, y, fmt.Sprintf("%7s %7s  %-8s %-*s  %s", "TID", "CPU", "STATE", width, "NAME", title), len(u.rows), len(u.table.Threads))
+	u.heading(threadsPane, y, u.table.ThreadHead(width, title), len(u.rows), len(u.table.Threads))
 	y++
 	at := u.row()
 	first = top1(at, th)

@@ -30,6 +30,12 @@ func (l *Left) Add(idle, observed int64) {
 	}
 }
 
+// Join adds the waits that x counts.
+func (l *Left) Join(x *Left) {
+	l.Threads, l.Wait = l.Threads+x.Threads, l.Wait+x.Wait
+	l.Others, l.Other = l.Others+x.Others, l.Other+x.Other
+}
+
 // Thread reports whether a thread that waited idly for idle of observed ns is an idle thread.
 func Thread(idle, observed int64) bool {
 	return idle > 0 && float64(idle) >= mostly*float64(observed)
