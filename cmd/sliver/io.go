@@ -54,8 +54,9 @@ func ioCommand() *command {
 		help: `
 A live table of files, then findings, each with what to change and with stacks.
 Rules: main-io, small-buffer, repeat-read and leak of Matrix's IOCanary, and
-loop-io, fsync, sync-write, small-write and repeat-open for servers. docs/io.md
-has their thresholds.
+loop-io, fsync, sync-write, small-write, repeat-open, dns and churn for servers.
+docs/io.md has their thresholds. 'sliver record --io' puts the operations on a
+timeline, and 'sliver watch --io' keeps the last seconds before a slow one.
 
 It needs CAP_BPF and CAP_PERFMON (or root), and Linux 5.8 with type information.
 Without them, sliver shows what /proc has: bytes, descriptors by kind, and calls
