@@ -15,11 +15,21 @@ export interface LongWait {
   stack: { func: string; file: string; line: number; inlined: boolean }[];
 }
 export interface TaskWait { for: string; func: string; file: string; line: number; waits: number; tasks: number; total_ns: number; longest_ns: number; holders: string[] }
+export interface IOFinding {
+  rule: string; advice: string; path: string; tid: number; thread: string; at_ns: number; ops: number; requested_bytes: number; buffer_bytes: number; size_bytes: number;
+  total_ns: number; longest_ns: number; count: number; opened: string[]; stack: string[];
+}
+export interface IOFile {
+  path: string; kind: string; opens: number; open: number; ops: number; syncs: number; read_bytes: number; written_bytes: number; total_ns: number; p50_ns: number;
+  p99_ns: number; max_ns: number; stack: string[];
+}
 export interface Left { threads: number; ns: number; other_threads: number; other_ns: number }
 export interface Report {
   recording: { name: string; duration_ns: number; interval_ns: number };
   goroutines?: { what: string; count: number; ran_ns: number; ready_ns: number; idle: number; waits: TaskWait[] };
   locks: LockRow[]; calls: CallRow[]; functions: WaitFunc[]; on_cpu: OnCPU[]; longest: LongWait[]; losses: string[]; idle: Left;
+  io?: { findings: IOFinding[]; files: IOFile[]; part?: boolean };
+  more: { files?: number };
   cost: { samples: number };
 }
 export interface ThreadTime {
@@ -50,12 +60,13 @@ export function cpuTotal(a: Analysis): number {
 
 // A line for something that took or wasted time, the worst first.
 export interface Finding {
-  kind: 'cpu' | 'lock' | 'gil' | 'wait' | 'task' | 'runnable';
+  kind: 'cpu' | 'lock' | 'gil' | 'wait' | 'task' | 'runnable' | 'io';
   score: number; // ns lost or spent
   head: string; // the name to look for
   text: string; // what it did
   func?: string; // function to light up
   lock?: string; // lock to open
+  tab?: string; // tab to open
   at?: { t0: number; t1: number; seq: number };
 }
 
@@ -163,6 +174,7 @@ export function findings(a: Analysis, owned: Owned, dur: (ns: number) => string)
   for (const c of r.calls.filter((c) => !['lock', 'GIL', 'idle', 'sleep'].includes(c.kind) && !whole(c, range)).slice(0, 1)) {
     if (c.total_ns > 0.2 * range) out.push({ kind: 'wait', score: 0.3 * c.total_ns, head: c.for || c.call, text: `threads waited ${dur(c.total_ns)} in ${c.call}, ${c.waits} times` });
   }
+  for (const f of (r.io?.findings ?? []).slice(0, 2)) out.push({ kind: 'io', score: f.longest_ns, head: f.rule, tab: 'io', text: f.advice });
   const runnable = a.threads.reduce((sum, t) => sum + t.runnable, 0);
   if (runnable > 0.25 * range && runnable > 0.25 * cpu) {
     out.push({ kind: 'runnable', score: 0.2 * Math.min(runnable, cpu), head: 'CPUs are short', text: `threads were ready to run but waited ${dur(runnable)} for a CPU` });

@@ -182,6 +182,8 @@ export function analyze(rec: Recording, threads: SharedThread[], t0: number, t1:
     report: {
       ...head.analysis.report, goroutines: undefined, longest: head.analysis.report.longest.filter((w) => w.begin_ns < t1 && w.begin_ns + w.duration_ns > t0).map((w) => ({ ...w, begin_ns: w.begin_ns - t0 })),
       idle: o.idle ? { threads: 0, ns: 0, other_threads: 0, other_ns: 0 } : left, on_cpu: onCPU(tree.columns, funcs),
+      io: head.analysis.report.io && { ...head.analysis.report.io, findings: head.analysis.report.io.findings.map((f) => ({ ...f, at_ns: f.at_ns + head.analysis.from - t0 }))
+        .filter((f) => f.at_ns >= 0 && f.at_ns <= t1 - t0) },
       locks: lockRows.sort((a, b) => b.total_ns - a.total_ns),
       calls: [...calls].map(([k, s]) => {
         const [what, kind] = k.split('\0') as [string, string];

@@ -59,13 +59,14 @@ export function excluded(a: Analysis): string {
 }
 
 function does(f: Finding, act: Actions): () => void {
+  if (f.tab) return () => act.tab(f.tab!);
   if (f.lock) return () => act.lock(f.lock!);
   if (f.at) return () => act.time(f.at!.t0, f.at!.t1, f.at!.seq);
   if (f.func) return () => act.name(f.func!);
   return () => act.tab('waits');
 }
 
-const kindWord: Record<Finding['kind'], string> = { cpu: 'CPU', lock: 'Lock', gil: 'GIL', wait: 'Wait', task: 'Task', runnable: 'CPUs' };
+const kindWord: Record<Finding['kind'], string> = { cpu: 'CPU', lock: 'Lock', gil: 'GIL', wait: 'Wait', task: 'Task', runnable: 'CPUs', io: 'I/O' };
 
 function summary(a: Analysis, owned: Owned, act: Actions): HTMLElement {
   const found = findings(a, owned, dur).slice(0, 5);

@@ -11,15 +11,16 @@ import { Actions, excluded, overview } from './overview';
 import { ownCode } from './own';
 import { Press } from './press';
 import { Tree } from './proto';
+import { ioTab } from './io';
 import { locksTab } from './locks';
 import { Sorts, sortable } from './table';
 import { Timeline } from './timeline';
 import { build, diff, Filter, FuncRow, heavy, Named, Node, sandwich, table, Weight } from './tree';
 import { waitsTab } from './waits';
 
-export const tabs = ['overview', 'flame', 'tree', 'functions', 'waits', 'locks', 'compare'] as const;
+export const tabs = ['overview', 'flame', 'tree', 'functions', 'waits', 'locks', 'io', 'compare'] as const;
 export type Tab = (typeof tabs)[number];
-const tabWords: Record<Tab, string> = { overview: 'Overview', flame: 'Flame graph', tree: 'Call tree', functions: 'Functions', waits: 'Waits', locks: 'Locks', compare: 'Compare' };
+const tabWords: Record<Tab, string> = { overview: 'Overview', flame: 'Flame graph', tree: 'Call tree', functions: 'Functions', waits: 'Waits', locks: 'Locks', io: 'I/O', compare: 'Compare' };
 type Order = 'time' | 'heavy' | 'sandwich';
 
 const rolling = 10e9; // ns of a live recording that the panel shows
@@ -53,6 +54,7 @@ export class Panel {
   private needle = '';
   private picked = '';
   private openLock = '';
+  private openFinding = '';
   private before: Before | null = null;
   private a: Analysis | null = null;
   private inTime: Tree | null = null;
@@ -253,7 +255,7 @@ export class Panel {
   // frame draws the head with its tabs.
   private frame(): void {
     const v = this.v;
-    const names = tabs.filter((t) => t !== 'compare' || v.model.hello?.compare || v.range || this.before);
+    const names = tabs.filter((t) => (t !== 'io' || this.tab === 'io' || this.a?.report.io) && (t !== 'compare' || v.model.hello?.compare || v.range || this.before));
     if (!names.includes(this.tab)) this.tab = 'overview';
     const list = h('div', { role: 'tablist', class: 'tabs', 'aria-label': 'Analysis', onkeydown: (e: Event) => {
       const k = (e as KeyboardEvent).key;
@@ -353,6 +355,15 @@ export class Panel {
           this.openLock = n;
           this.draw();
         }));
+        break;
+      case 'io':
+        fill(this.body, ioTab(a, this.act, this.sorts, this.needle, this.openFinding, (k) => {
+          this.openFinding = k;
+          this.draw();
+        }, (s) => {
+          this.needle = s;
+          this.draw();
+        }, () => this.draw()));
         break;
       case 'compare':
         this.drawCompare();
