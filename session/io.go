@@ -11,6 +11,7 @@ import (
 	"github.com/sliverprof/sliver/oneshot"
 	"github.com/sliverprof/sliver/session/canary"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/stacks"
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/trace"
 )
@@ -166,8 +167,11 @@ func (x *ioLog) flushNames() {
 	for _, id := range x.want {
 		frames, why := x.c.Stacks.Frames(uint32(id))
 		var s trace.IOStack
-		for i := range frames {
+		for i, runtime := range stacks.Runtime(frames) {
 			f := &frames[i]
+			if runtime {
+				s.Hidden = append(s.Hidden, i)
+			}
 			s.Frames = append(s.Frames, x.frame(trace.IOFrame{Func: f.Func, File: f.File, Line: f.Line, Module: f.Module, Addr: f.Addr}))
 		}
 		if why != stack.ReasonNone {

@@ -105,14 +105,7 @@ var starts = map[string]bool{"_start": true, "main": true, "_dl_relocate_static_
 // the interpreter's own, and those of the C library that it calls or that start it. Of these, the
 // innermost one remains if it is the leaf. Stacks without managed functions are returned whole.
 func visible(fs []Frame) (out []*Frame, hidden int) {
-	hide := make([]bool, len(fs))
-	managed := false
-	for i := range fs {
-		managed = managed || fs[i].Kind.Managed()
-	}
-	if managed {
-		hideRuntime(fs, hide)
-	}
+	hide := Runtime(fs)
 	for i := range fs {
 		if hide[i] {
 			hidden++
@@ -121,6 +114,19 @@ func visible(fs []Frame) (out []*Frame, hidden int) {
 		}
 	}
 	return out, hidden
+}
+
+// Runtime reports which frames of a stack are those of the runtime that runs its managed functions.
+func Runtime(fs []Frame) []bool {
+	hide := make([]bool, len(fs))
+	managed := false
+	for i := range fs {
+		managed = managed || fs[i].Kind.Managed()
+	}
+	if managed {
+		hideRuntime(fs, hide)
+	}
+	return hide
 }
 
 func hideRuntime(fs []Frame, hide []bool) {

@@ -3,6 +3,7 @@ package trace
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/sliverprof/sliver/iowatch"
 	"github.com/sliverprof/sliver/stack"
@@ -96,8 +97,9 @@ type IOFrame struct {
 
 // IOStack is a stack at a system call.
 type IOStack struct {
-	Frames []int  `json:"frames"`        // leaf first
-	Cut    string `json:"cut,omitempty"` // why it is not complete
+	Frames []int  `json:"frames"`           // leaf first
+	Hidden []int  `json:"hidden,omitempty"` // positions in Frames that are the own ones of a runtime, such as an interpreter
+	Cut    string `json:"cut,omitempty"`    // why it is not complete
 }
 
 // IOOp is an operation that succeeded.
@@ -143,6 +145,11 @@ func (n *IONames) add(x *IONames) error {
 		if len(x.Stacks[i].Frames) > maxIODepth {
 			return fmt.Errorf("chunk %s: stack of %d frames, at most %d are allowed", chunkIONames, len(x.Stacks[i].Frames), maxIODepth)
 		}
+		for _, at := range x.Stacks[i].Hidden {
+			if at < 0 || at >= len(x.Stacks[i].Frames) {
+				return fmt.Errorf("chunk %s: frame %d of %d in a stack is hidden", chunkIONames, at, len(x.Stacks[i].Frames))
+			}
+		}
 		for _, f := range x.Stacks[i].Frames {
 			if f < 0 || f >= frames {
 				return fmt.Errorf("chunk %s: frame %d of %d", chunkIONames, f, frames)
@@ -171,13 +178,16 @@ func (n *IONames) Call(call int) string {
 }
 
 // Stack returns the frames of a stack, leaf first, and why it is not complete; nil if there is none.
-func (n *IONames) Stack(stack int) (frames []IOFrame, cut string) {
+// Without full, frames of a runtime below or between the functions that it runs are left out.
+func (n *IONames) Stack(stack int, full bool) (frames []IOFrame, cut string) {
 	if stack < 0 || stack >= len(n.Stacks) {
 		return nil, ""
 	}
 	s := &n.Stacks[stack]
-	for _, f := range s.Frames {
-		frames = append(frames, n.Frames[f])
+	for i, f := range s.Frames {
+		if full || !slices.Contains(s.Hidden, i) {
+			frames = append(frames, n.Frames[f])
+		}
 	}
 	return frames, s.Cut
 }

@@ -32,7 +32,7 @@ func someOps(n int) []IOOp {
 var (
 	someNames = IONames{Files: []IOPath{{"/etc/hosts", "file"}, {"socket:[1]", "socket"}}, Calls: []string{"read"}, Frames: []IOFrame{{Func: "f", File: "f.c", Line: 3}, {Module: "/bin/x", Addr: 16}},
 		Stacks: []IOStack{{Frames: []int{0, 1}}}}
-	moreNames = IONames{First: [4]int{2, 1, 2, 1}, Files: []IOPath{{"/tmp/x", "file"}}, Calls: []string{"write"}, Frames: []IOFrame{{Func: "g"}}, Stacks: []IOStack{{Frames: []int{2, 0}, Cut: "unmapped address"}}}
+	moreNames = IONames{First: [4]int{2, 1, 2, 1}, Files: []IOPath{{"/tmp/x", "file"}}, Calls: []string{"write"}, Frames: []IOFrame{{Func: "g"}}, Stacks: []IOStack{{Frames: []int{2, 0}, Hidden: []int{0}, Cut: "unmapped address"}}}
 	someIO    = &IO{At: 5, Began: 3, Slow: 13_000_000, Files: []IOFile{{File: 0, Ops: 7, Stack: 1}}, Findings: []IOFinding{{Rule: "leak", At: 1e12 + 1_200_000, TID: 100, Path: "/tmp/x", Stack: 0, Where: -1},
 		{Rule: "main-io", At: 1e12 + 90_000_000, TID: 100}}, Calls: []IOCalls{{Call: "read", Calls: 7}}, Skipped: 2, Lost: []string{"3 records"}}
 )
@@ -82,13 +82,16 @@ func TestIORoundTrip(t *testing.T) {
 	if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(rec.IO, someIO) {
 		t.Fatalf("%d operations of %d; %+v", len(got), len(want), rec.IO)
 	}
-	if frames, cut := rec.IONames.Stack(1); len(frames) != 2 || frames[0].Func != "g" || frames[1].Line != 3 || cut != "unmapped address" {
+	if frames, cut := rec.IONames.Stack(1, true); len(frames) != 2 || frames[0].Func != "g" || frames[1].Line != 3 || cut != "unmapped address" {
 		t.Errorf("%+v, %q", frames, cut)
+	}
+	if frames, _ := rec.IONames.Stack(1, false); len(frames) != 1 || frames[0].Line != 3 {
+		t.Errorf("%+v", frames)
 	}
 	if rec.IONames.Path(2) != "/tmp/x" || rec.IONames.Path(3) != "" || rec.IONames.Path(-1) != "" || rec.IONames.Call(1) != "write" || rec.IONames.Call(2) != "" {
 		t.Errorf("%+v", rec.IONames)
 	}
-	if frames, _ := rec.IONames.Stack(2); frames != nil {
+	if frames, _ := rec.IONames.Stack(2, true); frames != nil {
 		t.Errorf("unknown stack: %+v", frames)
 	}
 	if n := float64(len(b)) / float64(len(want)); n > 22 {
@@ -143,7 +146,7 @@ func TestDamagedIO(t *testing.T) {
 }
 
 func TestHostileIONames(t *testing.T) {
-	for _, n := range []IONames{{First: [4]int{1}}, {Stacks: []IOStack{{Frames: []int{0}}}}, {Stacks: []IOStack{{Frames: []int{-1}}}},
+	for _, n := range []IONames{{First: [4]int{1}}, {Stacks: []IOStack{{Frames: []int{0}}}}, {Stacks: []IOStack{{Frames: []int{-1}}}}, {Frames: []IOFrame{{}}, Stacks: []IOStack{{Frames: []int{0}, Hidden: []int{1}}}},
 		{Frames: []IOFrame{{}}, Stacks: []IOStack{{Frames: make([]int, maxIODepth+1)}}}, {Calls: make([]string, maxIOCalls+1)}} {
 		var known IONames
 		if err := known.add(&n); err == nil || len(known.Frames) > 0 {

@@ -60,7 +60,7 @@ func TestRecordIO(t *testing.T) {
 		switch o.Op {
 		case iowatch.OpOpen:
 			s.opens++
-			if frames, cut := rec.IONames.Stack(o.Stack); name == path && o.Stack >= 0 {
+			if frames, cut := rec.IONames.Stack(o.Stack, true); name == path && o.Stack >= 0 {
 				if s.stacks++; cut != "" || len(frames) < 3 || !hasFrame(frames, "opening") || !hasFrame(frames, "main") {
 					t.Errorf("opened in %+v, %q", frames, cut)
 				}

@@ -83,7 +83,7 @@ const maxKnown = 1 << 16
 // IOStack returns the functions of an operation's stack, leaf first, each with its place, and why the
 // stack is not complete.
 func (v *View) IOStack(stack int) (lines []string, cut string) {
-	frames, cut := v.Rec.IONames.Stack(stack)
+	frames, cut := v.Rec.IONames.Stack(stack, false)
 	for i := range frames {
 		f := &frames[i]
 		name := Text(f.Func, MaxName)

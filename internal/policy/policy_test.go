@@ -212,7 +212,7 @@ var table = []row{
 		"exact calls of a live process: joins functions, engine and pairs; what a recording is, and who prints, is not its business"},
 	{"session/canary", "stack engine/kernel iowatch live oneshot target unwind wait/files wait/syscalls", "",
 		"I/O of a live process: joins programs, rules and stacks; what a recording is, and who prints, is not its business"},
-	{"session", "calls session/exact iowatch engine/kernel oneshot session/canary internal/background internal/safefile procset stack event diff trace sampler target unwind unwind/managed live naming symbol symbol/cache export export/* flight ringbuf/ringfile",
+	{"session", "calls session/exact iowatch engine/kernel oneshot stacks session/canary internal/background internal/safefile procset stack event diff trace sampler target unwind unwind/managed live naming symbol symbol/cache export export/* flight ringbuf/ringfile",
 		"go.opentelemetry.io/otel/attribute go.opentelemetry.io/otel/codes go.opentelemetry.io/otel/trace go.opentelemetry.io/otel/trace/noop",
 		"one recording from process to files; command lines and terminals are cmd's, and so is who takes its spans"},
 	{"top", "stack event diff trace wait/idle", "",
