@@ -131,3 +131,34 @@ func TestSlow(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// TestWholeStacks: a finding whose stack lacks frames gets a complete one when the rule fires again, and
+// is not reported a second time.
+func TestWholeStacks(t *testing.T) {
+	s := newScript(t, "main-io")
+	s.e.Complete = func(id StackID) bool { return id != 8 }
+	slow := func(at StackID) {
+		s.at = at
+		s.open("/data/f")
+		s.io(OpRead, 0, 14*ms, 10)
+		s.close()
+	}
+	slow(8)
+	slow(8)
+	if got := s.e.Findings(); len(got) != 1 || got[0].Stack != 8 {
+		t.Fatalf("%+v", got)
+	}
+	slow(9)
+	if got := s.e.Findings(); len(got) != 1 || got[0].Stack != 9 {
+		t.Fatalf("%+v", got)
+	}
+	slow(8) // the incomplete one is known
+	slow(9)
+	if got := s.e.Findings(); len(got) != 1 || got[0].Stack != 9 {
+		t.Fatalf("%+v", got)
+	}
+	slow(10)
+	if got := s.e.Findings(); len(got) != 2 || got[1].Stack != 10 {
+		t.Fatalf("%+v, %+v", got[0], got[1])
+	}
+}

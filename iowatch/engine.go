@@ -148,7 +148,8 @@ type Engine struct {
 	uses     int
 	files    map[string]*File
 	found    []*Finding
-	known    map[string]bool
+	known    map[string]*Finding // by rule, path and top of the stack
+	weak     map[string]*Finding // with an incomplete stack, by rule and path
 	repeats  map[string][]repeated
 	syncs    map[string]*syncs
 	opens    map[string]*opens
@@ -160,7 +161,7 @@ type Engine struct {
 
 // New returns an engine for a process whose first thread is main.
 func New(c Config, main stack.TID) *Engine {
-	return &Engine{c: c.clone(), main: main, open: map[descKey]*desc{}, newest: map[int32]*desc{}, files: map[string]*File{}, known: map[string]bool{},
+	return &Engine{c: c.clone(), main: main, open: map[descKey]*desc{}, newest: map[int32]*desc{}, files: map[string]*File{}, known: map[string]*Finding{}, weak: map[string]*Finding{},
 		repeats: map[string][]repeated{}, syncs: map[string]*syncs{}, opens: map[string]*opens{}, peers: map[peerKey]*peers{}, leaks: map[group]*grown{}}
 }
 
@@ -465,14 +466,29 @@ func (e *Engine) publish(f *Finding) {
 		top = e.Top(f.Stack)
 	}
 	key := string(f.Rule) + "\x00" + f.Path + "\x00" + top
-	if e.known[key] {
+	about := string(f.Rule) + "\x00" + f.Path
+	old := e.known[key]
+	if w := e.weak[about]; old == nil && w != nil {
+		old = w // the same, with a stack that is known by now, or still is not
+	}
+	if old != nil {
+		if e.better(f, old) {
+			old.Stack, old.Where = f.Stack, f.Where
+			e.known[key] = old
+			if e.whole(f) {
+				delete(e.weak, about)
+			}
+		}
 		return
+	}
+	if !e.whole(f) {
+		e.weak[about] = f
 	}
 	if len(e.found) >= maxFound {
 		e.Forgotten++
 		return
 	}
-	e.known[key] = true
+	e.known[key] = f
 	e.found = append(e.found, f)
 	if e.Found != nil {
 		e.Found(f)
@@ -481,3 +497,24 @@ func (e *Engine) publish(f *Finding) {
 
 // elapsed returns b-a.
 func elapsed(a, b stack.Time) time.Duration { return time.Duration(b - a) }
+
+// whole reports whether the stacks of a finding are complete.
+func (e *Engine) whole(f *Finding) bool { return e.complete(f.Stack) && e.complete(f.Where) }
+
+// complete reports whether a stack is complete, or there is none.
+func (e *Engine) complete(id StackID) bool { return id == 0 || e.Complete == nil || e.Complete(id) }
+
+// better reports whether more of the stacks of f than of old are complete: the first stacks of a program
+// may lack frames of its runtime.
+func (e *Engine) better(f, old *Finding) bool {
+	good := func(id, was StackID) int {
+		switch {
+		case !e.complete(id):
+			return -1
+		case id != 0 && !e.complete(was):
+			return 1
+		}
+		return 0
+	}
+	return good(f.Stack, old.Stack)+good(f.Where, old.Where) > 0
+}

@@ -225,7 +225,28 @@ func (c *Copies) number(frames []stack.Frame, why stack.Reason, gap bool) uint32
 	c.all = append(c.all, copied{frames: append([]stack.Frame(nil), frames...), reason: why, gap: gap})
 	// Code of a runtime moves and goes away: it is named now. Files can wait.
 	c.v.names.ask(c.v.t.Maps(), frames)
+	c.all[id].gap = gap || c.unknownPython(frames)
 	return id
+}
+
+// pythonFiles are the files of CPython, whose threads run Python functions.
+var pythonFiles = regexp.MustCompile(`^(libpython\d.*|python[\d.]*t?d?)$`)
+
+// unknownPython reports whether frames of Python are missing without a trace: a command may have made
+// calls before its interpreter was found.
+func (c *Copies) unknownPython(frames []stack.Frame) bool {
+	found := false
+	for i := range frames {
+		f := &frames[i]
+		if f.Kind.Managed() {
+			return false
+		}
+		if machine(f) {
+			pl := c.v.names.at[lookup(f)]
+			found = found || pl.mod != nil && pythonFiles.MatchString(path.Base(pl.mod.path))
+		}
+	}
+	return found
 }
 
 // libraries are files in whose functions every call ends: they say nothing about a place in a program.

@@ -172,7 +172,7 @@ func (r *Report) textFindings(w io.Writer) {
 }
 
 // ioFrames is how many frames of a stack the text has.
-const ioFrames = 8
+const ioFrames = 14
 
 func textStack(w io.Writer, title string, stack []string) {
 	for i, f := range stack {
