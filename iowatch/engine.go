@@ -150,6 +150,7 @@ type Engine struct {
 	found    []*Finding
 	known    map[string]*Finding // by rule, path and top of the stack
 	weak     map[string]*Finding // with an incomplete stack, by rule and path
+	about    map[string]bool     // rules and paths that have a finding
 	repeats  map[string][]repeated
 	syncs    map[string]*syncs
 	opens    map[string]*opens
@@ -161,7 +162,7 @@ type Engine struct {
 
 // New returns an engine for a process whose first thread is main.
 func New(c Config, main stack.TID) *Engine {
-	return &Engine{c: c.clone(), main: main, open: map[descKey]*desc{}, newest: map[int32]*desc{}, files: map[string]*File{}, known: map[string]*Finding{}, weak: map[string]*Finding{},
+	return &Engine{c: c.clone(), main: main, open: map[descKey]*desc{}, newest: map[int32]*desc{}, files: map[string]*File{}, known: map[string]*Finding{}, weak: map[string]*Finding{}, about: map[string]bool{},
 		repeats: map[string][]repeated{}, syncs: map[string]*syncs{}, opens: map[string]*opens{}, peers: map[peerKey]*peers{}, leaks: map[group]*grown{}}
 }
 
@@ -482,8 +483,12 @@ func (e *Engine) publish(f *Finding) {
 		return
 	}
 	if !e.whole(f) {
+		if e.about[about] {
+			return // most likely one of those, with a stack that lacks frames
+		}
 		e.weak[about] = f
 	}
+	e.about[about] = true
 	if len(e.found) >= maxFound {
 		e.Forgotten++
 		return

@@ -26,7 +26,7 @@ function finding(a: Analysis, f: IOFinding, open: string, toggle: (key: string) 
     h('td', null, h('button', { class: 'link', 'aria-expanded': String(is), onclick: () => toggle(is ? '' : key) }, `${is ? '▾' : '▸'} ${f.rule}`)),
     h('td', null, f.advice),
     h('td', null, seq < 0 ? `${f.thread} (${f.tid})` : h('button', { class: 'link', title: 'Show this time of the thread', onclick: () => act.time(at - f.longest_ns, at, seq) }, `${f.thread} (${f.tid})`)),
-    h('td', { class: 'num' }, dur(f.longest_ns)));
+    h('td', { class: 'num' }, f.longest_ns ? dur(f.longest_ns) : ''));
   if (!is) return [head];
   const facts = [f.path, f.ops ? `${count(f.ops)} operations, ${bytes(f.requested_bytes)} requested, at most ${bytes(f.buffer_bytes)} at once, ${dur(f.total_ns)}` : '',
     f.size_bytes >= 0 ? `the file has ${bytes(f.size_bytes)}` : ''].filter((x) => x);
