@@ -164,3 +164,29 @@ func TestWholeStacks(t *testing.T) {
 		t.Fatalf("%+v, %+v", got[0], got[1])
 	}
 }
+
+// TestLateClose: another thread has the number of a closed descriptor before the record of its close
+// comes. The sums that come with that count, and a close whose record was lost counts after a while.
+func TestLateClose(t *testing.T) {
+	s := newScript(t, "leak")
+	open := func(gen uint32, path string) {
+		s.e.Apply(&Event{Op: OpOpen, End: s.now, TID: s.tid, FD: 3, Gen: gen, Ret: 3, Kind: KindFile, Path: path, Size: 10, Stack: 7})
+	}
+	open(1, "/a")
+	open(3, "/b")
+	s.e.Apply(&Event{Op: OpClose, End: s.now, TID: s.tid, FD: 3, Gen: 1, Kind: KindFile, Size: 10, Sums: &Sums{Ops: 5, Want: 50}})
+	open(5, "/c") // the close of /b is lost
+	open(6, "/d") // that of /c was none, as with dup2
+	now := map[string]File{}
+	for _, f := range s.e.Files() {
+		now[f.Path] = f
+	}
+	if now["/a"].Ops != 5 || now["/a"].Open != 0 || now["/b"].Open != 0 || now["/c"].Open != 0 || now["/d"].Open != 1 || len(s.e.open) != 2 {
+		t.Errorf("%+v, %d open", now, len(s.e.open))
+	}
+	s.now += stack.Time(5001 * ms)
+	s.e.Tick(s.now)
+	if len(s.e.open) != 1 {
+		t.Errorf("%d open", len(s.e.open))
+	}
+}

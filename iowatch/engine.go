@@ -48,7 +48,8 @@ type desc struct {
 	at     stack.Time
 	place  place
 	call   string
-	seeded bool // it was open before
+	seeded bool       // it was open before
+	gone   stack.Time // when its number was in use again; its close is on the way. 0: it is open
 	uses   []*use
 
 	peer   string     // of a socket that was connected
@@ -191,7 +192,11 @@ func (e *Engine) opened(d *desc) {
 			e.open[d.key] = d
 			return
 		}
-		e.closed(old, d.at)
+		if d.key.gen-old.key.gen >= 2 && len(e.open) < maxOpen { // its close took a generation, and has a record
+			old.gone = d.at
+		} else {
+			e.closed(old, d.at)
+		}
 	}
 	if len(e.open) >= maxOpen {
 		e.Forgotten++
@@ -430,7 +435,9 @@ func (e *Engine) Files() []File {
 			f = &File{Path: name, Kind: d.kind}
 			sums[name] = f
 		}
-		f.Open++
+		if d.gone == 0 {
+			f.Open++
+		}
 		for _, u := range d.uses {
 			f.add(&u.Sums)
 		}

@@ -251,6 +251,9 @@ type grown struct {
 	rises int // checks in a row at which there were more
 }
 
+// lostAfter is when the record of a close is taken for lost.
+const lostAfter = 5 * time.Second
+
 // leakRises is at how many checks in a row a group must have grown.
 const leakRises = 2
 
@@ -258,6 +261,10 @@ const leakRises = 2
 func (e *Engine) Tick(now stack.Time) {
 	e.now = max(e.now, now)
 	for _, d := range e.open {
+		if d.gone != 0 && elapsed(d.gone, now) > lostAfter {
+			e.closed(d, now)
+			continue
+		}
 		for _, u := range d.uses {
 			e.smallWrites(d, u, now)
 		}
@@ -294,7 +301,7 @@ func (e *Engine) leaked(now stack.Time) {
 	count := map[group]int{}
 	newest := map[group]*desc{}
 	for _, d := range e.open {
-		if d.seeded || elapsed(d.at, now) <= e.c.LeakAge {
+		if d.seeded || d.gone != 0 || elapsed(d.at, now) <= e.c.LeakAge {
 			continue
 		}
 		g := group{kind: d.kind, stack: d.place.stack}

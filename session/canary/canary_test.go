@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sliverprof/sliver/engine/kernel"
 	"github.com/sliverprof/sliver/internal/testprog"
 	"github.com/sliverprof/sliver/iowatch"
 	"github.com/sliverprof/sliver/target"
@@ -18,12 +19,30 @@ import (
 // seen is a process that is watched.
 type seen struct {
 	*Canary
+	ops  []noted // of watchEach
 	stop context.CancelFunc
 	done chan error
 }
 
+// noted is one record that was passed to Options.Each.
+type noted struct {
+	iowatch.Event
+	path string
+}
+
 // watch watches a process until end is called. Everything but waiting runs on one goroutine.
 func watch(t *testing.T, pid int, set ...string) *seen {
+	t.Helper()
+	return watchFor(t, pid, false, set)
+}
+
+// watchEach also keeps each operation.
+func watchEach(t *testing.T, pid int, set ...string) *seen {
+	t.Helper()
+	return watchFor(t, pid, true, set)
+}
+
+func watchFor(t *testing.T, pid int, each bool, set []string) *seen {
 	t.Helper()
 	rules, err := iowatch.Parse(set)
 	if err != nil {
@@ -40,7 +59,15 @@ func watch(t *testing.T, pid int, set ...string) *seen {
 	quit := make(chan struct{})
 	go func() {
 		var err error
-		s.Canary, err = Open(p, Options{Rules: rules})
+		o := Options{Rules: rules}
+		if each {
+			o.Each = func(r *kernel.IORecord, path string, _ iowatch.Kind) {
+				n := noted{r.Event, path}
+				n.Op, n.Sums = r.Sort, nil
+				s.ops = append(s.ops, n)
+			}
+		}
+		s.Canary, err = Open(p, o)
 		opened <- err
 		if err != nil {
 			return

@@ -15,6 +15,9 @@
  *   share    main opens PATH, three threads each read N times, main closes it
  *   write    main writes N times SIZE bytes
  *   sync     main writes SIZE bytes and calls fdatasync, N times
+ *   connect  N connections to a TCP server of its own, with a byte each, made in connecting
+ *   rights   N messages with a descriptor of PATH, every other with two, received in receiving;
+ *            they stay open
  *   leak     N sockets that stay open, opened in leaking
  *   loop     a thread that waits in epoll_wait between N reads of SIZE bytes
  *   mixed    calls of all sorts, some of which fail
@@ -22,6 +25,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -115,6 +119,82 @@ static void *reader(void *arg)
 	reading(fd, count);
 	close(fd);
 	return NULL;
+}
+
+NOINLINE void connecting(const struct sockaddr_in *to)
+{
+	for (long i = 0; i < count; i++) {
+		int s = socket(AF_INET, SOCK_STREAM, 0);
+		check(s, "socket");
+		check(connect(s, (const struct sockaddr *)to, sizeof *to), "connect");
+		check(write(s, "x", 1), "write");
+		check(close(s), "close");
+	}
+}
+
+static void *serving(void *arg)
+{
+	for (long i = 0; i < count; i++) {
+		int s = accept((int)(intptr_t)arg, NULL, NULL);
+		check(s, "accept");
+		check(read(s, buf, 1), "read");
+		check(close(s), "close");
+	}
+	return NULL;
+}
+
+static void connections(void)
+{
+	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
+	socklen_t n = sizeof at;
+	pthread_t t;
+	int l = socket(AF_INET, SOCK_STREAM, 0);
+	check(bind(l, (struct sockaddr *)&at, n), "bind");
+	check(listen(l, 100), "listen");
+	check(getsockname(l, (struct sockaddr *)&at, &n), "getsockname");
+	pthread_create(&t, NULL, serving, (void *)(intptr_t)l);
+	connecting(&at);
+	pthread_join(t, NULL);
+	check(close(l), "close");
+	operations = ntohs(at.sin_port);
+}
+
+static void message(int s, int receive, int fds)
+{
+	union {
+		struct cmsghdr head;
+		char room[CMSG_SPACE(2 * sizeof(int))];
+	} control = { { 0 } };
+	struct iovec v = { buf, 1 };
+	struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control };
+	if (receive) {
+		check(recvmsg(s, &m, 0), "recvmsg");
+		operations += (m.msg_controllen >= sizeof control.head) * fds;
+		return;
+	}
+	m.msg_controllen = CMSG_SPACE(fds * sizeof(int));
+	control.head.cmsg_level = SOL_SOCKET, control.head.cmsg_type = SCM_RIGHTS, control.head.cmsg_len = CMSG_LEN(fds * sizeof(int));
+	for (int i = 0; i < fds; i++)
+		((int *)CMSG_DATA(&control.head))[i] = opening(O_RDONLY);
+	check(sendmsg(s, &m, 0), "sendmsg");
+	for (int i = 0; i < fds; i++)
+		check(close(((int *)CMSG_DATA(&control.head))[i]), "close");
+}
+
+NOINLINE void receiving(int s, int fds)
+{
+	message(s, 1, fds);
+	__asm__ volatile("");
+}
+
+static void rights(void)
+{
+	int s[2];
+	check(socketpair(AF_UNIX, SOCK_STREAM, 0, s), "socketpair");
+	for (long i = 0; i < count; i++) {
+		message(s[0], 0, 1 + i % 2);
+		receiving(s[1], 1 + i % 2);
+	}
 }
 
 static void *sharer(void *arg)
@@ -215,6 +295,10 @@ int main(int argc, char **argv)
 					check(fdatasync(fd), "fdatasync");
 			}
 			close(fd);
+		} else if (!strcmp(s, "connect")) {
+			connections();
+		} else if (!strcmp(s, "rights")) {
+			rights();
 		} else if (!strcmp(s, "leak")) {
 			leaking();
 		} else if (!strcmp(s, "loop")) {
