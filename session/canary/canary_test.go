@@ -180,8 +180,13 @@ func TestMainIO(t *testing.T) {
 
 // TestLoopIO reads the same on a thread that waits in epoll.
 func TestLoopIO(t *testing.T) {
-	s, _, _ := filesRun(t, []string{"main-io", "loop-io"}, "loop", slow(t, 15*time.Millisecond), 2, 100)
+	path := slow(t, 15*time.Millisecond)
+	s, _, _ := filesRun(t, []string{"main-io", "loop-io"}, "loop", path, 2, 100)
 	f := only(t, s)
+	for i := 0; i < 10 && f.Call != ""; i++ { // on a busy machine, the open was slow too
+		s, _, _ = filesRun(t, []string{"main-io", "loop-io"}, "loop", path, 2, 100)
+		f = only(t, s)
+	}
 	if f.Rule != iowatch.LoopIO || !strings.Contains(s.stackOf(f.Where), "reading reader looping ") {
 		t.Errorf("%+v at %s", f, s.stackOf(f.Where))
 	}
