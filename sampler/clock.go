@@ -11,8 +11,8 @@ import (
 // A thread that uses a CPU for a while gets a clock of the kernel (ClockThread), which copies its
 // registers and stack each time that it has run for an interval. Its samples on a CPU then come
 // from there, in proportion to its CPU time, and ticks that find it running need no stop. Ticks
-// that find it blocked, or waiting for a CPU, are sampled as those of other threads. So each state
-// has samples in proportion to its time.
+// that find it blocked are sampled as those of other threads; those that find it waiting for a CPU
+// show the place of its last copy. So each state has samples in proportion to its time.
 //
 // A stop takes effect at the end of a system call or some µs after the request: it never meets the
 // first µs of a burst of work. A copy has no such delay.
@@ -62,17 +62,18 @@ const (
 // clock is a thread's state for that.
 type clock struct {
 	on      bool
-	machine bool       // it is one of all CPUs
-	refused bool       // no clock any more
-	every   int64      // ns; mean period
-	depth   uint64     // bytes of the stack of the last stop; 0: unknown
-	least   uint64     // bytes of stack that a copy lacked
-	since   stack.Time // copies before that are not of interest
-	from    int64      // CPU time when it was started
-	at      int64      // CPU time at the last copy
-	drawn   int        // copies since the period was drawn
-	whole   int        // copies with a complete stack
-	cut     int        // others
+	machine bool          // it is one of all CPUs
+	refused bool          // no clock any more
+	every   int64         // ns; mean period
+	depth   uint64        // bytes of the stack of the last stop; 0: unknown
+	least   uint64        // bytes of stack that a copy lacked
+	since   stack.Time    // copies before that are not of interest
+	from    int64         // CPU time when it was started
+	at      int64         // CPU time at the last copy
+	drawn   int           // copies since the period was drawn
+	stack   []stack.Frame // of the last sample, if that was a copy and whole; else empty
+	whole   int           // copies with a complete stack
+	cut     int           // others
 
 	counted  stack.Time // time of the last count of switches; 0: none yet
 	switches uint64     // at that time
@@ -189,8 +190,9 @@ func (g *group) takeCopy(th *thread, cpu int64) {
 	g.walkView(th, s)
 	k.at = cpu
 	k.drawn++
-	if s.Reason == stack.ReasonNone {
+	if k.stack = k.stack[:0]; s.Reason == stack.ReasonNone {
 		k.whole++
+		k.stack = append(k.stack, s.Stack...)
 	} else {
 		k.cut++
 		if s.Reason == stack.ReasonShort || s.Reason == stack.ReasonMemory && th.walk.Wiser() {
@@ -219,14 +221,25 @@ func (g *group) lastCopies(th *thread) {
 	g.takeCopies(th, &c)
 }
 
-// clocked handles a tick that finds the thread running, with counters c. It reports whether the
-// thread's clock takes its samples: not if it is to count as waiting for a CPU.
-func (th *thread) clocked(c *Counters) bool {
-	if !th.clock.on {
-		return false
-	}
+// clocked handles a tick that finds the thread running, with counters c, while its clock is on. It
+// reports whether the tick needs no stop. A tick that is to count as waiting for a CPU shows the
+// thread where it was last seen on one: to stop, it would have to get a CPU first.
+func (g *group) clocked(th *thread, c *Counters) (done bool) {
+	k := &th.clock
 	queued := th.started && th.stood(c, 1)
 	th.active, th.blocked, th.kept.ok = true, false, false
 	th.counters = *c
-	return !queued
+	switch {
+	case !queued: // its clock takes the samples
+		return true
+	case len(k.stack) == 0:
+		return false
+	}
+	s := &g.sample
+	*s = stack.Sample{Time: g.tracer.Now(), Way: stack.WayClock, CPU: th.info.CPU + th.acc.cpu.Load(), Delay: c.Delay, Switches: c.Switches,
+		State: stack.StateRunnable, Call: stack.Call{Nr: -1}, Stack: k.stack}
+	th.state, th.call = s.State, s.Call
+	g.put(th)
+	s.Stack = nil // the group's own memory comes with the next walk
+	return true
 }

@@ -17,6 +17,9 @@ func (g *group) write(th *thread) {
 	if th.acc.samples.Add(n) == n {
 		g.s.first.CompareAndSwap(0, int64(g.sample.Time))
 	}
+	if g.sample.Way != stack.WayClock {
+		th.clock.stack = th.clock.stack[:0]
+	}
 	switch g.sample.Way {
 	case stack.WayUnrun:
 		th.acc.unrun.Add(n)

@@ -105,6 +105,7 @@ func (th *thread) reset() {
 	th.blocked, th.started, th.firstAt, th.eveAt = false, false, 0, 0
 	th.regsOf, th.task = 0, 0
 	th.kept.ok = false
+	th.clock.stack = nil
 }
 
 // readTries is how many times a thread that wakes up during a read is read before it counts as
@@ -150,7 +151,7 @@ func (g *group) look(th *thread) error {
 			if running, err = th.file.Call(&call); err != nil {
 				return err
 			}
-			if running && !woke && th.clocked(&c) {
+			if running && !woke && th.clock.on && g.clocked(th, &c) {
 				return errClocked
 			}
 		}
