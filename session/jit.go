@@ -25,6 +25,9 @@ const (
 	maxDumpReuses = 256
 	// maxKept bounds the generations kept for it.
 	maxKept = 4096
+	// maxDumpRead bounds the bytes of a jitdump that are read: most of it is code, which is
+	// skipped, and a sparse file has any size.
+	maxDumpRead = 1 << 30
 )
 
 // keep stores a generation as it was recorded; the caller does not hold mu.
@@ -52,7 +55,7 @@ func (m *modules) jitDump() {
 		if f == nil || !jitDumpName.MatchString(path.Base(m.mods[i].Path)) {
 			continue
 		}
-		b, err := symbol.StripJITDump(io.NewSectionReader(f, 0, math.MaxInt64), maxDumpBytes)
+		b, err := symbol.StripJITDump(io.NewSectionReader(f, 0, maxDumpRead), maxDumpBytes)
 		if err != nil && len(b) == 0 {
 			continue
 		}
@@ -79,7 +82,7 @@ func (m *modules) addJITDump(c *flight.Copy, keep stack.Time) {
 		if f == nil {
 			continue
 		}
-		b, err := symbol.StripJITDump(io.NewSectionReader(f, 0, math.MaxInt64), maxDumpBytes)
+		b, err := symbol.StripJITDump(io.NewSectionReader(f, 0, maxDumpRead), maxDumpBytes)
 		if err != nil && len(b) == 0 {
 			continue
 		}

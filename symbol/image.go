@@ -27,9 +27,12 @@ const (
 	maxFileMemory = 4 << 30
 	// maxRatio bounds compression: DWARF sections shrink to a third or a tenth,
 	// repetitive ones to a fiftieth. Small sections may have any ratio.
-	maxRatio  = 256
-	anyRatio  = 1 << 20 // bytes
-	maxWindow = 64 << 20
+	maxRatio = 256
+	anyRatio = 1 << 20 // bytes
+	// The decoder allocates a zstd window before the first byte. A window is not larger than
+	// the content, or than leastWindow, which encoders of streams use.
+	maxWindow   = 64 << 20
+	leastWindow = 8 << 20
 )
 
 // image is one ELF file: the module itself or one of its debug files.
@@ -276,7 +279,8 @@ func (m *image) inflate(how elf.CompressionType, r io.Reader, size, packed uint6
 		defer z.Close()
 		return grow(z, size, size)
 	case elf.COMPRESS_ZSTD:
-		z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxInflated), zstd.WithDecoderMaxWindow(maxWindow))
+		z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxMemory(maxInflated),
+			zstd.WithDecoderMaxWindow(min(maxWindow, max(leastWindow, size))))
 		if err != nil {
 			return nil, err
 		}

@@ -2,6 +2,7 @@ package symbol
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -9,7 +10,6 @@ import (
 	"math"
 	"slices"
 	"sort"
-	"strings"
 )
 
 // JITDump holds the code that a program's JIT compiler recorded: Linux's
@@ -76,7 +76,7 @@ func ParseJITDump(r io.Reader) (*JITDump, error) {
 			if len(b) < 40 {
 				return errShortJIT
 			}
-			name, _, ok := strings.Cut(string(b[40:min(len(b), 40+maxJITName)]), "\x00")
+			name, ok := jitName(b[40:])
 			c := jitCode{start: le.Uint64(b[16:]), size: le.Uint64(b[24:]), at: int64(min(at, math.MaxInt64)), name: name}
 			if !ok || name == "" || c.size == 0 || c.start+c.size < c.start || len(d.code) >= maxJITCode {
 				return nil
@@ -117,7 +117,7 @@ func ParseJITDump(r io.Reader) (*JITDump, error) {
 			file := ""
 			for rest := b[16:]; n > 0 && len(rest) > 16 && lines < maxJITLines; n-- {
 				l := jitLine{addr: le.Uint64(rest), line: int(le.Uint32(rest[8:]) & math.MaxInt32)}
-				name, _, ok := strings.Cut(string(rest[16:min(len(rest), 16+maxJITName)]), "\x00")
+				name, ok := jitName(rest[16:])
 				if !ok {
 					break
 				}
@@ -147,6 +147,15 @@ func ParseJITDump(r io.Reader) (*JITDump, error) {
 		d.most = max(d.most, d.code[i].size)
 	}
 	return d, err
+}
+
+// jitName returns the name at the start of b, which ends with a zero byte.
+func jitName(b []byte) (name string, ok bool) {
+	i := bytes.IndexByte(b[:min(len(b), maxJITName)], 0)
+	if i < 0 {
+		return "", false
+	}
+	return string(b[:i]), true
 }
 
 var errShortJIT = errors.New("a record is too short")
@@ -220,7 +229,7 @@ func StripJITDump(r io.Reader, max int) ([]byte, error) {
 			if len(b) < 40 {
 				return errShortJIT
 			}
-			n := strings.IndexByte(string(b[40:]), 0)
+			n := bytes.IndexByte(b[40:], 0)
 			if n < 0 {
 				return nil
 			}

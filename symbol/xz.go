@@ -18,6 +18,10 @@ import (
 // container is parsed here and only its content there.
 const maxDict = 64 << 20
 
+// maxDicts bounds the dictionaries of all blocks together: a block of a few bytes may
+// claim a whole one.
+const maxDicts = 512 << 20
+
 var errXZ = errors.New("xz: broken")
 
 // unxz decompresses an xz file (https://tukaani.org/xz/xz-file-format.txt, version
@@ -41,10 +45,14 @@ func unxz(b []byte, limit int64) ([]byte, error) {
 	}
 	r := bytes.NewReader(b[12:])
 	var out bytes.Buffer
+	dicts := 0
 	for {
 		dict, err := blockHeader(r)
 		if err != nil || dict == 0 {
 			return out.Bytes(), err
+		}
+		if dicts += dict; dicts > maxDicts {
+			return nil, fmt.Errorf("xz: more than %d bytes of dictionaries", maxDicts)
 		}
 		from, data := out.Len(), r.Size()-int64(r.Len())
 		z, err := lzma.Reader2Config{DictCap: dict}.NewReader2(r)

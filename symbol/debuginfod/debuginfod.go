@@ -37,6 +37,8 @@ type Finder struct {
 	client  *http.Client
 	version string
 	problem func(string)
+	ctx     context.Context // of all requests
+	stop    context.CancelFunc
 
 	mu      sync.Mutex
 	missing map[string]bool // build IDs that no server has
@@ -75,8 +77,13 @@ func New(getenv func(string) string, dir *cache.Dir, version string, problem fun
 		f.timeout = time.Duration(n) * time.Second
 	}
 	f.client = &http.Client{}
+	f.ctx, f.stop = context.WithCancel(context.Background())
 	return f, nil
 }
+
+// Stop ends the requests in progress and all later ones: only files that are on this machine
+// are found from then on.
+func (f *Finder) Stop() { f.stop() }
 
 // Find implements symbol.Finder.
 func (f *Finder) Find(q symbol.Query, try func(name string, src symbol.Source) bool) {
@@ -120,6 +127,9 @@ func (f *Finder) open(id string) (*os.File, error) {
 		return nil, errMissing
 	}
 	for _, s := range f.servers {
+		if f.ctx.Err() != nil {
+			return nil, errMissing
+		}
 		f.mu.Lock()
 		down := f.down[s]
 		f.mu.Unlock()
@@ -130,7 +140,7 @@ func (f *Finder) open(id string) (*os.File, error) {
 		if err == nil {
 			return src, nil
 		}
-		if !errors.Is(err, errMissing) {
+		if !errors.Is(err, errMissing) && f.ctx.Err() == nil {
 			f.mu.Lock()
 			f.down[s] = true
 			f.mu.Unlock()
@@ -154,7 +164,7 @@ func hostOf(s string) string {
 }
 
 func (f *Finder) fetch(server, id string) (*os.File, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), giveUp)
+	ctx, cancel := context.WithTimeout(f.ctx, giveUp)
 	defer cancel()
 	// The timeout covers the time without progress.
 	idle := time.AfterFunc(f.timeout, cancel)
