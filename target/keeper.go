@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sliverprof/sliver/internal/caps"
 	"github.com/sliverprof/sliver/stack"
 )
 
@@ -115,6 +116,11 @@ func keeperMain() int {
 		return 2
 	}
 	var r keeperReply
+	if err := caps.Limit(caps.Targets); err != nil {
+		r.fail(err)
+		_ = out.Encode(&r)
+		return 1
+	}
 	p, err := Open(q.PID)
 	if err != nil {
 		r.fail(err)

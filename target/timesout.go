@@ -1,10 +1,10 @@
 package target
 
 import (
+	"io/fs"
 	"strconv"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/sliverprof/sliver/internal/safefile"
 	"github.com/sliverprof/sliver/stack"
 )
 
@@ -37,9 +37,8 @@ func (t *Thread) reads(fd uint64) (socket bool) {
 		f.left--
 		return f.socket
 	}
-	var st unix.Stat_t
-	name := "/proc/" + strconv.Itoa(t.pid) + "/fd/" + strconv.FormatUint(fd, 10)
-	err := unix.Stat(name, &st)
-	*f = lastFile{fd: fd, socket: err != nil || st.Mode&unix.S_IFMT == unix.S_IFSOCK, left: socketFor}
+	// The file may be on a file system that hangs.
+	mode, _, _, err := safefile.Stat("/proc/" + strconv.Itoa(t.pid) + "/fd/" + strconv.FormatUint(fd, 10))
+	*f = lastFile{fd: fd, socket: err != nil || mode&fs.ModeSocket != 0, left: socketFor}
 	return f.socket
 }

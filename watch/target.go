@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 	"github.com/sliverprof/sliver/flight"
 	"github.com/sliverprof/sliver/heap/snapshot"
 	"github.com/sliverprof/sliver/internal/background"
+	"github.com/sliverprof/sliver/internal/safefile"
 	"github.com/sliverprof/sliver/ringbuf"
 	"github.com/sliverprof/sliver/ringbuf/ringfile"
 	"github.com/sliverprof/sliver/session"
@@ -333,8 +335,9 @@ func (t *watched) look() {
 	}
 	l.Usage = t.usage
 	l.Files = func(path string) (out trigger.Written) {
-		if fi, err := os.Stat(path); err == nil {
-			out = trigger.Written{At: fi.ModTime(), Size: fi.Size()}
+		dir, name := filepath.Split(path)
+		if in, err := safefile.Under(dir).Stat(name); err == nil {
+			out = trigger.Written{At: time.Unix(0, in.Modified), Size: in.Size}
 		}
 		return out
 	}

@@ -194,10 +194,12 @@ func (c *command) start(ctx context.Context, e *env, fs *pflag.FlagSet, args []s
 	if wrong != nil {
 		return wrong
 	}
+	need := caps.Targets
 	if c.files {
-		if err := caps.Drop(); err != nil {
-			return fmt.Errorf("give up capabilities: %w", err)
-		}
+		need = caps.Files
+	}
+	if err := caps.Limit(need); err != nil {
+		return err
 	}
 	ctx = context.WithValue(ctx, dashKey{}, fs.ArgsLenAtDash())
 	return c.run(ctx, e, append(c.given.words(), args...))

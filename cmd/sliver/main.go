@@ -67,7 +67,7 @@ type command struct {
 	words func() []string // completions of the first argument
 	pids  bool            // its arguments are PIDs, which -p may give as well, as in record
 	given somePIDs        // PIDs given by -p
-	files bool            // it needs no other process: capabilities are dropped before it runs
+	files bool            // it needs no other process: see caps.Files
 }
 
 // env holds a command's output streams.

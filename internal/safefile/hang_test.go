@@ -21,7 +21,7 @@ func quick(t *testing.T) {
 	t.Cleanup(func() {
 		helpers.mu.Lock()
 		defer helpers.mu.Unlock()
-		helpers.wait, helpers.rushed = 0, false
+		helpers.wait, helpers.rushed, helpers.missed, helpers.without = 0, false, false, false
 		clear(helpers.hangs)
 	})
 }
@@ -131,6 +131,37 @@ func TestHurry(t *testing.T) {
 	if err := <-failed; !errors.Is(err, ErrHung) {
 		t.Errorf("%v", err)
 	}
+}
+
+// Without helpers, as at a limit of processes, a file system that hangs costs an error too.
+func TestHungWithoutHelper(t *testing.T) {
+	fs := hungfs.Mount(t, map[string][]byte{"a": []byte("a")})
+	quick(t)
+	helpers.mu.Lock()
+	helpers.without = true
+	helpers.mu.Unlock()
+	other := filepath.Join(t.TempDir(), "fine")
+	if err := os.WriteFile(other, []byte("fine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := Root("").For("fine").Open(other)
+	if got := content(t, f, err); got != "fine" {
+		t.Fatalf("a local file: %q", got)
+	}
+	if _, err := Root("").For("remote").Open(filepath.Join(fs.Dir, "a")); !errors.Is(err, errNoHelper) {
+		t.Errorf("a file of FUSE: %v", err)
+	}
+	fs.Hang("all")
+	for _, owner := range []string{"one", "two"} {
+		if _, err := Root("").For(owner).Open(filepath.Join(fs.Dir, "b")); !errors.Is(err, ErrHung) {
+			t.Errorf("%s: %v", owner, err)
+		}
+	}
+	if n := helpers.stuckNow(); n != 2 {
+		t.Errorf("%d requests are stuck, of 2", n)
+	}
+	fs.Resume()
+	helpers.settled(t)
 }
 
 // However many file systems hang, the number of helpers is bounded.

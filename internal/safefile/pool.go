@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -15,8 +16,9 @@ import (
 const (
 	// patience is the timeout of one request to a file system.
 	patience = 2 * time.Second
-	// hurried is the timeout after Hurry.
+	// hurried is the timeout after Hurry; with the first one missed, brief is.
 	hurried = 500 * time.Millisecond
+	brief   = 50 * time.Millisecond
 	// maxHelpers is the number of concurrent helpers: this many targets may hang at the
 	// same time before others wait for them.
 	maxHelpers = 4
@@ -36,17 +38,25 @@ const (
 // errReplaced reports that the helper that had a file open is gone.
 var errReplaced = errors.New("the helper was replaced")
 
+// errNoHelper reports that a file system that can hang is only read by a helper.
+var errNoHelper = errors.New("a file of a server, and no process can be started to read it")
+
 // helpers is the pool of this process. It is global, so that the number of helpers is
 // limited whatever the number of targets.
 var helpers = pool{hangs: map[string]*hang{}}
 
 type pool struct {
+	pending atomic.Int32 // requests in progress
+
 	mu     sync.Mutex
 	live   []*helper
 	stuck  int
 	hangs  map[string]*hang
 	rushed bool
-	wait   time.Duration // timeout instead of patience, if not 0: for tests
+	missed bool // a deadline was missed since Hurry
+	// For tests: a timeout instead of patience if not 0, and no helpers.
+	wait    time.Duration
+	without bool
 }
 
 type hang struct {
@@ -68,6 +78,8 @@ type helper struct {
 
 // ask sends one request to any helper. fd is the returned descriptor; -1: none.
 func (p *pool) ask(at Place, q request) (a answer, fd int, err error) {
+	p.pending.Add(1)
+	defer p.pending.Add(-1)
 	key := at.key(q.Path)
 	for try := 0; ; try++ {
 		if err := p.refused(key); err != nil {
@@ -77,8 +89,8 @@ func (p *pool) ask(at Place, q request) (a answer, fd int, err error) {
 		if err != nil {
 			return a, -1, err
 		}
-		if h == nil { // no helper can be started: do it without a deadline
-			return direct(at, q)
+		if h == nil { // no helper can be started, as at a limit of processes
+			return p.aside(at, key, q)
 		}
 		a, fd, err = p.exchange(h, at, key, q)
 		if !errors.Is(err, errReplaced) || try > 0 {
@@ -90,6 +102,8 @@ func (p *pool) ask(at Place, q request) (a answer, fd int, err error) {
 // askOf sends a request to the helper that has a file open; the caller does not hold its
 // turn.
 func (p *pool) askOf(h *helper, at Place, path string, q request) (answer, error) {
+	p.pending.Add(1)
+	defer p.pending.Add(-1)
 	key := at.key(path)
 	if err := p.refused(key); err != nil {
 		return answer{}, err
@@ -138,6 +152,8 @@ func (p *pool) patience() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
+	case p.rushed && p.missed:
+		return brief
 	case p.rushed:
 		return hurried
 	case p.wait > 0:
@@ -220,6 +236,9 @@ func (p *pool) free() (h *helper, full bool) {
 func (p *pool) start() (*helper, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.without {
+		return nil, nil
+	}
 	h, err := newHelper()
 	if err != nil {
 		return nil, nil
@@ -289,9 +308,14 @@ func (p *pool) abandon(h *helper, key string) {
 		p.drop(h)
 	}
 	_ = h.cmd.Process.Kill()
-	if key == "" {
-		return // not caused by a file system
+	if key != "" { // otherwise not caused by a file system
+		p.hung(key)
 	}
+}
+
+// hung records that a file system missed a deadline; mu is held.
+func (p *pool) hung(key string) {
+	p.missed = p.missed || p.rushed
 	now := time.Now()
 	x := p.hangs[key]
 	if x == nil {
@@ -379,6 +403,57 @@ func (p *pool) exchange(h *helper, at Place, key string, q request) (a answer, f
 	return a, fd, err
 }
 
+// aside makes a request without a helper, in a thread of this process. One that misses the
+// deadline keeps its thread until the file system responds, and counts as stuck.
+func (p *pool) aside(at Place, key string, q request) (answer, int, error) {
+	type result struct {
+		a   answer
+		fd  int
+		err error
+	}
+	proc := -1
+	if q.HasProc { // the caller may close its own
+		var err error
+		if proc, err = unix.FcntlInt(uintptr(at.proc), unix.F_DUPFD_CLOEXEC, 0); err != nil {
+			return answer{}, -1, err
+		}
+	}
+	done := make(chan result)
+	late := make(chan struct{})
+	go func() {
+		at := at
+		at.proc = proc
+		a, fd, err := direct(at, q)
+		if proc >= 0 {
+			unix.Close(proc)
+		}
+		select {
+		case done <- result{a, fd, err}:
+		case <-late:
+			if fd >= 0 {
+				unix.Close(fd)
+			}
+			p.mu.Lock()
+			p.stuck--
+			p.mu.Unlock()
+		}
+	}()
+	wait := p.patience()
+	deadline := time.NewTimer(wait)
+	defer deadline.Stop()
+	select {
+	case r := <-done:
+		return r.a, r.fd, r.err
+	case <-deadline.C:
+	}
+	p.mu.Lock()
+	p.stuck++
+	p.hung(key)
+	p.mu.Unlock()
+	close(late)
+	return answer{}, -1, hungError(wait)
+}
+
 // direct makes a request without a helper.
 func direct(at Place, q request) (a answer, fd int, err error) {
 	proc := -1
@@ -387,12 +462,20 @@ func direct(at Place, q request) (a answer, fd int, err error) {
 	}
 	switch q.Op {
 	case opOpen:
-		a.Info, _, err = find(&q, proc, func(path int) (err error) {
+		var ours func() bool
+		a.Info, ours, err = find(&q, proc, func(path int) (err error) {
 			fd, err = reopen(path)
 			return err
 		})
+		if err == nil && !localFS[a.Info.FS] && !(a.Info.FS == magicOverlay && ours()) {
+			unix.Close(fd)
+			err = errNoHelper // a read would have no deadline
+		}
 	case opReal:
 		a.Real, err = real(&q, proc)
+		return a, -1, err
+	case opStat:
+		a.Info, _, err = find(&q, proc, func(int) error { return nil })
 		return a, -1, err
 	default:
 		err = unix.EPROTO

@@ -102,6 +102,15 @@ func (p Place) Real(path string) (string, error) {
 	return a.Real, nil
 }
 
+// Stat describes the regular file at path, without opening it.
+func (p Place) Stat(path string) (Info, error) {
+	a, _, err := helpers.ask(p, p.request(request{Op: opStat, Path: path}))
+	if err != nil {
+		return Info{}, &fs.PathError{Op: "stat", Path: path, Err: err}
+	}
+	return a.Info, nil
+}
+
 func (p Place) request(q request) request {
 	q.HasProc, q.Root, q.Base = p.open, p.root, p.base
 	return q
@@ -162,6 +171,15 @@ func (f *File) Name() string { return f.q.Path }
 
 // Local reports whether the file is on a file system that cannot hang: it is read without a helper.
 func (f *File) Local() bool { return f.local != nil }
+
+// OwnPath returns a path below /proc that leads this process, and the kernel on its behalf, to
+// the file itself while it is open; ok is false for a file that a helper reads.
+func (f *File) OwnPath() (path string, ok bool) {
+	if f.local == nil {
+		return "", false
+	}
+	return fmt.Sprintf("/proc/self/fd/%d", f.local.Fd()), true
+}
 
 // Size returns the file's size when it was opened or last stated, in bytes.
 func (f *File) Size() int64 {
@@ -376,6 +394,9 @@ func ReadNamed(path string, limit int) ([]byte, error) {
 
 // Hurry shortens all deadlines, also those of pending requests, as the program is ending.
 func Hurry() { helpers.hurry() }
+
+// Pending reports whether a request is in progress. Each has a deadline.
+func Pending() bool { return helpers.pending.Load() > 0 }
 
 // Hung returns the owners of file systems that do not respond, each with its start time.
 func Hung() map[string]time.Time { return helpers.hungNow() }

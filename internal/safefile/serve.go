@@ -45,6 +45,10 @@ func serve(sock int) (status int) {
 	// It exits when its socket closes, and not when a terminal or a service manager
 	// signals the group while the last names are read.
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE, syscall.SIGTSTP)
+	if err := caps.Limit(caps.TargetFiles); err != nil {
+		os.Stderr.WriteString(HelperName + ": " + err.Error() + "\n")
+		return 1
+	}
 	_ = unix.Prctl(unix.PR_SET_NAME, uintptr(namePointer()), 0, 0, 0)
 	unix.CloseOnExec(sock)
 	debug.SetGCPercent(50)
@@ -107,6 +111,8 @@ func (s *server) handle(q *request, proc int) error {
 		give, err = s.open(q, proc, &a)
 	case opReal:
 		a.Real, err = real(q, proc)
+	case opStat:
+		a.Info, _, err = find(q, proc, func(int) error { return nil })
 	case opInfo:
 		a.Info, err = describe(s.file(q.Handle))
 	case opData:

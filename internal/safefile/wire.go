@@ -19,6 +19,7 @@ const (
 	opReal            // resolve a path
 	opRead            // read from a handle
 	opInfo            // stat a handle
+	opStat            // stat a file by its path
 	opData            // find the next data of a handle
 	opClose           // close a handle; no reply
 )

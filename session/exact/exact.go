@@ -10,7 +10,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"github.com/sliverprof/sliver/calls"
 	"github.com/sliverprof/sliver/engine/breakpoint"
 	"github.com/sliverprof/sliver/engine/kernel"
+	"github.com/sliverprof/sliver/internal/safefile"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"
 )
@@ -142,10 +142,20 @@ func (t *Tracer) open() (err error) {
 // uprobes opens the engine for many functions.
 func (t *Tracer) uprobes() (Engine, error) {
 	var probes []kernel.Probe
+	files := map[stack.Mapping]*safefile.File{} // open until the kernel has followed their paths
+	defer func() {
+		for _, f := range files {
+			f.Close()
+		}
+	}()
 	for i := range t.Functions {
 		f := &t.Functions[i]
+		path, err := t.path(f, files)
+		if err != nil {
+			return nil, err
+		}
 		add := func(vaddr uint64, w calls.Where) {
-			probes = append(probes, kernel.Probe{Path: t.path(f), Off: vaddr + f.off, Fn: i, Where: w, Go: f.Go})
+			probes = append(probes, kernel.Probe{Path: path, Off: vaddr + f.off, Fn: i, Where: w, Go: f.Go})
 		}
 		for _, x := range f.Code.Exits {
 			add(x.Vaddr, x.Where)
@@ -159,18 +169,27 @@ func (t *Tracer) uprobes() (Engine, error) {
 	return e, nil
 }
 
-// path is where the file of a function is for this process. The kernel's own link to a mapping leads to
-// the very file, also if it was replaced; following it takes CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN.
-func (t *Tracer) path(f *Function) string {
-	if p := fmt.Sprintf("/proc/%d/map_files/%x-%x", t.proc.PID(), f.mod.Start, f.mod.End); exists(p) {
-		return p
+// path returns a path of a function's file for the kernel. The target chose the file, so it is opened as
+// all its files are; the path leads to the open file, whatever is at its name by now.
+func (t *Tracer) path(f *Function, files map[stack.Mapping]*safefile.File) (string, error) {
+	file := files[f.mod]
+	if file == nil {
+		opened, err := t.proc.OpenMapping(f.mod)
+		if err != nil {
+			return "", err
+		}
+		var ok bool
+		if file, ok = opened.(*safefile.File); !ok {
+			opened.Close()
+			return "", fmt.Errorf("%s is not a file", f.mod.Path)
+		}
+		files[f.mod] = file
 	}
-	return fmt.Sprintf("/proc/%d/root%s", t.proc.PID(), f.mod.Path)
-}
-
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
+	path, ok := file.OwnPath()
+	if !ok {
+		return "", fmt.Errorf("%s is on a file system of a server, where the kernel engine places no probes", f.mod.Path)
+	}
+	return path, nil
 }
 
 // breakpoints opens the engine that needs no rights.
