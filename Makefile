@@ -2,7 +2,7 @@
 .PHONY: build test release
 
 build:
-	CGO_ENABLED=0 go build -buildvcs=auto -trimpath -o sliver ./cmd/sliver
+	CGO_ENABLED=0 go build -buildvcs=auto -trimpath -ldflags "-E sliver_entry" -o sliver ./cmd/sliver
 
 test:
 	./test.sh

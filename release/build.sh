@@ -43,7 +43,7 @@ trap 'rm -rf "$work"' EXIT
 
 build() { # ARCH FILE
 	GOARCH=$1 go build -trimpath -buildvcs=false \
-		-ldflags "-s -w -buildid= -X main.version=$version -X main.commit=$commit -X main.date=$date" -o "$2" ./cmd/sliver
+		-ldflags "-s -w -E sliver_entry -buildid= -X main.version=$version -X main.commit=$commit -X main.date=$date" -o "$2" ./cmd/sliver
 }
 
 # licences prints the licence notices of all modules that are linked into the program.

@@ -1,9 +1,11 @@
 // Package early exits a program whose limits are too low with a one-line error, before
 // the Go runtime would end it with a stack trace. Only the command imports it, for its
-// effect. It comes too late if the runtime itself cannot start: below 745 MiB of address
-// space on amd64, at times below 830 MiB, or half a dozen threads. The runtime's
+// effect. Its init function comes too late if the runtime itself cannot start: below 745 MiB
+// of address space on amd64, at times below 830 MiB, or half a dozen threads. The runtime's
 // reservations come before any init function and are not configurable
-// (runtime/mpagealloc_64bit.go, sysInit).
+// (runtime/mpagealloc_64bit.go, sysInit). For the address space there is a check before the
+// runtime, in programs that are linked with -ldflags '-E sliver_entry' (go tool link), as
+// make and the release do.
 package early
 
 import (
