@@ -10,14 +10,21 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"github.com/sliverprof/sliver/internal/caps"
 )
 
 // Check reports whether the output can be written, before any work is done for it. An
 // existing file is not changed.
-func (o Output) Check() error {
+func (o Output) Check() (err error) {
 	if o.Path == "-" {
 		return nil
 	}
+	caps.AsUser(func() { err = o.check() })
+	return err
+}
+
+func (o Output) check() error {
 	final, err := resolve(o.Path)
 	if err != nil {
 		return err
@@ -39,10 +46,15 @@ func (o Output) Check() error {
 
 // Final returns the path that the finished file replaces, with symbolic links resolved. It is
 // "" for standard output, pipes and devices, which are written directly.
-func (o Output) Final() string {
+func (o Output) Final() (path string) {
 	if o.Path == "-" {
 		return ""
 	}
+	caps.AsUser(func() { path = o.final() })
+	return path
+}
+
+func (o Output) final() string {
 	final, err := resolve(o.Path)
 	if err != nil {
 		return o.Path // Check rejects this path; renaming would replace the link itself
@@ -101,7 +113,9 @@ func Temp(path string) (*os.File, error) {
 	base = base[:min(len(base), maxBase)]
 	for range 100 {
 		name := filepath.Join(dir, fmt.Sprintf(".%s.%0*x%s", base, partialRandom, rand.Uint32(), partialEnding))
-		f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+		var f *os.File
+		var err error
+		caps.AsUser(func() { f, err = os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL|syscall.O_NOCTTY, 0o600) })
 		switch {
 		case errors.Is(err, fs.ErrExist):
 			continue
@@ -119,7 +133,12 @@ func Temp(path string) (*os.File, error) {
 
 // Place renames a temporary file to final. If that replaces a file of the same user, it keeps
 // that file's mode.
-func Place(f *os.File, final string) error {
+func Place(f *os.File, final string) (err error) {
+	caps.AsUser(func() { err = place(f, final) })
+	return err
+}
+
+func place(f *os.File, final string) error {
 	if fi, err := os.Lstat(final); err == nil && fi.Mode().IsRegular() {
 		if st, ok := fi.Sys().(*syscall.Stat_t); ok && int(st.Uid) == os.Geteuid() {
 			if err := f.Chmod(fi.Mode().Perm()); err != nil {
@@ -151,12 +170,15 @@ func Atomic(path string, fill func(io.Writer) error) (int64, error) {
 		n, err := fillFile(os.Stdout, fill)
 		return n, cannot("standard output", err)
 	}
-	final, err := resolve(path)
+	var final string
+	var err error
+	caps.AsUser(func() { final, err = resolve(path) })
 	if err != nil {
 		return 0, err
 	}
 	if (Output{Path: path}).Final() == "" {
-		f, err := os.OpenFile(final, os.O_WRONLY|syscall.O_NOCTTY|syscall.O_NOFOLLOW, 0)
+		var f *os.File
+		caps.AsUser(func() { f, err = os.OpenFile(final, os.O_WRONLY|syscall.O_NOCTTY|syscall.O_NOFOLLOW, 0) })
 		if err != nil {
 			return 0, cannot(path, err)
 		}

@@ -108,7 +108,9 @@ var ErrTaken = errors.New("another sliver is writing it")
 // ErrTaken. final is the result of Final.
 func Reserve(final string) (*os.File, error) {
 	dir := filepath.Dir(final)
-	d, err := os.Open(dir)
+	var d *os.File
+	var err error
+	caps.AsUser(func() { d, err = os.Open(dir) })
 	if err != nil {
 		return nil, fmt.Errorf("cannot write in %s: %w", dir, cause(err))
 	}
@@ -138,7 +140,9 @@ const reserveWait = time.Second
 
 // Taken reports whether the name exists already or is reserved.
 func Taken(path string) bool {
-	if _, err := os.Lstat(path); err == nil {
+	var err error
+	caps.AsUser(func() { _, err = os.Lstat(path) })
+	if err == nil {
 		return true
 	}
 	all, _ := Partials(filepath.Dir(path))

@@ -6,6 +6,7 @@ import (
 	"compress/bzip2"
 	"io"
 	"os"
+	"syscall"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
@@ -68,7 +69,7 @@ type File struct {
 // Open opens a dump in a file. A compressed file or a pipe is first written decompressed into a file without a name in the
 // folder temp ("" is the system's), whose space the kernel frees at Close.
 func Open(path, temp string) (*File, error) {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOCTTY, 0)
 	if err != nil {
 		return nil, err
 	}

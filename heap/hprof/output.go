@@ -1,10 +1,12 @@
 package hprof
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
@@ -14,23 +16,33 @@ import (
 type Output struct {
 	path string
 	file *os.File
+	mode os.FileMode // of the finished file
 	z    io.WriteCloser
 }
 
 // Create begins a file. A path that ends in .gz or .zst is compressed.
 func Create(path string) (*Output, error) {
-	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		f, err := os.OpenFile(path, os.O_WRONLY, 0) // a FIFO or a device
-		if err != nil {
-			return nil, err
+	if err := linkOfOther(path); err != nil {
+		return nil, err
+	}
+	mode := os.FileMode(0o600)
+	if info, err := os.Stat(path); err == nil {
+		if !info.Mode().IsRegular() {
+			f, err := os.OpenFile(path, os.O_WRONLY|syscall.O_NOCTTY, 0) // a FIFO or a device
+			if err != nil {
+				return nil, err
+			}
+			return &Output{file: f}, nil
 		}
-		return &Output{file: f}, nil
+		if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) == os.Geteuid() {
+			mode = info.Mode().Perm() // of the user's file that is replaced
+		}
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
 		return nil, err
 	}
-	o := &Output{path: path, file: f}
+	o := &Output{path: path, file: f, mode: mode}
 	switch {
 	case strings.HasSuffix(path, ".gz"):
 		o.z = gzip.NewWriter(f)
@@ -43,6 +55,19 @@ func Create(path string) (*Output, error) {
 		o.z = z
 	}
 	return o, nil
+}
+
+// linkOfOther rejects a symbolic link of another user except root: its owner would choose
+// the output. The kernel's protected_symlinks only covers sticky folders.
+func linkOfOther(path string) error {
+	info, err := os.Lstat(path)
+	if err != nil || info.Mode()&os.ModeSymlink == 0 {
+		return nil
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) != os.Geteuid() && st.Uid != 0 {
+		return &os.PathError{Op: "create", Path: path, Err: fmt.Errorf("it is a link of user %d; give the path that it leads to, or remove it", st.Uid)}
+	}
+	return nil
 }
 
 func (o *Output) Write(b []byte) (int, error) {
@@ -71,7 +96,7 @@ func (o *Output) Close() error {
 	if o.path == "" {
 		return o.file.Close()
 	}
-	err := o.file.Chmod(0o600)
+	err := o.file.Chmod(o.mode)
 	if e := o.file.Close(); err == nil {
 		err = e
 	}
