@@ -39,9 +39,9 @@ Examples:
 			missing := 0
 			for _, c := range target.Examine(pid) {
 				mark := map[target.Verdict]string{target.Good: "ok  ", target.Limited: "note", target.Missing: "FAIL"}[c.Verdict]
-				fmt.Fprintf(e.stdout, "%s  %-18s %s\n", mark, c.Name, c.Found)
+				fmt.Fprintf(e.stdout, "%s  %-18s %s\n", mark, c.Name, printable(c.Found))
 				if c.Advice != "" {
-					fmt.Fprintf(e.stdout, "      %-18s %s\n", "", wrap(c.Advice, 72, strings.Repeat(" ", 25)))
+					fmt.Fprintf(e.stdout, "      %-18s %s\n", "", wrap(printable(c.Advice), 72, strings.Repeat(" ", 25)))
 				}
 				if c.Verdict == target.Missing {
 					missing++
@@ -79,7 +79,7 @@ func heapCheck(e *env, pid int) {
 	default:
 		return
 	}
-	fmt.Fprintf(e.stdout, "%s  %-18s %s\n", mark, "heap", found)
+	fmt.Fprintf(e.stdout, "%s  %-18s %s\n", mark, "heap", printable(found))
 }
 
 // wrap breaks s at blanks into lines of about width; lines after the first start with

@@ -17,6 +17,7 @@ import (
 	"github.com/sliverprof/sliver/heap/graph"
 	"github.com/sliverprof/sliver/heap/hprof"
 	"github.com/sliverprof/sliver/heap/leak"
+	"github.com/sliverprof/sliver/internal/caps"
 )
 
 // heapFlags are the common flags of all actions of sliver heap.
@@ -146,12 +147,17 @@ func runHeap(ctx context.Context, e *env, f *heapFlags, set *pflag.FlagSet, args
 	if f.top < 0 || f.dump < 0 {
 		return usagef("heap", "--rows and --dump cannot be negative")
 	}
+	if !slices.ContainsFunc(args[1:], isPID) {
+		if err := caps.Limit(caps.Files); err != nil { // it needs no process
+			return err
+		}
+	}
 	if err := a.run(ctx, e, f, args[1:]); err != nil {
 		return err
 	}
 	for _, n := range f.notes {
 		if !f.quiet {
-			fmt.Fprintln(e.stderr, n)
+			fmt.Fprintln(e.stderr, printable(n))
 		}
 	}
 	return nil
@@ -211,7 +217,7 @@ func (f *heapFlags) openAs(ctx context.Context, e *env, path, name string) (*gra
 	}
 	f.notes = append(f.notes, note)
 	if g.Damage != nil {
-		fmt.Fprintf(e.stderr, "sliver: %s: damaged, using only the part before the damage: %v\n", name, g.Damage)
+		fmt.Fprintf(e.stderr, "sliver: %s: damaged, using only the part before the damage: %s\n", name, oneLine(g.Damage))
 	}
 	return g, nil
 }
@@ -285,7 +291,7 @@ func heapLeaks(ctx context.Context, e *env, f *heapFlags, args []string) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", args[0], err)
 		}
-		write = map[string]func(io.Writer) error{"text": r.WriteText, "json": r.WriteJSON, "html": r.WriteHTML}[format]
+		write = map[string]func(io.Writer) error{"text": func(w io.Writer) error { return plainly(w, r.WriteText) }, "json": r.WriteJSON, "html": r.WriteHTML}[format]
 	}
 	return writeReport(e, f.output, write)
 }

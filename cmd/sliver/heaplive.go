@@ -127,7 +127,7 @@ func (h *heapHistogram) write(e *env, f *heapFlags, by string) error {
 	w := bufio.NewWriter(e.stdout)
 	fmt.Fprintf(w, "%12s  %14s  %s\n", "objects", "bytes", by)
 	for _, l := range h.Lines[:min(f.top, len(h.Lines))] {
-		fmt.Fprintf(w, "%12d  %14d  %s\n", l.Objects, l.Bytes, l.Name)
+		fmt.Fprintf(w, "%12d  %14d  %s\n", l.Objects, l.Bytes, printable(l.Name))
 	}
 	fmt.Fprintf(w, "%12d  %14d  all %d\n", h.Objects, h.Bytes, len(h.Lines))
 	return w.Flush()

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -54,7 +55,7 @@ func heapHisto(ctx context.Context, e *env, f *heapFlags, args []string) error {
 	w := bufio.NewWriter(e.stdout)
 	fmt.Fprintf(w, "%12s  %12s  %14s  class\n", "objects", "bytes", "retained")
 	for _, l := range lines[:min(f.top, all)] {
-		fmt.Fprintf(w, "%12d  %12d  %14s  %s\n", l.Count, l.Bytes, known(l.Retained), l.Class.Name)
+		fmt.Fprintf(w, "%12d  %12d  %14s  %s\n", l.Count, l.Bytes, known(l.Retained), printable(l.Class.Name))
 	}
 	fmt.Fprintf(w, "%12d  %12d  %14s  all %d classes with objects\n", count, bytes, "", all)
 	return w.Flush()
@@ -85,7 +86,7 @@ func heapDiff(ctx context.Context, e *env, f *heapFlags, args []string) error {
 	if f.json {
 		return d.WriteJSON(e.stdout)
 	}
-	return d.WriteText(e.stdout)
+	return plainly(e.stdout, d.WriteText)
 }
 
 // findObject parses an object ID and returns the object.
@@ -121,7 +122,7 @@ func heapPath(ctx context.Context, e *env, f *heapFlags, args []string) error {
 	if f.json {
 		return writeJSON(e, path)
 	}
-	return leak.WritePath(e.stdout, path)
+	return plainly(e.stdout, func(w io.Writer) error { return leak.WritePath(w, path) })
 }
 
 func heapShow(ctx context.Context, e *env, f *heapFlags, args []string) error {
@@ -131,7 +132,11 @@ func heapShow(ctx context.Context, e *env, f *heapFlags, args []string) error {
 	}
 	defer g.Close()
 	if all := g.ClassesByName(args[1]); len(all) > 0 {
-		return leak.ShowClass(e.stdout, g, all, f.top, f.json)
+		show := func(w io.Writer) error { return leak.ShowClass(w, g, all, f.top, f.json) }
+		if f.json {
+			return show(e.stdout)
+		}
+		return plainly(e.stdout, show)
 	}
 	if !strings.HasPrefix(strings.ToLower(args[1]), "0x") {
 		return fmt.Errorf("%s: no class %q, and no object's ID (example: 0x7f9f5d600018)", args[0], args[1])
@@ -140,5 +145,9 @@ func heapShow(ctx context.Context, e *env, f *heapFlags, args []string) error {
 	if err != nil {
 		return err
 	}
-	return leak.ShowObject(e.stdout, g, o, f.top, f.json)
+	show := func(w io.Writer) error { return leak.ShowObject(w, g, o, f.top, f.json) }
+	if f.json {
+		return show(e.stdout)
+	}
+	return plainly(e.stdout, show)
 }

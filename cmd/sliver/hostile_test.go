@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 	"unicode/utf8"
 
 	"github.com/creack/pty"
@@ -15,6 +15,7 @@ import (
 
 	"github.com/sliverprof/sliver/internal/hungfs"
 	"github.com/sliverprof/sliver/internal/testprog"
+	"github.com/sliverprof/sliver/watch/control"
 )
 
 // nasty starts a program of testdata/targets/hostile from its own folder.
@@ -134,26 +135,72 @@ func TestHostileNames(t *testing.T) {
 		{"threads", pidOf(p)}, {"stack", pidOf(p)}, {"top", "--once", pidOf(p)},
 		{"report", "r.sliver"}, {"export", "-t", "none-such", "r.sliver", "-o", "x.pftrace"},
 		{"sql", "r.sliver", "select name from threads"}, {"view", "--none", "r.sliver"},
+		{"doctor", pidOf(p)}, {"report", "--html", "r.sliver"}, {"export", "r.sliver", "-o", "-", "--format", "collapsed"},
+		{"record", "-p", pidOf(p) + "," + strconv.Itoa(os.Getpid()), "-d", "200ms", "-o", "two.sliver"}, {"report", "two.sliver"},
+		{"heap", pidOf(p)}, {"trace", "-p", pidOf(p), "-f", "none_such"}, {"io", "-p", pidOf(p), "-d", "100ms"},
 	} {
 		r := sliver(t, dir, args...)
-		if r.out+r.errors == "" {
-			t.Errorf("%v: nothing was printed", args)
-		}
-		for i, s := range r.out + r.errors {
-			// Bytes that are not valid runes are also allowed where column widths are
-			// computed.
-			if s != '\n' && s != '\t' && (s < ' ' || s >= 0x7f && s < 0xa0) {
-				t.Errorf("%v: control character %#x at %d: %q", args, s, i, r.out+r.errors)
-				break
-			}
-		}
-		if !utf8.ValidString(r.out + r.errors) {
-			t.Errorf("%v: no UTF-8: %q", args, r.out+r.errors)
-		}
+		harmless(t, args, r.out+r.errors)
 	}
+	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
+	w := slivercmd(t, dir, "watch", "-p", pidOf(p), "--no-triggers", "--dir", dir)
+	var log safeBuffer
+	w.Stderr = &log
+	if err := w.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var all []control.Status
+	status(t, dir, func(now []control.Status) bool {
+		all = now
+		return len(now) == 1 && len(now[0].Targets) == 1 && now[0].Targets[0].Samples > 10
+	})
+	for _, args := range [][]string{{"ls"}, {"ls", dir}, {"dump"}, {"dump", all[0].Name}, {"dump", "none-such"}, {"dump", "-o", "d.sliver"}, {"recover", "none-such"}} {
+		r := sliver(t, dir, args...)
+		harmless(t, args, r.out+r.errors)
+	}
+	if err := w.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Wait(); err != nil {
+		t.Errorf("watch: %v: %s", err, log.String())
+	}
+	harmless(t, "the log of watch", log.String())
 	if files, _ := filepath.Glob(filepath.Join(dir, "*")); len(files) < 2 {
 		t.Errorf("files: %q", files)
 	}
+}
+
+// harmless reports text without characters that control a terminal, and not empty.
+func harmless(t *testing.T, what any, text string) {
+	t.Helper()
+	if text == "" {
+		t.Errorf("%v: nothing was printed", what)
+	}
+	for i, s := range text {
+		// Bytes that are not valid runes are also allowed where column widths are
+		// computed.
+		if s != '\n' && s != '\t' && (s < ' ' || s >= 0x7f && s < 0xa0) {
+			t.Errorf("%v: control character %#x at %d: %q", what, s, i, text[max(0, i-200):min(len(text), i+200)])
+			break
+		}
+	}
+	if !utf8.ValidString(text) {
+		t.Errorf("%v: no UTF-8: %.500q", what, text)
+	}
+	// A line feed of a name would start a line with the rest of the name.
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "?[31mA") || strings.HasPrefix(line, "[31mA") {
+			t.Errorf("%v: a name starts a line: %q", what, line)
+		}
+	}
+}
+
+// startOn starts a program of a file system that this process serves. A shell executes it: the
+// Go runtime holds a P until the new program runs, which a garbage collection waits for, and the
+// server for that.
+func startOn(t *testing.T, path string) *testprog.Proc {
+	t.Helper()
+	return testprog.Start(t, "/bin/sh", "-c", `exec "$0" --wait-go`, path)
 }
 
 // The file system of a program's code hangs: a recording is still made, and a signal ends
@@ -168,7 +215,7 @@ func TestHungFilesRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	fs := hungfs.Mount(t, map[string][]byte{"nasty": b})
-	p := testprog.Start(t, filepath.Join(fs.Dir, "nasty"), "--wait-go")
+	p := startOn(t, filepath.Join(fs.Dir, "nasty"))
 	p.Ready()
 	p.Go()
 	fs.Hang("all")
@@ -187,16 +234,11 @@ func TestHungFilesRecord(t *testing.T) {
 			t.Fatal(err)
 		}
 		waitFor(t, func() bool { return recordedSome(dir) })
-		sent := time.Now()
-		if err := cmd.Process.Signal(sig); err != nil {
-			t.Fatal(err)
-		}
 		// Before the recording has started, the signal ends sliver itself.
-		err := cmd.Wait()
-		if w, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); err != nil && !(ok && w.Signaled() && w.Signal() == sig) {
-			t.Fatalf("%v: %v: %s", sig, err, errs.String())
+		status := ends(t, cmd, sig)
+		if w, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); status != 0 && !(ok && w.Signaled() && w.Signal() == sig) {
+			t.Fatalf("%v: %v: %s", sig, cmd.ProcessState, errs.String())
 		}
-		t.Logf("%v: ended after %v", sig, time.Since(sent))
 	}
 	// Its helper processes wait for the hung file system, as would any process that
 	// accesses it.
@@ -230,7 +272,7 @@ func TestHungFilesWatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	fs := hungfs.Mount(t, map[string][]byte{"nasty-hung": b})
-	hung := testprog.Start(t, filepath.Join(fs.Dir, "nasty-hung"), "--wait-go")
+	hung := startOn(t, filepath.Join(fs.Dir, "nasty-hung"))
 	hung.Ready()
 	hung.Go()
 	fs.Hang("all")
@@ -252,11 +294,8 @@ func TestHungFilesWatch(t *testing.T) {
 	if r := sliver(t, dir, "report", "fine.sliver"); r.status != 0 || !strings.Contains(r.out, "nasty") {
 		t.Errorf("%+v", r)
 	}
-	if err := w.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Wait(); err != nil {
-		t.Errorf("%v: %s", err, errs.String())
+	if s := ends(t, w, syscall.SIGTERM); s != 0 {
+		t.Errorf("status %d: %s", s, errs.String())
 	}
 	if !strings.Contains(errs.String(), "signal=SIGTERM") {
 		t.Errorf("the signal is not told: %s", errs.String())

@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/pflag"
 
@@ -194,13 +195,13 @@ func openHprof(e *env, path string, f *hprofFlags) (*hprofInput, error) {
 		}
 		in.src, in.damage = s, s.Damage
 		if in.damage != nil {
-			fmt.Fprintf(e.stderr, "sliver: %s: %v: using only the part before the damage\n", in.name, in.damage)
+			fmt.Fprintf(e.stderr, "sliver: %s: %s: using only the part before the damage\n", in.name, oneLine(in.damage))
 		}
 		return in, nil
 	}
 	in.stream = e.stdin
 	if path != "-" {
-		file, err := os.Open(path)
+		file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOCTTY, 0)
 		if err != nil {
 			return fail(err)
 		}
@@ -263,7 +264,7 @@ func (in *hprofInput) looksCut() bool {
 	if in.path == "-" {
 		return false
 	}
-	f, err := os.Open(in.path)
+	f, err := os.OpenFile(in.path, os.O_RDONLY|syscall.O_NOCTTY, 0)
 	if err != nil {
 		return false
 	}
@@ -329,7 +330,7 @@ func (in *hprofInput) check(e *env, f *hprofFlags) error {
 			if g.Count > 1 {
 				times = fmt.Sprintf(" (%s times)", thousands(g.Count))
 			}
-			fmt.Fprintf(e.stdout, "%s: offset %d: %s%s\n", in.name, g.Offset, g.What, times)
+			fmt.Fprintf(e.stdout, "%s: offset %d: %s%s\n", in.name, g.Offset, printable(g.What), times)
 		}
 	}
 	switch {

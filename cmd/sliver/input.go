@@ -155,7 +155,11 @@ func importTrace(path string) (*trace.Recording, *os.File, *foreign.Report, erro
 		if err := z.Reset(f); err != nil {
 			return nil, nil, nil, err
 		}
-		in = z
+		fi, err := f.Stat()
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		in = &unpacked{r: z, packed: fi.Size(), left: max(leastUnpacked, fi.Size()*maxUnpacked)}
 	}
 	if kind == foreign.Unknown || kind == foreign.Gzip {
 		return nil, nil, nil, nil
@@ -199,6 +203,29 @@ func importTrace(path string) (*trace.Recording, *os.File, *foreign.Report, erro
 	}
 	keep = true
 	return rec, out, report, nil
+}
+
+// Bounds on a compressed trace. Traces of events shrink to a tenth, repetitive ones to a
+// fiftieth; small files may have any ratio.
+const (
+	maxUnpacked   = 256
+	leastUnpacked = 64 << 20 // bytes
+)
+
+// unpacked is a decompressed trace of bounded size.
+type unpacked struct {
+	r      io.Reader
+	packed int64
+	left   int64
+}
+
+func (u *unpacked) Read(b []byte) (int, error) {
+	if u.left <= 0 {
+		return 0, fmt.Errorf("%d compressed bytes become more than %d: more than %d to one is not believed", u.packed, max(leastUnpacked, u.packed*maxUnpacked), maxUnpacked)
+	}
+	n, err := u.r.Read(b[:min(int64(len(b)), u.left)])
+	u.left -= int64(n)
+	return n, err
 }
 
 func sniff(r io.Reader, head []byte) (foreign.Kind, error) {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os/signal"
 	"slices"
 	"strings"
 	"syscall"
@@ -91,7 +90,7 @@ func (f *ioFlags) run(ctx context.Context, e *env, args []string) error {
 	if f.config, err = iowatch.Parse(f.rules); err != nil {
 		return usagef("io", "rule: %v", err)
 	}
-	sctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	sctx, stop := (&ender{stderr: e.stderr}).context(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	if f.duration > 0 {
 		var cancel context.CancelFunc

@@ -293,7 +293,7 @@ func TestInterruptTwice(t *testing.T) {
 		if err != nil || len(rec.Threads) == 0 || rec.Count(rec.Threads[0].Seq) == 0 {
 			t.Errorf("%v: nothing is in the recording; %s", err, out.String())
 		}
-		free(t, p.PID)
+		letGo(t, p.PID)
 	}
 }
 

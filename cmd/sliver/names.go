@@ -40,6 +40,7 @@ const (
 type sources struct {
 	finder symbol.Finder // nil: none
 	cache  *cache.Dir    // nil: none
+	hurry  func()        // ends waits for servers; nil: none
 }
 
 // sources opens the sources that the flags select. Without a usable cache, names are
@@ -68,7 +69,7 @@ func (n *nameFlags) sources(help string, w io.Writer) (s sources, err error) {
 	if f == nil {
 		return s, usagef(help, "--debuginfod: the variable %s names no server", debuginfod.URLs)
 	}
-	s.finder = f
+	s.finder, s.hurry = f, f.Stop
 	return s, nil
 }
 

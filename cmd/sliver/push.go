@@ -14,6 +14,7 @@ import (
 
 	"github.com/sliverprof/sliver/export/otlp"
 	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/internal/caps"
 	"github.com/sliverprof/sliver/internal/safefile"
 	"github.com/sliverprof/sliver/push"
 	"github.com/sliverprof/sliver/session"
@@ -44,6 +45,8 @@ const (
 	maxSpoolMB = 1 << 20
 	// lastTry limits the wait for unsent windows at the end.
 	lastTry = 5 * time.Second
+	// lastTryHurried is the same after a signal.
+	lastTryHurried = 300 * time.Millisecond
 	// maxPushed is the size, in bytes, at which a recording that is only pushed is replaced by a
 	// new one on disk.
 	maxPushed = 512 << 20
@@ -167,7 +170,9 @@ func (f *pushFlags) open(e *env) (*windows, error) {
 		}
 		dir = filepath.Join(cache, "sliver", "spool")
 	}
-	spool, err := push.OpenSpool(dir, int64(f.spoolMB)<<20)
+	var spool *push.Spool
+	var err error
+	caps.AsUser(func() { spool, err = push.OpenSpool(dir, int64(f.spoolMB)<<20) })
 	if err != nil {
 		return nil, fmt.Errorf("%w; --spool chooses another folder", err)
 	}
@@ -219,9 +224,13 @@ func (w *windows) push(s *session.Session, from, to stack.Time) {
 	}
 }
 
-// close reports the result.
-func (w *windows) close(quiet bool) {
-	ctx, cancel := context.WithTimeout(context.Background(), lastTry)
+// close reports the result. hurried shortens the wait for unsent windows.
+func (w *windows) close(quiet, hurried bool) {
+	most := lastTry
+	if hurried {
+		most = lastTryHurried
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), most)
 	defer cancel()
 	r := w.p.Close(ctx)
 	switch {

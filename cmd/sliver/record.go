@@ -20,7 +20,6 @@ import (
 
 	"github.com/sliverprof/sliver/export"
 	"github.com/sliverprof/sliver/internal/background"
-	"github.com/sliverprof/sliver/internal/safefile"
 	"github.com/sliverprof/sliver/procset"
 	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/session"
@@ -56,6 +55,7 @@ type recordFlags struct {
 	io          ioOfRecord
 	web         webFlags
 	page        bool // serve a page, set by web
+	ender       ender
 
 	fs *pflag.FlagSet
 }
@@ -395,6 +395,7 @@ func (f *recordFlags) record(e *env, o session.Options, p *target.Process, c *ta
 		return err
 	}
 	o.Finder, o.Cache = src.finder, src.cache
+	f.ender.stderr, f.ender.hurry = e.stderr, src.hurry
 	tel, err := f.newTelemetry(e)
 	if err != nil {
 		return err
@@ -413,7 +414,7 @@ func (f *recordFlags) record(e *env, o session.Options, p *target.Process, c *ta
 		return err
 	}
 	if pushed != nil {
-		defer pushed.close(f.quiet)
+		defer func() { pushed.close(f.quiet, f.ender.ended()) }()
 	}
 	first := o.Outputs
 	for n := 2; ; n++ {
@@ -536,12 +537,17 @@ var errSignal = errors.New("ended by a signal")
 // goroutines. While a command of sliver runs, Ctrl-C is left to the command: the recording ends with it.
 func (f *recordFlags) signals(e *env, s *session.Session, command func() bool) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(context.Background())
+	f.ender.leave = func() string {
+		if path := s.Abandon(); path != "" {
+			return fmt.Sprintf("the recording so far is in %s ('sliver recover' completes it, 'sliver export' reads it)", path)
+		}
+		return ""
+	}
 	ch := make(chan os.Signal, 4)
 	signal.Notify(ch, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		n := 0
 		for sig := range ch {
 			if sig == syscall.SIGUSR1 {
 				if err := s.LookAtTasks(); err != nil && !f.quiet {
@@ -552,14 +558,9 @@ func (f *recordFlags) signals(e *env, s *session.Session, command func() bool) (
 			if command() && (sig == syscall.SIGINT || sig == syscall.SIGQUIT) {
 				continue
 			}
-			if n++; n > 1 {
-				if path := s.Abandon(); path != "" && !f.quiet {
-					fmt.Fprintf(e.stderr, "sliver: stopped without finishing; the recording so far is in %s ('sliver export' reads it)\n", path)
-				}
-				os.Exit(128 + int(sig.(syscall.Signal)))
+			if f.ender.signaled(sig) {
+				cancel(errSignal)
 			}
-			cancel(errSignal)
-			safefile.Hurry() // do not wait for file systems any longer
 		}
 	}()
 	return ctx, sync.OnceFunc(func() {

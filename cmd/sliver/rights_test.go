@@ -1,11 +1,16 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/sliverprof/sliver/internal/testprog"
 )
@@ -49,6 +54,11 @@ func TestCapabilitiesOpenNoFiles(t *testing.T) {
 		$U $S sql $D/root.sliver "select 1" 2>&1
 		$U $S ls --left $D/closed 2>&1
 		$U $S record -p $1 -d 200ms -o $D/u.sliver --web --web-token-file $D/token 2>&1
+		$U $S record -p $1 -d 200ms -o $D/u.sliver --otlp http://127.0.0.1:1 --push-header-file $D/token 2>&1
+		$U $S watch -p $1 --config $D/token 2>&1
+		for c in "heap histo" "heap leaks" "hprof info"; do $U $S $c $D/closed/root.sliver 2>&1; done
+		$U $S record -p $1 -d 200ms -o $D/closed/root.sliver 2>&1
+		$U $S record -p $1 -d 200ms -o $D/closed/new.sliver 2>&1
 		echo "== process"
 		$U $S record -q -p $1 -d 200ms -o $D/u.sliver && echo recorded
 		exit 0`, pidOf(p))
@@ -58,11 +68,95 @@ func TestCapabilitiesOpenNoFiles(t *testing.T) {
 	if !strings.Contains(control, "control reads it") {
 		t.Fatal("the capability that is to be given up does nothing here")
 	}
-	if n := strings.Count(strings.ToLower(files), "permission denied"); n != 9 {
-		t.Errorf("%d of 9 files are denied:\n%s", n, files)
+	if n := strings.Count(strings.ToLower(files), "permission denied"); n != 16 {
+		t.Errorf("%d of 16 files are denied:\n%s", n, files)
 	}
 	if strings.Contains(files, "secret") || !strings.Contains(process, "recorded") {
 		t.Errorf("files:\n%s\nprocess:\n%s", files, process)
+	}
+}
+
+// Root's sliver keeps the capabilities that its command can need, and a command that it starts
+// has them all.
+func TestRootDropsCapabilities(t *testing.T) {
+	testprog.Need(t, "root", "ptrace")
+	held := func(pid int) (caps uint64) {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, key := range []string{"CapPrm:", "CapEff:"} {
+			_, s, _ := strings.Cut(string(b), key)
+			s, _, _ = strings.Cut(strings.TrimSpace(s), "\n")
+			n, err := strconv.ParseUint(s, 16, 64)
+			if err != nil {
+				t.Fatalf("%s: %v", key, err)
+			}
+			caps |= n
+		}
+		return caps
+	}
+	own := held(os.Getpid())
+	check := func(what string, caps uint64, has, lacks []uintptr) {
+		t.Helper()
+		for _, c := range has {
+			if own&(1<<c) != 0 && caps&(1<<c) == 0 {
+				t.Errorf("%s: capability %d is missing: %#x", what, c, caps)
+			}
+		}
+		for _, c := range lacks {
+			if caps&(1<<c) != 0 {
+				t.Errorf("%s: capability %d is kept: %#x", what, c, caps)
+			}
+		}
+	}
+	useless := []uintptr{unix.CAP_SYS_MODULE, unix.CAP_SETUID, unix.CAP_NET_ADMIN, unix.CAP_NET_RAW, unix.CAP_MKNOD, unix.CAP_SYS_BOOT, unix.CAP_SYS_TIME, unix.CAP_SYS_RAWIO, unix.CAP_SYS_CHROOT}
+	p := spin(t)
+	dir := t.TempDir()
+	cmd := slivercmd(t, dir, "record", "-q", "-p", pidOf(p), "-o", "r.sliver")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	growing(t, dir)
+	check("record", held(cmd.Process.Pid), []uintptr{unix.CAP_SYS_PTRACE, unix.CAP_PERFMON}, useless)
+	var children []byte
+	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", cmd.Process.Pid))
+	for _, l := range lists {
+		b, _ := os.ReadFile(l)
+		children = append(children, b...)
+	}
+	for _, f := range strings.Fields(string(children)) {
+		n, _ := strconv.Atoi(f)
+		if comm, _ := os.ReadFile("/proc/" + f + "/comm"); string(comm) == "sliver-files\n" {
+			check("sliver-files", held(n), []uintptr{unix.CAP_SYS_PTRACE, unix.CAP_DAC_READ_SEARCH},
+				append([]uintptr{unix.CAP_DAC_OVERRIDE, unix.CAP_KILL, unix.CAP_BPF, unix.CAP_SYS_NICE}, useless...))
+		}
+	}
+	if s := ends(t, cmd, syscall.SIGINT); s != 0 {
+		t.Errorf("status %d", s)
+	}
+	t.Setenv("SLIVER_WEB_TOKEN", "a-token-for-the-test-0123456789")
+	view := slivercmd(t, dir, "view", "r.sliver")
+	out, err := view.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := view.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := out.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	check("view", held(view.Process.Pid), []uintptr{unix.CAP_DAC_READ_SEARCH},
+		append([]uintptr{unix.CAP_SYS_PTRACE, unix.CAP_SYS_ADMIN, unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_KILL}, useless...))
+	ends(t, view, syscall.SIGTERM)
+	r := sliver(t, dir, "record", "-q", "-o", "c.sliver", "--", "sh", "-c", "grep CapPrm /proc/self/status")
+	want := ""
+	if b, err := exec.Command("grep", "CapPrm", "/proc/self/status").Output(); err == nil {
+		want = string(b)
+	}
+	if r.out != want {
+		t.Errorf("a command has %q instead of %q; %s", r.out, want, r.errors)
 	}
 }
 
@@ -75,6 +169,7 @@ func TestLimitsByTheirNames(t *testing.T) {
 		echo "== hidepid"; $U $S record -p $1 -d 100ms -o $D/a.sliver 2>&1; $U $S doctor 2>&1 | grep hidepid
 		echo "== gone"; $U $S record -p 4194303 -d 100ms -o $D/a.sliver 2>&1
 		echo "== addresses"; (ulimit -v 900000; $S record -p $1 -d 100ms -o $D/a.sliver 2>&1)
+		echo "== few addresses"; for v in 100000 300000 500000 740000 840000; do (ulimit -v $v; $S record -p $1 -d 100ms -o $D/a.sliver 2>&1; echo "status $?"); done
 		echo "== files"; (ulimit -n 40; $S record -p $1 -d 100ms -o $D/a.sliver 2>&1)
 		echo "== tasks"; $U bash -c 'ulimit -u 14; exec $S version' 2>&1
 		exit 0`, pidOf(p))
@@ -83,7 +178,8 @@ func TestLimitsByTheirNames(t *testing.T) {
 	}
 	for part, want := range map[string]string{
 		"hidepid": "is another user's, and /proc is mounted with hidepid", "gone": "no process 4194303", "addresses": "ulimit -v allows 878 MB of address space",
-		"files": "ulimit -n allows 40 open files", "tasks": "ulimit -u is 14",
+		"few addresses": strings.Repeat("sliver: ulimit -v allows less than 850 MB of address space; sliver takes 1000 MB, most of it only reserved\nstatus 1\n", 5),
+		"files":         "ulimit -n allows 40 open files", "tasks": "ulimit -u is 14",
 	} {
 		_, got, _ := strings.Cut(out, "== "+part+"\n")
 		got, _, _ = strings.Cut(got, "== ")

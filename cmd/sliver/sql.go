@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os/signal"
 	"regexp"
 	"slices"
 	"strings"
@@ -82,10 +81,8 @@ Examples:
 				return err
 			}
 			defer file.Close()
-			// A second signal ends the program at once.
-			ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+			ctx, stop := (&ender{stderr: e.stderr}).context(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 			defer stop()
-			context.AfterFunc(ctx, stop)
 			db, err := ask.Open(ctx, rec, opts, question)
 			if err != nil {
 				return endedSQL(ctx, err, most)

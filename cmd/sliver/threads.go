@@ -157,6 +157,24 @@ func printable(s string) string {
 	}, s)
 }
 
+// plainly calls write and passes its text on, with printable characters only. Names with a
+// line feed start a line.
+func plainly(w io.Writer, write func(io.Writer) error) error {
+	var b strings.Builder
+	err := write(&b)
+	for line := range strings.Lines(b.String()) {
+		text, end := strings.CutSuffix(line, "\n")
+		text = printable(text)
+		if end {
+			text += "\n"
+		}
+		if _, e := io.WriteString(w, text); e != nil {
+			return e
+		}
+	}
+	return err
+}
+
 // pickProcess asks which of the user's processes to record, the busiest first.
 func pickProcess(e *env) (int, error) {
 	const most = 15

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strconv"
 	"syscall"
 	"time"
@@ -146,7 +145,13 @@ func (f *topFlags) run(_ context.Context, e *env, args []string) error {
 		return err
 	}
 	defer src.Close()
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
+	end := &ender{stderr: e.stderr, hurry: more.hurry, leave: func() string {
+		if scr != nil {
+			scr.Fini()
+		}
+		return ""
+	}}
+	ctx, stop := end.context(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 	defer stop()
 	if once {
 		return f.print(ctx, e, src, l)

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os/signal"
 	"strings"
 	"syscall"
 	"time"
@@ -175,7 +174,7 @@ func (f *traceFlags) run(_ context.Context, e *env, args []string) error {
 		return err
 	}
 	defer t.Close()
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	ctx, stop := (&ender{stderr: e.stderr}).context(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	if f.duration > 0 {
 		var cancel context.CancelFunc

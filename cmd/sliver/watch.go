@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/sliverprof/sliver/export"
+	"github.com/sliverprof/sliver/internal/caps"
 	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/session"
 	"github.com/sliverprof/sliver/target"
@@ -61,6 +62,7 @@ type watchFlags struct {
 	token     string // chosen by the user: see checkHTTP
 	metrics   string
 	logFormat string
+	hurry     func() // ends waits for servers of names; nil: none
 
 	fs *pflag.FlagSet
 }
@@ -257,7 +259,7 @@ func (f *watchFlags) run(ctx context.Context, e *env, args []string) error {
 	if err != nil {
 		return err
 	}
-	o.Session.Finder, o.Session.Cache = more.finder, more.cache
+	o.Session.Finder, o.Session.Cache, f.hurry = more.finder, more.cache, more.hurry
 	manager := newManager(o.Log) // before a command of ours inherits its socket
 	src, cmd, err := f.source(args)
 	if err != nil {
@@ -334,7 +336,7 @@ func (f *watchFlags) options(rules []*trigger.Rule) (o watch.Options, err error)
 	if err != nil {
 		return o, err
 	}
-	if fi, err := os.Stat(dir); err != nil || !fi.IsDir() {
+	if !isFolder(dir) {
 		return o, fmt.Errorf("dir: %s is not a directory: create it first", dir)
 	}
 	o = watch.Options{Session: so, Keep: f.keep, KeepBytes: int64(f.keepBytes), Rules: rules, MemLimit: int64(f.memLimit), MaxCPU: float64(f.maxCPU),
@@ -349,12 +351,21 @@ func (f *watchFlags) options(rules []*trigger.Rule) (o watch.Options, err error)
 			return o, fmt.Errorf("%w (or give --ring-file)", err)
 		}
 	default:
-		if fi, err := os.Stat(f.ringFile); err != nil || !fi.IsDir() {
+		if !isFolder(f.ringFile) {
 			return o, fmt.Errorf("ring-file: %s is not a directory: create it first", f.ringFile)
 		}
 		o.RingDir = f.ringFile
 	}
 	return o, nil
+}
+
+// isFolder reports whether the user may enter the folder at path.
+func isFolder(path string) (is bool) {
+	caps.AsUser(func() {
+		fi, err := os.Stat(path)
+		is = err == nil && fi.IsDir()
+	})
+	return is
 }
 
 func (f *watchFlags) notify() watch.Notify {

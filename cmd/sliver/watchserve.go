@@ -10,13 +10,13 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sliverprof/sliver/internal/background"
-	"github.com/sliverprof/sliver/internal/safefile"
 	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/telemetry"
@@ -57,7 +57,7 @@ func (f *watchFlags) serve(e *env, o watch.Options, src watch.Source, manager *m
 	}
 	// Before it becomes visible to clients: from then on it ends in order, also at a
 	// signal.
-	ctx, stop := f.signals(w, o.Log, manager, command)
+	ctx, stop := f.signals(e, w, o.Log, manager, command)
 	defer stop()
 	dir, err := control.Dir()
 	if err != nil {
@@ -151,16 +151,17 @@ func (f *watchFlags) listen(w *watch.Watcher, log *slog.Logger, metrics http.Han
 
 // signals stops watching at Ctrl-C or SIGTERM, dumps at SIGUSR2 and reloads the
 // configuration at SIGHUP.
-func (f *watchFlags) signals(w *watch.Watcher, log *slog.Logger, manager *manager, command bool) (context.Context, func()) {
+func (f *watchFlags) signals(e *env, w *watch.Watcher, log *slog.Logger, manager *manager, command bool) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(context.Background())
-	ch := make(chan os.Signal, 8)
+	end := &ender{stderr: e.stderr, hurry: f.hurry}
+	ch, gone := make(chan os.Signal, 8), make(chan struct{})
 	signal.Notify(ch, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR2)
 	go func() {
 		for {
 			var sig os.Signal
 			select {
 			case sig = <-ch:
-			case <-ctx.Done():
+			case <-gone:
 				return
 			}
 			switch {
@@ -176,13 +177,14 @@ func (f *watchFlags) signals(w *watch.Watcher, log *slog.Logger, manager *manage
 				manager.say("READY=1")
 			case sig == syscall.SIGINT && command: // it is for the command
 			default:
+				if end.signaled(sig) { // first, as the log may block
+					cancel()
+				}
 				log.Info("ended by a signal", "signal", unix.SignalName(sig.(syscall.Signal)))
-				cancel()
-				safefile.Hurry() // do not wait for file systems any longer
 			}
 		}
 	}()
-	return ctx, func() { signal.Stop(ch); cancel() }
+	return ctx, sync.OnceFunc(func() { signal.Stop(ch); close(gone); cancel() })
 }
 
 // watched describes the targets.

@@ -34,6 +34,7 @@ var opens = []struct{ file, why string }{
 	{"export/foreign/sort.go", "a file without a name"},
 	{"web/store/spill.go", "a file without a name"},
 	{"cmd/sliver/input.go", "a file without a name"},
+	{"cmd/sliver/signals.go", "/proc, of this process"},
 	{"cmd/sliver/hprof.go", "dumps that the user named"},
 	{"cmd/sliver/gendocs.go", "pages about the commands, written by a developer"},
 	{"cmd/sliver/demo.go", "the program that is looked at"},

@@ -1,0 +1,192 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sliverprof/sliver/internal/safefile"
+)
+
+// ender ends the program after a signal. After the first one the program finishes its work:
+// a recording is named and written. If it waits instead of working (for a file system, a
+// server, a reader of its output, or a command that it started), it exits within a second.
+// A second signal exits at once. The zero value is ready to use; the methods may be called
+// concurrently.
+type ender struct {
+	stderr io.Writer
+	// hurry shortens waits of other packages than safefile; nil: none.
+	hurry func()
+	// leave runs before an early exit, within leaveWithin. It returns a note for the user or "".
+	leave func() string
+
+	mu  sync.Mutex
+	got bool
+}
+
+// An exit because of waiting takes idleTicks times idleTick, and leaveWithin.
+const (
+	idleTick    = 50 * time.Millisecond
+	idleTicks   = 9
+	leaveWithin = 150 * time.Millisecond
+	// A tick with less CPU time and less I/O than this is idle.
+	idleCPU   = time.Millisecond
+	idleBytes = 4 << 10
+)
+
+// signaled handles a signal that ends the program, and reports whether it is the first one.
+// For a later one it does not return.
+func (x *ender) signaled(sig os.Signal) (first bool) {
+	x.mu.Lock()
+	first = !x.got
+	x.got = true
+	x.mu.Unlock()
+	if !first {
+		x.exit(sig, "")
+	}
+	safefile.Hurry() // do not wait for file systems any longer
+	if x.hurry != nil {
+		x.hurry()
+	}
+	go func() {
+		waitIdle(idleTicks)
+		x.exit(sig, "it waited for something that does not answer")
+	}()
+	return first
+}
+
+// ended reports whether a signal has arrived.
+func (x *ender) ended() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.got
+}
+
+// exit ends the program at once. Neither leave nor standard error can delay it.
+func (x *ender) exit(sig os.Signal, why string) {
+	no := sig.(syscall.Signal)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		note := ""
+		if x.leave != nil {
+			note = x.leave()
+		}
+		if why == "" && note == "" {
+			return
+		}
+		if note != "" {
+			note = "; " + note
+		}
+		if why != "" {
+			why = ": " + why
+		}
+		fmt.Fprintf(x.stderr, "sliver: ended by %s without finishing%s%s\n", unix.SignalName(no), why, note)
+	}()
+	select {
+	case <-done:
+	case <-time.After(leaveWithin):
+	}
+	os.Exit(128 + int(no))
+}
+
+// context returns a context that the first of some signals cancels. stop restores the
+// signals' default action.
+func (x *ender) context(parent context.Context, sigs ...os.Signal) (ctx context.Context, stop func()) {
+	ctx, cancel := context.WithCancel(parent)
+	ch := make(chan os.Signal, 4)
+	signal.Notify(ch, sigs...)
+	go func() {
+		for sig := range ch {
+			if x.signaled(sig) {
+				cancel()
+			}
+		}
+	}()
+	return ctx, sync.OnceFunc(func() {
+		signal.Stop(ch)
+		close(ch)
+		cancel()
+	})
+}
+
+// waitIdle returns when this program has done nothing for some ticks in a row.
+func waitIdle(ticks int) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	tick := time.NewTicker(idleTick)
+	defer tick.Stop()
+	cpu, moved := worked()
+	for idle := 0; idle < ticks; {
+		<-tick.C
+		c, m := worked()
+		switch {
+		case c-cpu > idleCPU || m-moved > idleBytes:
+			idle = 0
+		case safefile.Pending(), runnable(): // a deadline ends the former, a CPU the latter
+		default:
+			idle++
+		}
+		cpu, moved = c, m
+	}
+}
+
+// worked returns the CPU time of this program, and the bytes that it wrote, or read from
+// disks.
+func worked() (cpu time.Duration, bytes int64) {
+	var u unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &u) == nil {
+		cpu = time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	}
+	b, err := os.ReadFile("/proc/self/io")
+	if err != nil {
+		return cpu, 0
+	}
+	for _, key := range []string{"\nwchar: ", "\nread_bytes: ", "\nwrite_bytes: "} {
+		bytes += ownNumber(b, key)
+	}
+	return cpu, bytes
+}
+
+// ownNumber returns the number after key, 0 without one.
+func ownNumber(b []byte, key string) int64 {
+	_, b, _ = bytes.Cut(b, []byte(key))
+	b, _, _ = bytes.Cut(b, []byte("\n"))
+	n, _ := strconv.ParseInt(string(b), 10, 64)
+	return n
+}
+
+// runnable reports whether another thread of this program runs or waits for a CPU.
+func runnable() bool {
+	d, err := os.Open("/proc/self/task")
+	if err != nil {
+		return false
+	}
+	defer d.Close()
+	tids, _ := d.Readdirnames(-1)
+	own := strconv.Itoa(unix.Gettid())
+	for _, tid := range tids {
+		if tid == own {
+			continue
+		}
+		b, err := os.ReadFile("/proc/self/task/" + tid + "/stat")
+		if err != nil {
+			continue
+		}
+		// "TID (NAME) STATE …": a name may contain parentheses.
+		if i := bytes.LastIndexByte(b, ')'); i >= 0 && i+2 < len(b) && b[i+2] == 'R' {
+			return true
+		}
+	}
+	return false
+}
