@@ -132,6 +132,21 @@ func TestSlow(t *testing.T) {
 	}
 }
 
+// TestOpenedForWriting: for a file that is written, the advice differs.
+func TestOpenedForWriting(t *testing.T) {
+	for flags, want := range map[int64]string{0o100: "read it once and keep the result", 0o102: "keep it open", 0o101: "keep it open"} {
+		s := newScript(t, "repeat-open")
+		for range 20 {
+			s.gen++
+			s.e.Apply(&Event{Op: OpOpen, End: s.now, TID: s.tid, FD: 3, Gen: s.gen, Ret: 3, Want: flags, Kind: KindFile, Path: "/x/journal", Size: 10, Stack: 7})
+			s.close()
+		}
+		if all := s.e.Findings(); len(all) != 1 || !strings.Contains(all[0].Advice(), want) {
+			t.Errorf("%o: %+v", flags, all)
+		}
+	}
+}
+
 // TestWholeStacks: a finding whose stack lacks frames gets a complete one when the rule fires again, and
 // is not reported a second time.
 func TestWholeStacks(t *testing.T) {

@@ -44,6 +44,7 @@ type desc struct {
 	kind   Kind
 	size   int64
 	synced bool // opened with O_SYNC or O_DSYNC
+	writes bool // opened for writing
 	tid    stack.TID
 	at     stack.Time
 	place  place
@@ -91,6 +92,7 @@ type Finding struct {
 	Longer int64  // ns of the longest operation, or of the longest run
 	Call   string // the operation, where that is not a read or write
 	Main   bool   // the thread is the main one
+	Writes bool   // repeat-open: it was opened for writing
 }
 
 // File is the sums of one path.
@@ -169,6 +171,7 @@ func New(c Config, main stack.TID) *Engine {
 
 // Flags of open(2) (include/uapi/asm-generic/fcntl.h), the same on amd64 and arm64.
 const (
+	flagAccess  = 0o3 // O_RDONLY is 0
 	flagDSync   = 0o10000
 	flagSync    = 0o4000000 // O_SYNC, which includes the bit of O_DSYNC
 	flagCloexec = 0o2000000
@@ -246,7 +249,7 @@ func (e *Engine) Apply(ev *Event) {
 	}
 	switch ev.Op {
 	case OpOpen, OpMake:
-		d := &desc{key: descKey{ev.FD, ev.Gen}, path: ev.Path, kind: ev.Kind, size: ev.Size, synced: ev.Op == OpOpen && ev.Want&(flagDSync|flagSync) != 0,
+		d := &desc{key: descKey{ev.FD, ev.Gen}, path: ev.Path, kind: ev.Kind, size: ev.Size, synced: ev.Op == OpOpen && ev.Want&(flagDSync|flagSync) != 0, writes: ev.Op == OpOpen && ev.Want&flagAccess != 0,
 			tid: ev.TID, at: ev.End, place: place{ev.Stack, ev.SP}, call: ev.Call}
 		e.opened(d)
 		if f := e.file(d); f != nil {

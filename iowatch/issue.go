@@ -85,6 +85,9 @@ func (f *Finding) Advice() string {
 	case SmallWrite:
 		return fmt.Sprintf("%d writes per window to %s with few bytes each: put a buffer in front of the file.", f.Count, name)
 	case RepeatOpen:
+		if f.Writes {
+			return fmt.Sprintf("%s was opened for writing %d times in a short time: keep it open.", name, f.Count)
+		}
 		return fmt.Sprintf("%s was opened %d times in a short time: read it once and keep the result.", name, f.Count)
 	case DNS:
 		if f.Count == 0 {

@@ -233,7 +233,7 @@ func (e *Engine) reopened(d *desc) {
 	o.times = append(o.times, d.at)
 	if len(o.times) == e.c.OpenCount && elapsed(o.times[0], d.at) < e.c.OpenWindow {
 		f := finding(RepeatOpen, d, &use{tid: d.tid}, d.at)
-		f.Count, f.First = len(o.times), OpOpen
+		f.Count, f.First, f.Writes = len(o.times), OpOpen, d.writes
 		e.publish(f)
 	}
 }

@@ -380,6 +380,7 @@ func (c *Canary) walk(r *kernel.IORecord) {
 	for _, p := range r.Extras {
 		pages = append(pages, unwind.Block{Addr: p.Addr, Data: p.Data})
 	}
+	c.Thread(r.TID) // while it lives: a finding may come after its end
 	r.Event.Stack = iowatch.StackID(c.Stacks.Walk(r.TID, r.End, &regs, pages, unwind.Block{Addr: r.Base, Data: r.Memory}))
 	if want := c.Stacks.Pages(r.TID, kernel.Extras); len(want) > 0 || len(r.Memory) >= kernel.StackPages*4096 {
 		c.io.Plan(r.TID, want)
