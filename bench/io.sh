@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Measures what watching I/O adds to a system call: without a tool and with one in turn,
-# so that both see the same machine. Prints the median of each and of the differences, in
-# ns, and the same for calls that no tool watches and for another process.
+# so that both see the same machine. Prints the medians of the differences of CPU time a
+# call, in ns, also for calls that no tool watches and for another process, and the median
+# of the time on the clock, which counts how long a tracer holds the thread.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
@@ -75,15 +76,15 @@ stop() {
 	wait "$tool" 2>/dev/null || true
 	rm -f "$work/x.sliver"
 }
-# measure LABEL appends a line: LABEL read open none others-none
+# measure LABEL appends a line: LABEL read open none other-process elapsed
 measure() {
 	echo >&"$in1"
-	read -r _ r _ o _ n <&"$out1"
+	read -r _ r _ o _ n _ e <&"$out1"
 	echo >&"$in2"
-	read -r _ _ _ _ _ x <&"$out2"
-	echo "$1 $r $o $n $x" >>"$work/lines"
+	read -r _ _ _ _ _ x _ _ <&"$out2"
+	echo "$1 $r $o $n $x $e" >>"$work/lines"
 }
-printf '%-10s %9s %9s %9s %9s %9s   (ns a call: without, added; calls that are not watched; other processes)\n' tool read +read +open +none +others
+printf '%-10s %9s %9s %9s %9s %9s %9s %9s\n' tool read +read times +open +none +others elapsed
 for t in "${tools[@]}"; do
 	: >"$work/lines"
 	for ((i = 0; i < turns; i++)); do
@@ -97,11 +98,12 @@ for t in "${tools[@]}"; do
 			for (i = 2; i <= n; i++) for (j = i; j > 1 && a[j] < a[j-1]; j--) { x = a[j]; a[j] = a[j-1]; a[j-1] = x }
 			return n % 2 ? a[(n+1)/2] : (a[n/2] + a[n/2+1]) / 2
 		}
-		$1 == "without" { for (k = 2; k <= 5; k++) was[k] = $k }
-		$1 == "with" { n++; base[n] = was[2]; for (k = 2; k <= 5; k++) d[k, n] = $k - was[k] }
+		$1 == "without" { for (k = 2; k <= 6; k++) was[k] = $k }
+		$1 == "with" { n++; base[n] = was[2]; for (k = 2; k <= 5; k++) d[k, n] = $k - was[k]; d[6, n] = $6 }
 		END {
 			if (!n) exit
-			for (k = 2; k <= 5; k++) { for (i = 1; i <= n; i++) a[i] = d[k, i]; m[k] = median(a, n) }
-			printf "%-10s %9.0f %9.0f %9.0f %9.0f %9.0f\n", tool, median(base, n), m[2], m[3], m[4], m[5]
+			for (k = 2; k <= 6; k++) { for (i = 1; i <= n; i++) a[i] = d[k, i]; m[k] = median(a, n) }
+			b = median(base, n)
+			printf "%-10s %9.0f %9.0f %9.1f %9.0f %9.0f %9.0f %9.0f\n", tool, b, m[2], (b + m[2]) / b, m[3], m[4], m[5], m[6]
 		}' "$work/lines"
 done
