@@ -264,3 +264,93 @@ func TestGrace(t *testing.T) {
 	}
 	p.Say("end")
 }
+
+// TestForest: of 300 processes that start at once, and of two with the same number in turn, each is
+// delivered once with its parent, or counted and named once.
+func TestForest(t *testing.T) {
+	testprog.Need(t, "gcc", "ptrace")
+	p := testprog.StartCmd(t, exec.Command(testprog.Build(t, "c/forest", "O2"), "300", "200"))
+	root, err := target.Open(p.PID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	const most = 40
+	s := New(Options{Children: true, Max: most})
+	defer s.Close()
+	if s.births == nil {
+		testprog.Missing(t, "perf", s.left.How)
+	}
+	s.Take(root)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	var mu sync.Mutex
+	now, peak := 1, 1
+	found := map[int][]int{} // parents by PID, one for each life
+	var wg sync.WaitGroup
+	wg.Go(func() { awaitEnd(root); s.Done() })
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		s.Follow(ctx, func(m Member) {
+			mu.Lock()
+			defer mu.Unlock()
+			pid := m.Process.PID()
+			found[pid] = append(found[pid], m.Parent)
+			now++
+			peak = max(peak, now)
+			wg.Go(func() {
+				awaitEnd(m.Process)
+				m.Process.Close()
+				mu.Lock()
+				now--
+				mu.Unlock()
+				s.Done()
+			})
+		})
+	}()
+	p.Say("go")
+	<-over
+	wg.Wait()
+	if ctx.Err() != nil {
+		t.Fatal("the set did not end with its processes")
+	}
+	st := p.Wait()
+	if st.ExitCode() == 9 {
+		t.Log("the kernel refuses to use a number again")
+	} else if st.ExitCode() != 0 {
+		t.Fatalf("%v", st)
+	}
+	lives := map[int][]int{} // parents by PID
+	n := 0
+	for _, l := range p.Output() {
+		var what string
+		var pid, parent int
+		if k, _ := fmt.Sscanf(l, "%s %d %d", &what, &pid, &parent); k == 3 {
+			lives[pid] = append(lives[pid], parent)
+			n++
+		}
+	}
+	left := s.Left()
+	missed := map[int]int{}
+	for _, l := range left.Processes {
+		missed[l.PID]++
+	}
+	delivered := 0
+	for pid, parents := range found {
+		delivered += len(parents)
+		for _, parent := range parents {
+			if !slices.Contains(lives[pid], parent) {
+				t.Errorf("process %d: parent %d, its own log says %v", pid, parent, lives[pid])
+			}
+		}
+	}
+	for pid, parents := range lives {
+		if got := len(found[pid]) + missed[pid]; got != len(parents) && pid != p.PID {
+			t.Errorf("process %d lived %d times; it is delivered %d times and left out %d times", pid, len(parents), len(found[pid]), missed[pid])
+		}
+	}
+	if n < 300 || left.Seen != n || left.Count != n-1-delivered || left.Lost != 0 || peak > most {
+		t.Errorf("%d lives, %d delivered, at most %d at once; %d seen, %d left out, %d reports lost", n, delivered, peak, left.Seen, left.Count, left.Lost)
+	}
+}
