@@ -29,6 +29,8 @@ type choice struct {
 	idle          bool
 	kinds         kindFlags
 
+	whole *trace.Recording // with all chosen processes; openPart sets it
+
 	from, to  *time.Duration // nil: open; negative: counted from the end
 	selection *sampler.Selection
 	re        *regexp.Regexp

@@ -66,6 +66,7 @@ Examples:
 			}
 			defer file.Close()
 			r := report.Of(rec, opts, top)
+			r.AddProcesses(part.whole)
 			write := r.WriteText
 			switch {
 			case asJSON:

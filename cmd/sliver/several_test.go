@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sliverprof/sliver/export/report"
 	"github.com/sliverprof/sliver/internal/testprog"
 	"github.com/sliverprof/sliver/trace"
 )
@@ -159,8 +160,39 @@ func TestFamily(t *testing.T) {
 	if r := sliver(t, dir, "export", "x.sliver", "--process", "kid", "-o", "kid.sliver"); r.status != 0 || len(openSeveral(t, filepath.Join(dir, "kid.sliver")).All()) < 2 {
 		t.Errorf("%+v", r)
 	}
-	if r := sliver(t, dir, "report", "x.sliver"); r.status != 0 || !strings.Contains(r.errors, "shows the busiest, ") {
-		t.Errorf("report: %+v", r.errors)
+	if r := sliver(t, dir, "report", "x.sliver"); r.status != 0 || !strings.Contains(r.errors, "shows the busiest, ") || !strings.Contains(r.out, "\nProcesses") {
+		t.Errorf("report: %+v", r)
+	}
+	checkReport(t, dir, rec)
+}
+
+// checkReport: the report has each process, and the steps of the critical path are within the lives
+// of their processes and fill the life of the first one.
+func checkReport(t *testing.T, dir string, rec *trace.Recording) {
+	t.Helper()
+	r := sliver(t, dir, "report", "--json", "x.sliver")
+	var x report.Report
+	if err := json.Unmarshal([]byte(r.out), &x); err != nil {
+		t.Fatal(err)
+	}
+	if len(x.Processes) != len(rec.All()) || len(x.CriticalPath) == 0 {
+		t.Fatalf("report: %d processes, want %d; critical path %+v", len(x.Processes), len(rec.All()), x.CriticalPath)
+	}
+	by := map[int]report.Process{}
+	for _, p := range x.Processes {
+		by[p.PID] = p
+	}
+	first := by[rec.Process.PID]
+	at := first.Begin
+	for _, s := range x.CriticalPath {
+		p, ok := by[s.PID]
+		if !ok || s.Begin != at || s.Begin < p.Begin || s.Begin+s.Duration > p.End {
+			t.Errorf("step %+v is outside of its process %+v, or not at the end of the last step (%d)", s, p, at)
+		}
+		at = s.Begin + s.Duration
+	}
+	if at != first.End {
+		t.Errorf("the critical path ends at %d, the first process at %d", at, first.End)
 	}
 }
 

@@ -39,6 +39,11 @@ type Report struct {
 	Idle      idle.Left  `json:"idle"` // omitted from the tables
 	// Rows beyond the tables' limit.
 	More More `json:"more"`
+	// Of a recording of several processes: see AddProcesses. The other tables are of one process.
+	Processes    []Process `json:"processes,omitempty"`     // most CPU time first
+	CriticalPath []Step    `json:"critical_path,omitempty"` // by time
+
+	top int // rows of each table
 }
 
 // Version is the version of the JSON. It increases when a field changes its meaning or is
@@ -57,6 +62,7 @@ type More struct {
 	Findings  int `json:"findings,omitempty"`
 	TaskWaits int `json:"goroutine_waits"`
 	TaskFuncs int `json:"goroutine_functions"`
+	Processes int `json:"processes,omitempty"`
 	Waits     int `json:"waits"` // lock waits beyond contend.MaxWaits, not analysed
 }
 
@@ -198,7 +204,7 @@ func Of(rec *trace.Recording, o view.Options, top int) *Report {
 		top = DefaultTop
 	}
 	v := view.New(rec, o)
-	r := &Report{Version: Version, Losses: v.Losses(), Threads: []Thread{}, Locks: []Lock{}, Calls: []Call{}, Functions: []Function{},
+	r := &Report{Version: Version, top: top, Losses: v.Losses(), Threads: []Thread{}, Locks: []Lock{}, Calls: []Call{}, Functions: []Function{},
 		OnCPU: []OnCPU{}, Longest: []Wait{}}
 	if r.Losses == nil {
 		r.Losses = []string{}

@@ -123,6 +123,7 @@ func (r *Report) WriteText(w io.Writer) error {
 	}
 	r.textFindings(b)
 	r.textFiles(b)
+	r.textProcesses(b, r.top)
 	r.textTraced(b)
 	r.textTasks(b)
 	r.textThreads(b)
@@ -196,7 +197,7 @@ func (t *table) end() {
 // left reports whether a column holds words.
 func left(head string) bool {
 	switch head {
-	case "call", "thread", "function", "for", "file":
+	case "call", "thread", "function", "for", "file", "command":
 		return true
 	}
 	return false
