@@ -1,7 +1,10 @@
 package main
 
 import (
+	"bytes"
+	"compress/gzip"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -330,5 +333,43 @@ func TestHostilePerfMaps(t *testing.T) {
 				t.Errorf("%d bytes of recording, %d kB of memory", fi.Size(), kB)
 			}
 		})
+	}
+}
+
+// A small compressed trace that becomes gigabytes is refused on the way.
+func TestImportBomb(t *testing.T) {
+	dir := t.TempDir()
+	f, err := os.Create(filepath.Join(dir, "bomb.json.gz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	z, err := gzip.NewWriterLevel(f, gzip.DefaultCompression)
+	if err != nil {
+		t.Fatal(err)
+	}
+	blanks := bytes.Repeat([]byte(" "), 1<<20)
+	_, err = z.Write([]byte("["))
+	for range 256 {
+		if err == nil {
+			_, err = z.Write(blanks)
+		}
+	}
+	if err == nil {
+		_, err = z.Write([]byte("]"))
+	}
+	for _, c := range []io.Closer{z, f} {
+		if e := c.Close(); err == nil {
+			err = e
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if fi, err := os.Stat(f.Name()); err != nil || fi.Size() > 512<<10 {
+		t.Fatalf("%v, %v", fi.Size(), err)
+	}
+	r := sliver(t, dir, "report", "bomb.json.gz")
+	if r.status != 1 || !strings.Contains(r.errors, "more than 256 to one is not believed") {
+		t.Errorf("%+v", r)
 	}
 }
