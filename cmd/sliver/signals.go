@@ -39,6 +39,10 @@ const (
 	idleTick    = 50 * time.Millisecond
 	idleTicks   = 9
 	leaveWithin = 150 * time.Millisecond
+	// stuckTicks is how many ticks a thread may wait for a disk in the kernel. Files of targets are
+	// opened by a helper, so it is a disk that the user named, and what is written must not be
+	// lost because it is slow.
+	stuckTicks = 200
 	// A tick with less CPU time and less I/O than this is idle.
 	idleCPU   = time.Millisecond
 	idleBytes = 4 << 10
@@ -127,14 +131,14 @@ func waitIdle(ticks int) {
 	tick := time.NewTicker(idleTick)
 	defer tick.Stop()
 	cpu, moved := worked()
-	for idle := 0; idle < ticks; {
+	for idle, stuck := 0, 0; idle < ticks; {
 		<-tick.C
 		c, m := worked()
-		switch {
-		case c-cpu > idleCPU || m-moved > idleBytes:
-			idle = 0
-		case safefile.Pending(), runnable(): // a deadline ends the former, a CPU the latter
-		default:
+		if c-cpu > idleCPU || m-moved > idleBytes {
+			idle, stuck = 0, 0
+		} else if runs, disk := busy(); disk && stuck < stuckTicks {
+			stuck++
+		} else if !runs && !safefile.Pending() { // a CPU ends the former, a deadline the latter
 			idle++
 		}
 		cpu, moved = c, m
@@ -166,11 +170,12 @@ func ownNumber(b []byte, key string) int64 {
 	return n
 }
 
-// runnable reports whether another thread of this program runs or waits for a CPU.
-func runnable() bool {
+// busy reports whether another thread of this program runs or waits for a CPU, and whether one
+// waits for a disk (state D).
+func busy() (runs, disk bool) {
 	d, err := os.Open("/proc/self/task")
 	if err != nil {
-		return false
+		return false, false
 	}
 	defer d.Close()
 	tids, _ := d.Readdirnames(-1)
@@ -184,9 +189,9 @@ func runnable() bool {
 			continue
 		}
 		// "TID (NAME) STATE …": a name may contain parentheses.
-		if i := bytes.LastIndexByte(b, ')'); i >= 0 && i+2 < len(b) && b[i+2] == 'R' {
-			return true
+		if i := bytes.LastIndexByte(b, ')'); i >= 0 && i+2 < len(b) {
+			runs, disk = runs || b[i+2] == 'R', disk || b[i+2] == 'D'
 		}
 	}
-	return false
+	return runs, disk
 }
