@@ -39,9 +39,8 @@ const (
 	idleTick    = 50 * time.Millisecond
 	idleTicks   = 9
 	leaveWithin = 150 * time.Millisecond
-	// stuckTicks is how many ticks a thread may wait for a disk in the kernel. Files of targets are
-	// opened by a helper, so it is a disk that the user named, and what is written must not be
-	// lost because it is slow.
+	// stuckTicks is how many ticks a thread may wait for a disk in the kernel. A helper opens the
+	// files of targets, so the user named that disk: a slow one must not lose an output.
 	stuckTicks = 200
 	// A tick with less CPU time and less I/O than this is idle.
 	idleCPU   = time.Millisecond
