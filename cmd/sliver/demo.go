@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
 
 	"github.com/sliverprof/sliver/target"
 )
@@ -107,6 +108,11 @@ func runWorkload(args []string) error {
 	ns, err := strconv.ParseInt(args[0], 10, 64)
 	if err != nil || ns <= 0 || ns > int64(time.Hour) {
 		return errors.New("the demo's workload wants a duration in ns")
+	}
+	// It ends with sliver also if a second signal, or a kill, ends that. The thread that started it
+	// lasts as long as sliver (background.Do).
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
+		return fmt.Errorf("prctl: %w", err)
 	}
 	runtime.LockOSThread()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(ns))

@@ -47,12 +47,12 @@ func folded(t *testing.T, dir, recording string, args ...string) map[string]int6
 	return sum
 }
 
-// recordFolded records a process until at least stops samples have stopped a thread.
-func recordFolded(t *testing.T, p *testprog.Proc, stops int, args ...string) map[string]int64 {
+// recordFolded records a process until enough samples, least or more, show threads that ran.
+func recordFolded(t *testing.T, p *testprog.Proc, least int, args ...string) map[string]int64 {
 	t.Helper()
 	dir := t.TempDir()
 	args = append([]string{"-p", pidOf(p), "-i", "5ms", "-o", "x.sliver"}, args...)
-	recordEnough(t, dir, stops, time.Second, args...)
+	recordEnough(t, dir, least, time.Second, args...)
 	return folded(t, dir, "x.sliver")
 }
 

@@ -77,16 +77,16 @@ func runCmd(t *testing.T, cmd *exec.Cmd) result {
 	return result{cmd.ProcessState.ExitCode(), out.String(), errs.String()}
 }
 
-// recordEnough records with args, for longer each time, until enough samples have stopped a
-// thread: on a busy machine a short recording may have few, or none.
-func recordEnough(t *testing.T, dir string, stops int, d time.Duration, args ...string) result {
+// recordEnough records with args, for longer each time, until enough samples show threads that
+// ran, by a stop or a clock: on a busy machine a short recording may have few, or none.
+func recordEnough(t *testing.T, dir string, least int, d time.Duration, args ...string) result {
 	t.Helper()
 	return recordUntil(t, dir, d, func(r result) bool {
-		var sum struct{ Stops int }
+		var sum struct{ Stops, Clocked int }
 		if err := json.Unmarshal([]byte(r.out), &sum); err != nil {
 			t.Fatalf("%v: %q", err, r.out)
 		}
-		return sum.Stops >= stops
+		return sum.Stops+sum.Clocked >= least
 	}, args...)
 }
 

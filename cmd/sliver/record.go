@@ -507,6 +507,7 @@ func (f *recordFlags) recordOnce(e *env, o session.Options, p *target.Process, c
 		}
 		return false, err
 	}
+	f.ender.wrote()
 	if f.json {
 		if err := writeSummaryJSON(e.stdout, res); err != nil {
 			return false, err
@@ -524,6 +525,7 @@ func (f *recordFlags) recordOnce(e *env, o session.Options, p *target.Process, c
 	// written and did not end it. No signal may be lost between the two handlers.
 	view.held = hold()
 	stop()
+	f.ender.stay()
 	if bySignal() && !ended {
 		return false, nil
 	}

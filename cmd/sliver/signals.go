@@ -30,8 +30,24 @@ type ender struct {
 	// leave runs before an early exit, within leaveWithin. It returns a note for the user or "".
 	leave func() string
 
-	mu  sync.Mutex
-	got bool
+	mu    sync.Mutex
+	got   bool // a signal has arrived
+	whole bool // all outputs are written
+	stays bool // the program may wait: a page stays open
+}
+
+// wrote records that all outputs are written: an exit from now on loses nothing.
+func (x *ender) wrote() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.whole = true
+}
+
+// stay lets the program wait from now on, although a signal has arrived.
+func (x *ender) stay() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.stays = true
 }
 
 // An exit because of waiting takes idleTicks times idleTick, and leaveWithin.
@@ -63,7 +79,12 @@ func (x *ender) signaled(sig os.Signal) (first bool) {
 	}
 	go func() {
 		waitIdle(idleTicks)
-		x.exit(sig, "it waited for something that does not answer")
+		x.mu.Lock()
+		stays := x.stays
+		x.mu.Unlock()
+		if !stays {
+			x.exit(sig, "it waited for something that does not answer")
+		}
 	}()
 	return first
 }
@@ -78,6 +99,12 @@ func (x *ender) ended() bool {
 // exit ends the program at once. Neither leave nor standard error can delay it.
 func (x *ender) exit(sig os.Signal, why string) {
 	no := sig.(syscall.Signal)
+	x.mu.Lock()
+	whole := x.whole
+	x.mu.Unlock()
+	if whole {
+		os.Exit(128 + int(no))
+	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -105,17 +105,17 @@ func TestTelemetry(t *testing.T) {
 		t.Fatalf("no address is given: %q", url)
 	}
 	var live map[string]*dto.MetricFamily
-	stops := func() (n float64) {
+	taken := func() (n float64) { // from the thread while it ran
 		for _, m := range live["sliver_samples_total"].GetMetric() {
 			for _, l := range m.Label {
-				if l.GetValue() == "stop" {
+				if l.GetValue() == "stop" || l.GetValue() == "clock" {
 					n += m.Counter.GetValue()
 				}
 			}
 		}
 		return n
 	}
-	for live == nil || stops() < 20 { // up to the test's deadline
+	for live == nil || taken() < 20 { // up to the test's deadline
 		res, err := http.Get(url)
 		if err != nil {
 			t.Fatal(err)
@@ -144,8 +144,8 @@ func TestTelemetry(t *testing.T) {
 	if err := json.Unmarshal(out.Bytes(), &sum); err != nil {
 		t.Fatal(err)
 	}
-	if n := stops(); n > float64(sum.Stops) {
-		t.Errorf("%v stops while it ran, %d in the end", n, sum.Stops)
+	if n := taken(); n > float64(sum.Stops+sum.Clocked) {
+		t.Errorf("%v stops and copies while it ran, %d and %d in the end", n, sum.Stops, sum.Clocked)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -155,6 +155,7 @@ func TestTelemetry(t *testing.T) {
 	}{
 		{"samples", c.sum("sliver.samples", "", ""), float64(sum.Samples)},
 		{"stops", c.sum("sliver.samples", "way", "stop"), float64(sum.Stops)},
+		{"clocked", c.sum("sliver.samples", "way", "clock"), float64(sum.Clocked)},
 		{"unrun", c.sum("sliver.samples", "way", "unrun"), float64(sum.Unrun)},
 		{"read", c.sum("sliver.samples", "way", "read") + c.sum("sliver.samples", "way", "part"), float64(sum.Read)},
 		{"truncated", c.sum("sliver.samples.truncated", "", ""), float64(sum.Truncated)},
