@@ -350,6 +350,9 @@ func (c *Copies) Exec() {
 // Refresh looks for runtimes that were loaded since: a command is watched from its first instruction.
 func (c *Copies) Refresh() {
 	v := c.v
+	if changed, _ := v.t.Remap(false); changed { // its libraries, too, while their files can be opened
+		v.t.Preload()
+	}
 	v.lacks = v.lacks[:0]
 	if v.names.pys == nil {
 		c.python()

@@ -213,7 +213,7 @@ func (g *group) takeCopy(th *thread, cpu int64) {
 // lastCopies records what the clock of a thread that ended, or is not looked at for a while, has
 // copied.
 func (g *group) lastCopies(th *thread) {
-	if !th.clock.on {
+	if !th.clock.on || g.held != 0 { // nothing is sampled during a pause
 		return
 	}
 	c := Counters{CPU: math.MaxInt64}

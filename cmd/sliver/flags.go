@@ -112,6 +112,9 @@ var flagTable = map[string]flagInfo{
 	"samplers":     {"Advanced", "N"},
 	"stop-policy":  {"Advanced", "POLICY"},
 	"engine":       {"Advanced", "ENGINE"},
+	"io":           {"What", "RULE"}, // a switch of record
+	"io-rule":      {"What", "RULE"},
+	"io-slower":    {"What", "DURATION"},
 	"max-overhead": {"Advanced", "PERCENT"},
 	"max-cpu":      {"Advanced", "PERCENT"},
 	"yield":        {"Advanced", ""},

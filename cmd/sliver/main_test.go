@@ -120,7 +120,7 @@ func TestBadInput(t *testing.T) {
 		{"sql a.sliver x --format xml", 2, "table, csv, json"},
 		{"sql a.sliver", 2, "the question is empty"},
 		{"sql a.sliver a;b", 2, "one question at a time"},
-		{"threads", 2, "one process number"},
+		{"threads", 2, "a process number"},
 		{"threads x", 2, "invalid PID"},
 		{"doctor x", 2, "invalid PID"},
 		{"completion tcsh", 2, "use bash, zsh or fish"},

@@ -28,7 +28,7 @@ func parentOfTwo(t *testing.T) (pids []int, name string) {
 	if err := os.WriteFile(path, b, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	p := testprog.StartCmd(t, exec.Command("sh", "-c", `"$1" --seconds 120 & a=$!; "$1" --seconds 120 & echo "children $a $!"; trap 'kill $(jobs -p)' EXIT; read x`, "sh", path))
+	p := testprog.StartCmd(t, exec.Command("sh", "-c", `"$1" --seconds 120 & a=$!; "$1" --seconds 120 & b=$!; echo "children $a $b"; trap "kill $a $b" EXIT; read x`, "sh", path))
 	pids = []int{p.PID, 0, 0}
 	if n, err := fmt.Sscanf(p.Line("children"), "children %d %d", &pids[1], &pids[2]); n != 2 {
 		t.Fatal(err)
