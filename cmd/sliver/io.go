@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/sliverprof/sliver/export/report"
 	"github.com/sliverprof/sliver/iowatch"
 	"github.com/sliverprof/sliver/oneshot"
 	"github.com/sliverprof/sliver/session/canary"
@@ -183,23 +184,9 @@ func (f *ioFlags) table(w io.Writer, c *canary.Canary) {
 			break
 		}
 		x := &files[i]
-		fmt.Fprintf(w, "%6d %5d %9d %7d %9s %9s %9s %9s %9s %9s  %s\n", x.Opens, x.Open, x.Ops, x.Syncs, amount(x.Got-x.Written), amount(x.Written),
+		fmt.Fprintf(w, "%6d %5d %9d %7d %9s %9s %9s %9s %9s %9s  %s\n", x.Opens, x.Open, x.Ops, x.Syncs, report.Amount(x.Got-x.Written), report.Amount(x.Written),
 			callTime(int64(x.Time)), callTime(iowatch.Percentile(&x.Hist, .5)), callTime(iowatch.Percentile(&x.Hist, .99)), callTime(int64(x.Longest)), printable(x.Path))
 	}
-}
-
-// amount is a number of bytes with at most four digits.
-func amount(n uint64) string {
-	const units = "BkMGTPE"
-	x, i := float64(n), 0
-	for x >= 1000 && i < len(units)-1 {
-		x /= 1000
-		i++
-	}
-	if i == 0 {
-		return fmt.Sprintf("%d B", n)
-	}
-	return fmt.Sprintf("%.3g %cB", x, units[i])
 }
 
 func (f *ioFlags) findings(w io.Writer, c *canary.Canary) {
@@ -215,9 +202,9 @@ func (f *ioFlags) findings(w io.Writer, c *canary.Canary) {
 		thread := c.Thread(x.TID)
 		fmt.Fprintf(w, "%s  %s  thread %s (%d)\n  %s\n", x.Rule, printable(x.Path), printable(thread), x.TID, printable(x.Advice()))
 		if x.Ops > 0 && x.Call == "" {
-			fmt.Fprintf(w, "  %d operations, %s requested, at most %s at once, %s", x.Ops, amount(x.Bytes), amount(x.Buffer), callTime(x.Cost))
+			fmt.Fprintf(w, "  %d operations, %s requested, at most %s at once, %s", x.Ops, report.Amount(x.Bytes), report.Amount(x.Buffer), callTime(x.Cost))
 			if x.Size >= 0 {
-				fmt.Fprintf(w, "; the file has %s", amount(uint64(x.Size)))
+				fmt.Fprintf(w, "; the file has %s", report.Amount(uint64(x.Size)))
 			}
 			fmt.Fprintln(w)
 		}
@@ -318,8 +305,8 @@ func (f *ioFlags) outside(ctx context.Context, e *env, p *target.Process) error 
 		return errors.Join(enc.Encode(r), w.Flush())
 	}
 	if r.Read >= 0 {
-		fmt.Fprintf(w, "in %v: %s read by %d calls, %s written by %d; storage: %s in, %s out\n", r.Span.Round(time.Millisecond), amount(uint64(r.Read)), r.ReadCalls,
-			amount(uint64(r.Written)), r.WriteCalls, amount(uint64(max(r.Disk, 0))), amount(uint64(max(r.DiskOut, 0))))
+		fmt.Fprintf(w, "in %v: %s read by %d calls, %s written by %d; storage: %s in, %s out\n", r.Span.Round(time.Millisecond), report.Amount(uint64(r.Read)), r.ReadCalls,
+			report.Amount(uint64(r.Written)), r.WriteCalls, report.Amount(uint64(max(r.Disk, 0))), report.Amount(uint64(max(r.DiskOut, 0))))
 	}
 	for _, k := range slices.Sorted(maps.Keys(r.After)) {
 		if n := r.After[k] - r.Before[k]; n > 0 {

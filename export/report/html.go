@@ -19,7 +19,7 @@ func (r *Report) WriteHTML(w io.Writer) error {
 		"share": func(part, whole int64) string { return percent(part, whole) },
 		"list":  listed,
 		"pct":   func(f float64) string { return fmt.Sprintf("%.3f%%", 100*f) },
-		"size":  amount,
+		"size":  Amount,
 		"when": func(t time.Time) string {
 			if t.IsZero() {
 				return ""

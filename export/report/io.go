@@ -161,7 +161,7 @@ func (r *Report) textFindings(w io.Writer) {
 		f := &r.IO.Findings[i]
 		fmt.Fprintf(w, "  %s  %s\n    %s\n    thread %s (%d) at %s", f.Rule, cell(f.Path), f.Advice, cell(f.Thread), f.TID, duration(f.At))
 		if f.Ops > 0 {
-			fmt.Fprintf(w, "; %s, %s requested, %s", count(f.Ops, "operation"), amount(f.Requested), duration(f.Total))
+			fmt.Fprintf(w, "; %s, %s requested, %s", count(f.Ops, "operation"), Amount(f.Requested), duration(f.Total))
 		}
 		fmt.Fprintln(w)
 		textStack(w, "opened in", f.Opened)
@@ -201,14 +201,14 @@ func (r *Report) textFiles(w io.Writer) {
 		if name == "" {
 			name = f.Kind
 		}
-		t.row(fmt.Sprint(f.Opens), fmt.Sprint(f.Open), fmt.Sprint(f.Ops), fmt.Sprint(f.Syncs), amount(f.Read), amount(f.Written), duration(f.Total), duration(f.P50),
+		t.row(fmt.Sprint(f.Opens), fmt.Sprint(f.Open), fmt.Sprint(f.Ops), fmt.Sprint(f.Syncs), Amount(f.Read), Amount(f.Written), duration(f.Total), duration(f.P50),
 			duration(f.P99), duration(f.Max), cell(name))
 	}
 	t.end()
 }
 
-// amount is a number of bytes with at most four digits.
-func amount(n uint64) string {
+// Amount is a number of bytes with at most four digits.
+func Amount(n uint64) string {
 	const units = "BkMGTPE"
 	x, i := float64(n), 0
 	for x >= 1000 && i < len(units)-1 {
