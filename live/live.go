@@ -143,7 +143,7 @@ func (t *Target) SelfCPU() int64 {
 
 // Costs implements sampler.CostTarget.
 func (t *Target) Costs() (c sampler.Costs) {
-	c.Own = t.SelfCPU() + target.MachineClockOthers()*target.MachineClockCost
+	c.Own = t.SelfCPU() + target.MachineClockOthers()*sampler.ClockCost
 	c.Target, _ = t.proc.CPU()
 	idle, all := target.IdleCPU()
 	t.mu.Lock()

@@ -46,9 +46,9 @@ const (
 	// clock, at most clockTicks in a row: fewer than copies fit into its buffer.
 	clockSteady = .97
 	clockTicks  = 6
-	// clockCost is what a copy is assumed to cost the thread, in ns: an interrupt, on a virtual
+	// ClockCost is what a copy is assumed to cost the thread, in ns: an interrupt, on a virtual
 	// machine.
-	clockCost = 20_000
+	ClockCost = 20_000
 	// clockDraw is after how many copies a new period is drawn, so that no program keeps in step
 	// with it. The period varies by clockVary.
 	clockDraw, clockVary = 32, .25
@@ -119,7 +119,7 @@ func (g *group) startClock(th *thread, c *Counters, at stack.Time) {
 		k.refused = true
 		return
 	}
-	if limit := g.s.cfg.MaxOverhead; k.depth == 0 || limit > 0 && clockCost > limit*float64(g.tick.every) {
+	if limit := g.s.cfg.MaxOverhead; k.depth == 0 || limit > 0 && ClockCost > limit*float64(g.tick.every) {
 		return
 	}
 	if !g.walker.StackSuffices(&th.walk) {
@@ -203,7 +203,7 @@ func (g *group) takeCopy(th *thread, cpu int64) {
 			k.refused = true
 		}
 	}
-	g.s.copied.Add(clockCost)
+	g.s.copied.Add(ClockCost)
 	th.active, th.blocked, th.kept.ok = true, false, false
 	th.state, th.call = s.State, s.Call
 	th.steady = 0

@@ -34,8 +34,6 @@ const (
 	mostPending = 64
 	// machineFresh, in ns, is the least time between two readings of all buffers.
 	machineFresh = 500_000
-	// MachineClockCost is what a copy is assumed to cost the thread that it interrupts, in ns.
-	MachineClockCost = 20_000
 )
 
 // ErrClockPeriod: the clock of the machine runs with another period.

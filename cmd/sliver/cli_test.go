@@ -25,7 +25,7 @@ func TestFlagsMeanTheSameEverywhere(t *testing.T) {
 				return
 			}
 			isSwitch := f.Value.Type() == "bool"
-			if f.Name == "io" { // record has it as a switch, watch as a trigger
+			if f.Name == "io" { // a switch of record, a trigger of watch
 				return
 			}
 			if was, ok := switches[f.Name]; ok && was != isSwitch {
