@@ -492,7 +492,7 @@ func (s *Sampler) gone(th *thread) {
 // checkExec detects that the target has become another program.
 func (s *Sampler) checkExec() {
 	im, err := s.target.Image()
-	if err != nil {
+	if err != nil || im == 0 {
 		return
 	}
 	s.mu.Lock()

@@ -37,7 +37,7 @@ type Target interface {
 	// Tracer returns a Tracer for the calling goroutine only, which is locked to its OS thread
 	// for good. maxStack is the most bytes of stack it copies.
 	Tracer(maxStack int) (Tracer, error)
-	// Image returns a number that changes when the process execs.
+	// Image returns a number that changes when the process execs; 0: unknown at this time.
 	Image() (uint64, error)
 	// Stamp returns a number that changes with the number of threads and with Image. Groups call
 	// it, so it must be fast.

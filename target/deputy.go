@@ -45,7 +45,9 @@ func (p *Process) memoryOf() int {
 func (p *Process) Directory() int { return p.memoryOf() }
 
 // elect chooses a living thread as deputy if the first thread, or the last deputy, has ended. It
-// reports whether there is a living deputy now.
+// reports whether an access that has failed should be repeated. When a thread other than the first
+// one execs, the first one ends and the new program has its number: the deputy of that moment has
+// served.
 func (p *Process) elect() bool {
 	p.electing.Lock()
 	defer p.electing.Unlock()
@@ -55,7 +57,8 @@ func (p *Process) elect() bool {
 	}
 	st, _, err := p.status("task/" + strconv.Itoa(p.pid) + "/")
 	if err == nil && st.State != 'Z' && st.State != 'X' {
-		return false
+		p.deputy.Store(nil)
+		return old != nil
 	}
 	tids, err := p.Threads(nil)
 	if err != nil {

@@ -74,7 +74,7 @@ func TestComeAndGo(t *testing.T) {
 			var tids []stack.TID
 			for alive := true; alive; {
 				tids, alive = everyThread(t, p, tr, w, tids)
-				if i, err := p.Image(); err == nil && i != image {
+				if i, err := p.Image(); err == nil && i != 0 && i != image {
 					image = i
 					images++
 				}
@@ -113,9 +113,51 @@ func TestLeaderEnds(t *testing.T) {
 	for _, tid := range tids[1:] {
 		capture(t, tr, openThread(t, p, int(tid)), w)
 	}
+	if image, err := p.Image(); err != nil || image != 0 {
+		t.Errorf("the image of a first thread without memory: %d %v, and not unknown", image, err)
+	}
 	prog.in.Close()
 	if got := exitStatus(prog.wait()); got != 9 {
 		t.Errorf("exit status %d", got)
+	}
+}
+
+// While a thread other than the first one execs, the first one has ended for a moment. The deputy
+// chosen then has no directory afterwards: that of the process must be used again.
+func TestDeputyServes(t *testing.T) {
+	sleeps := exec.Command("sleep", "60")
+	if err := sleeps.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { sleeps.Process.Kill(); sleeps.Wait() }()
+	p := openProcess(t, sleeps.Process.Pid)
+	maps, err := p.Maps()
+	if err != nil || len(maps) == 0 {
+		t.Fatalf("%d mappings: %v", len(maps), err)
+	}
+	other := exec.Command("true")
+	if err := other.Start(); err != nil {
+		t.Fatal(err)
+	}
+	dir, err := unix.Open(fmt.Sprintf("/proc/%d", other.Process.Pid), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(dir)
+	if err := other.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	ended := &deputy{tid: stack.TID(other.Process.Pid), dir: dir}
+	for what, f := range map[string]func() error{
+		"maps":    func() error { _, err := p.Maps(); return err },
+		"cmdline": func() error { _, err := p.Cmdline(); return err },
+		"exe":     func() error { _, err := p.Exe(); return err },
+		"memory":  func() error { _, err := p.ReadAt(make([]byte, 8), maps[0].Start); return err },
+	} {
+		p.deputy.Store(ended)
+		if err := f(); err != nil || p.Directory() != sleeps.Process.Pid {
+			t.Errorf("%s: %v, by directory %d of process %d", what, err, p.Directory(), sleeps.Process.Pid)
+		}
 	}
 }
 

@@ -270,7 +270,8 @@ func (p *Process) Alive() bool {
 
 // Image returns a number that changes when the process execs another program, and is otherwise
 // constant. It is not exact: two images may share a number, with odds like 1 in 2^30 on a kernel
-// that randomises stacks.
+// that randomises stacks. It is 0 while that is unknown: at the start of an exec, and when the
+// first thread has given up its memory.
 func (p *Process) Image() (uint64, error) {
 	var buf [1024]byte
 	b, err := pread(p.stat, buf[:])
@@ -282,6 +283,9 @@ func (p *Process) Image() (uint64, error) {
 		return 0, fmt.Errorf("read stat of process %d: %w", p.pid, err)
 	}
 	p.children.Store(int64(st.Children))
+	if st.StartCode == 0 || st.EndCode == 0 { // load_elf_binary sets them last (fs/binfmt_elf.c)
+		return 0, nil
+	}
 	return st.StartCode*31 ^ st.StartStack<<7 ^ st.EndCode, nil
 }
 

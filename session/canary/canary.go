@@ -266,7 +266,7 @@ func (c *Canary) read() {
 	c.finals = nil
 	open, at := c.listed, c.listedAt
 	c.listed = nil
-	if im, err := c.proc.Image(); err == nil && im != c.image {
+	if im, err := c.proc.Image(); err == nil && im != 0 && im != c.image {
 		c.image = im
 		c.Stacks.Exec()
 		c.relist() // close-on-exec

@@ -77,6 +77,15 @@ export const picture = async (page, name) => {
   if (pictures && pictures !== '-') await page.screenshot({ path: join(pictures, name + '.png') });
 };
 export const canvas = async (page) => page.locator('#calls').boundingBox();
+// Where an element of a live page is. The element may be replaced between its being found and being
+// measured; the next one is at the same place. It waits at most as long as a locator does.
+export async function placeOf(locator) {
+  for (;;) {
+    await locator.waitFor();
+    const box = await locator.boundingBox();
+    if (box) return box;
+  }
+}
 // zoomBy turns the wheel with Ctrl, which zooms.
 export const zoomBy = async (page, dy) => {
   await page.keyboard.down('Control');

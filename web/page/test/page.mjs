@@ -9,7 +9,7 @@
 // It prints a line for each case, at last how many there are, and fails if one does.
 import assert from 'node:assert/strict';
 import { build } from 'esbuild';
-import { aPhone, analyzed, browser, canvas, item, only, open, phone, picture, pixels, ready, running, scheme, select, serve, settled, shown, state, tab, until, zoomBy } from './harness.mjs';
+import { aPhone, analyzed, browser, canvas, item, only, open, phone, picture, pixels, placeOf, ready, running, scheme, select, serve, settled, shown, state, tab, until, zoomBy } from './harness.mjs';
 
 const cases = [];
 const test = (name, f) => cases.push([name, f]);
@@ -1021,7 +1021,7 @@ test('live: a press on a tab is not lost to a redraw', async () => {
   await ready(page);
   await analyzed(page);
   await page.mouse.move(10, 10); // not on the panel's body, which stays as it is under the pointer
-  const b = await page.getByRole('tab', { name: 'Functions', exact: true }).boundingBox();
+  const b = await placeOf(page.getByRole('tab', { name: 'Functions', exact: true }));
   await page.mouse.move(b.x + b.width / 2, b.y + b.height / 2);
   await page.mouse.down();
   const later = (await state(page)).status.to + 2.5e9; // the panel asks each second
