@@ -352,8 +352,9 @@ func (c *Canary) lastSums(r *kernel.IORecord) {
 	if r.Users <= own {
 		return
 	}
-	if c.finals == nil { // sums of closed descriptors do not change any more
-		c.finals = map[[2]uint32][]final{}
+	closed := [2]uint32{uint32(r.FD), r.Gen}
+	if c.finals[closed] == nil { // not read yet, or it was closed after the last reading
+		c.finals = map[[2]uint32][]final{} // sums of closed descriptors do not change any more
 		_ = c.io.Sums(func(tid stack.TID, fd int32, gen uint32, kind iowatch.Kind, s *iowatch.Sums) {
 			if c.io.Gen(fd) != gen {
 				k := [2]uint32{uint32(fd), gen}
@@ -361,7 +362,7 @@ func (c *Canary) lastSums(r *kernel.IORecord) {
 			}
 		})
 	}
-	for _, f := range c.finals[[2]uint32{uint32(r.FD), r.Gen}] {
+	for _, f := range c.finals[closed] {
 		if !c.Engine.Sum(f.tid, r.FD, r.Gen, f.kind, &f.sums, false) { // it was opened unseen
 			c.Engine.Seed(r.FD, r.Gen, "", f.kind, 0, r.End)
 			c.Engine.Sum(f.tid, r.FD, r.Gen, f.kind, &f.sums, false)

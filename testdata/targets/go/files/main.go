@@ -39,6 +39,7 @@ func serving(path string) []string {
 }
 
 func main() {
+	runtime.LockOSThread() // sums are of each thread: a goroutine that moves in mid-file has two
 	fmt.Println("ready", os.Getpid())
 	in := bufio.NewScanner(os.Stdin)
 	for in.Scan() {
