@@ -538,13 +538,17 @@ race_tests() {
 # shorter test. Timelines, ticks and calls are held against clocks without it only: with it
 # the sampler itself is the busy neighbour. Walks in one goroutine have nothing that races
 # (TestConcurrent has), nor have tables that are read from one end to the other in one, and
-# the page's tests run a browser, node and a server of their own. Of threads that compute in
+# the page's tests run a browser, node and a server of their own. Heap dumps are read, cut and damaged
+# by one goroutine; the small ones have all kinds of records. The step before has required all that
+# these need. Of threads that compute in
 # Python, node and Java other tests make recordings.
 race_short() {
 	local clocks='Truth|PythonTruth|TurnsTruth|StatesTruth|RunnableTruth|InferredTruth|PythonTight|FileLockTicks|JavaTurns|Unseen|OnlyWhenNeeded|BlindFrames|NodeOptimized|FirstManaged|JavaCompiler|JavaVirtualTruth|JavaFresh|AsyncTruth|Thousand|PythonBusy|NodeBusy|JavaBusy|PythonGIL|TaskTruth'
 	local walks='WalkEachInstruction|WalkLive|WalkARM64|JavaInterrupted' page='Page|BundleIsFresh|PageTypes'
 	local tables='AgainstAddr2line|AgainstAddr2lineOnSystemLibraries|GoAgainstItsOwnTable|SplitIsTheSame|Unxz|Damage'
-	go test -race -short -p=2 -timeout=10m -skip="^Test($clocks|$walks|$tables|$page)\$" "${both[@]}"
+	local dumps='Truncated|PackDamaged|Salvage'
+	SLIVER_HPROF_CORPUS='' SLIVER_REQUIRE='' \
+		go test -race -short -p=2 -timeout=10m -skip="^Test($clocks|$walks|$tables|$page|$dumps)\$" "${both[@]}"
 }
 # Two at a time: what they hold against clocks they hold against what the machine gave, and
 # one after another they leave half of two CPUs idle.

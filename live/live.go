@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/sliverprof/sliver/internal/elffile"
@@ -32,7 +33,9 @@ type Target struct {
 
 	mu     sync.Mutex // one Remap at a time
 	maps   []stack.Mapping
-	mapped stack.Time // the time passed to onMap with the last maps
+	mapped stack.Time   // the time passed to onMap with the last maps
+	left   atomic.Int64 // files with code that stamp left out
+	unread stack.Time   // until then the maps are not read again but for an exec: see remapShare
 	onMap  func(maps []stack.Mapping, at stack.Time, exec bool)
 	// tracers are all tracers ever made, for their statistics.
 	tracers         []*target.Tracer
@@ -184,10 +187,27 @@ func (t *Target) Remap(exec bool) (changed bool, err error) { return t.remap(exe
 // Replaced implements sampler.Target.
 func (t *Target) Replaced(at stack.Time) (changed bool, err error) { return t.remap(false, at) }
 
+// remapShare bounds the time for maps to one part in so many: a thread whose stack always leads to
+// addresses outside of all mappings asks for them at each sample. A reading that is short and finds
+// other code does not count.
+const (
+	remapShare = 20
+	shortRemap = 1_000_000 // ns
+)
+
 // remap reads the maps. They are valid from time at; 0: from now on.
 func (t *Target) remap(exec bool, at stack.Time) (changed bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	began := target.Now()
+	if !exec && began < t.unread {
+		return false, nil
+	}
+	defer func() {
+		if took := target.Now() - began; !changed || took > shortRemap {
+			t.unread = began + remapShare*took
+		}
+	}()
 	maps, err := t.proc.Maps()
 	if err != nil {
 		return false, fmt.Errorf("read the maps: %w", err)
@@ -198,7 +218,7 @@ func (t *Target) remap(exec bool, at stack.Time) (changed bool, err error) {
 		t.space.ForgetJVM()
 		t.ranges = nil
 	}
-	t.stamp(maps)
+	t.stamp(maps, codeFiles())
 	maps = t.space.Copies(t.space.Gathered(maps)) // code next to a copy differs
 	t.space.Update(maps)
 	for _, r := range t.ranges {

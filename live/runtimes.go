@@ -222,6 +222,9 @@ func (r *Runtimes) Find(addr uint64) (symbol.Frame, bool) {
 
 // Problems returns the reasons why functions of a runtime are missing, if they should be reported.
 func (r *Runtimes) Problems() (out []string) {
+	if n := r.t.left.Load(); n > 0 {
+		out = append(out, fmt.Sprintf("%d mapped files with code were not opened: at most %d of a process are", n, codeFiles()))
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, f := range r.of {

@@ -1,57 +1,79 @@
 package live
 
-import "github.com/sliverprof/sliver/stack"
+import (
+	"github.com/sliverprof/sliver/internal/limits"
+	"github.com/sliverprof/sliver/stack"
+)
+
+// maxCodeFiles limits the files with code of one process that are opened, together with a quarter of
+// the descriptors that this program may have. The largest desktop programs map some 500. Code of
+// further files is walked by frame pointers and has no names.
+const maxCodeFiles = 4096
+
+func codeFiles() int { return max(int(min(limits.Descriptors()/4, maxCodeFiles)), 64) }
 
 // stamp sets Mapping.Gen, which distinguishes files that had the same path and inode number
 // in turn: a file that was rewritten, or that got the number of a deleted one. Gen comes from
 // the modification time when the file was first mapped. A mapping that did not move keeps its
 // Gen unless a walk found another file there.
-func (t *Target) stamp(maps []stack.Mapping) {
-	type key struct {
-		dev, inode uint64
-		path       string
-	}
-	old := map[key]*stack.Mapping{}
+//
+// Files with code beyond most of them become memory without a file: Inode 0. Files that were opened
+// before come first.
+func (t *Target) stamp(maps []stack.Mapping, most int) {
+	old := map[fileKey]*stack.Mapping{}
 	for i := range t.maps {
 		if m := &t.maps[i]; m.Inode != 0 {
-			if k := (key{m.Dev, m.Inode, m.Path}); old[k] == nil {
+			if k := keyOf(m); old[k] == nil {
 				old[k] = m
 			}
 		}
 	}
-	gens := map[key]uint32{}
+	code := map[fileKey]bool{} // of files with code: whether it was opened before
+	again := 0
+	for i := range maps {
+		if m := &maps[i]; m.Exec && m.Inode != 0 {
+			k := keyOf(m)
+			if _, ok := code[k]; !ok {
+				code[k] = old[k] != nil
+				if code[k] {
+					again++
+				}
+			}
+		}
+	}
+	room := max(most-again, 0) // for files that are new
+	gens := map[fileKey]uint32{}
+	left := map[fileKey]bool{}
 	for i := range maps {
 		m := &maps[i]
 		if m.Inode == 0 {
 			continue
 		}
-		k := key{m.Dev, m.Inode, m.Path}
+		k := keyOf(m)
 		gen, ok := gens[k]
-		if !ok {
+		if opened, exec := code[k]; !ok && !left[k] {
 			was := old[k]
-			switch gone := was != nil && t.space.Gone(was); {
+			gone := was != nil && t.space.Gone(was)
+			switch {
+			case exec && !opened && room == 0:
+				left[k] = true
 			case was != nil && was.Start == m.Start && was.Off == m.Off && !gone:
 				gen = was.Gen
-			case executable(maps[i:], m):
+			case exec:
 				if gen = t.shares.written(t.proc, *m); gone && gen == was.Gen {
 					gen++
 				}
 			}
+			if exec && !opened && room > 0 {
+				room--
+			}
 			gens[k] = gen
 		}
-		m.Gen = gen
+		if m.Gen = gen; left[k] {
+			m.Inode = 0
+		}
 	}
+	t.left.Store(int64(len(left)))
 }
 
-// executable reports whether one of a file's mappings, of which m is the first, has code.
-func executable(maps []stack.Mapping, m *stack.Mapping) bool {
-	for i := range maps {
-		if maps[i].Exec && maps[i].Inode == m.Inode && maps[i].Dev == m.Dev {
-			return true
-		}
-		if maps[i].Start-m.Start > 1<<32 {
-			break
-		}
-	}
-	return false
-}
+func keyOf(m *stack.Mapping) fileKey { return fileKey{m.Dev, m.Inode, m.Path} }

@@ -5,7 +5,9 @@ import (
 	"io"
 	"slices"
 	"sync"
+	"sync/atomic"
 
+	"github.com/sliverprof/sliver/internal/limits"
 	"github.com/sliverprof/sliver/live"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/symbol"
@@ -33,8 +35,12 @@ type modules struct {
 	sending sync.Mutex   // one change at a time goes into queue; guards the fields below
 	recent  []generation // the last few, by time
 
+	queued chan struct{} // signaled after each generation that was taken from queue
+	waits  atomic.Int64  // mappings of the generations in queue
+
 	mu    sync.Mutex // guards the fields below
 	byKey map[moduleKey]int
+	keys  map[int]moduleKey
 	next  int                 // ID of the next module
 	files map[int]target.File // by module ID
 	times map[int]int64       // modification time of each file before it was opened
@@ -66,17 +72,32 @@ type moduleKey struct {
 
 // backlog bounds the generations in the queue. Maps change as often as dlopen is
 // called; if a target exceeds that, its changes are recorded a little late.
-const backlog = 256
+const (
+	backlog = 256
+	// maxWaiting and maxRecentMappings bound the mappings of all of them, some 150 bytes each.
+	maxWaiting        = 1 << 18
+	maxRecentMappings = 1 << 18
+)
+
+// openFiles counts the files that all processes' modules keep open. They may take a quarter of the
+// descriptors.
+var openFiles atomic.Int64
 
 func newModules(p *target.Process, r notebook) *modules {
-	return &modules{proc: p, rec: r, queue: make(chan generation, backlog), changed: make(chan struct{}, 1), done: make(chan struct{}), byKey: map[moduleKey]int{}, files: map[int]target.File{}, times: map[int]int64{}}
+	return &modules{proc: p, rec: r, queue: make(chan generation, backlog), changed: make(chan struct{}, 1), done: make(chan struct{}), queued: make(chan struct{}, 1), byKey: map[moduleKey]int{}, keys: map[int]moduleKey{}, files: map[int]target.File{}, times: map[int]int64{}}
 }
 
 // generation is called with every change of the maps.
 func (m *modules) generation(maps []stack.Mapping, at stack.Time, exec bool) {
+	code := make([]stack.Mapping, 0, len(maps))
+	for i := range maps {
+		if maps[i].Exec {
+			code = append(code, maps[i])
+		}
+	}
 	m.sending.Lock()
 	defer m.sending.Unlock()
-	m.send(generation{maps: maps, at: at, exec: exec})
+	m.send(generation{maps: code, at: at, exec: exec})
 }
 
 // maxRecent bounds the generations kept for reused: those of the time between two looks
@@ -88,6 +109,14 @@ func (m *modules) send(g generation) {
 	if len(m.recent) > 2*maxRecent {
 		m.recent = append(m.recent[:0], m.recent[maxRecent:]...)
 	}
+	for n := len(g.maps) * len(m.recent); n > maxRecentMappings && len(m.recent) > 1; n -= len(g.maps) {
+		m.recent[0].maps = nil
+		m.recent = m.recent[1:]
+	}
+	for m.waits.Load() > maxWaiting {
+		<-m.queued
+	}
+	m.waits.Add(int64(len(g.maps)))
 	m.queue <- g
 	select {
 	case m.changed <- struct{}{}:
@@ -122,6 +151,11 @@ func (m *modules) run() {
 			g.at, first = 0, false // the time before the first look had these maps too
 		}
 		m.note(g)
+		m.waits.Add(-int64(len(g.maps)))
+		select {
+		case m.queued <- struct{}{}:
+		default:
+		}
 	}
 }
 
@@ -132,6 +166,7 @@ func (m *modules) note(g generation) {
 		m.mu.Lock()
 		for key := range m.byKey {
 			if key.inode == 0 && key.path != "[vdso]" {
+				delete(m.keys, m.byKey[key])
 				delete(m.byKey, key) // a new module from here on
 			}
 		}
@@ -139,9 +174,6 @@ func (m *modules) note(g generation) {
 	}
 	for i := range g.maps {
 		mp := &g.maps[i]
-		if !mp.Exec {
-			continue
-		}
 		key := moduleKey{mp.Dev, mp.Inode, mp.Path, mp.Gen}
 		m.mu.Lock()
 		id, ok := m.byKey[key]
@@ -153,8 +185,9 @@ func (m *modules) note(g generation) {
 			m.next++
 			if f != nil {
 				m.files[id], m.times[id] = f, target.Modified(f)
+				openFiles.Add(1)
 			}
-			m.byKey[key] = id
+			m.byKey[key], m.keys[id] = id, key
 			m.mu.Unlock()
 			fresh = append(fresh, mod)
 		}
@@ -201,6 +234,9 @@ func (m *modules) open(mp *stack.Mapping) (trace.Module, target.File) {
 		mod.Path = "[anon]"
 	}
 	if mp.Inode == 0 && mp.Path != "[vdso]" {
+		return mod, nil
+	}
+	if openFiles.Load() > limits.Descriptors()/4 {
 		return mod, nil
 	}
 	f, err := m.file(mp)
@@ -258,6 +294,7 @@ func (m *modules) close() {
 	for _, f := range m.files {
 		f.Close()
 	}
+	openFiles.Add(-int64(len(m.files)))
 	clear(m.files)
 }
 
@@ -269,12 +306,12 @@ func (m *modules) drop(ids []int) {
 	for _, id := range ids {
 		if f := m.files[id]; f != nil {
 			f.Close()
+			openFiles.Add(-1)
 			delete(m.files, id)
 		}
-		for key, x := range m.byKey {
-			if x == id {
-				delete(m.byKey, key)
-			}
+		if key, ok := m.keys[id]; ok {
+			delete(m.byKey, key)
+			delete(m.keys, id)
 		}
 	}
 }

@@ -134,6 +134,10 @@ func (p *Process) openByRange(m stack.Mapping) (*safefile.File, error) {
 
 // openExe opens the program itself, deleted or not, with a tracer's permissions only.
 func (p *Process) openExe(m stack.Mapping) (*safefile.File, error) {
+	// An open takes an exchange with a helper, a look at the link does not.
+	if to, err := p.Exe(); err == nil && strings.TrimSuffix(to, " (deleted)") != m.Path {
+		return nil, fmt.Errorf("%s is not the program %s", m.Path, to)
+	}
 	f, err := p.place().OpenLink("exe")
 	return checked(f, err, m, false)
 }

@@ -323,7 +323,7 @@ func (r *Report) textLongest(w io.Writer) {
 		}
 		io.WriteString(w, facts)
 		if f := first[calls]; f != nil && len(x.Stack) > 1 {
-			fmt.Fprintf(w, "      with the stack of %s (%d) at %s, above\n", cell(f.Thread), f.TID, view.Duration(f.Begin/1e6*1e6))
+			fmt.Fprintf(w, "      with the stack of %s (%d) at %s, above\n", cell(f.Thread), f.TID, moment(f.Begin))
 		} else {
 			first[calls] = x
 			io.WriteString(w, calls)
@@ -337,7 +337,15 @@ func (x *Wait) head() string {
 	if x.Cut {
 		end = ", when the recording ended"
 	}
-	return fmt.Sprintf("%s of %s (%d) at %s%s, %s", duration(x.Duration), cell(x.Thread), x.TID, view.Duration(x.Begin/1e6*1e6), end, x.State)
+	return fmt.Sprintf("%s of %s (%d) at %s%s, %s", duration(x.Duration), cell(x.Thread), x.TID, moment(x.Begin), end, x.State)
+}
+
+// moment formats a time since the recording's begin, in whole ms.
+func moment(at int64) string {
+	if at < 1e6 {
+		return "0ms"
+	}
+	return view.Duration(at / 1e6 * 1e6)
 }
 
 // facts returns the facts that the wait's first line does not have, a line each.

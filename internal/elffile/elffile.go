@@ -47,6 +47,10 @@ func check(r io.ReaderAt) error {
 		return err
 	}
 	le := binary.LittleEndian
+	// debug/elf allocates a table before it reads it.
+	if n := uint64(le.Uint16(h[54:])) * uint64(le.Uint16(h[56:])); !within(r, le.Uint64(h[32:]), n) {
+		return errors.New("its program headers are not in the file")
+	}
 	shoff, size := le.Uint64(h[40:]), uint64(le.Uint16(h[58:]))
 	num, names := uint64(le.Uint16(h[60:])), uint64(le.Uint16(h[62:]))
 	if shoff == 0 || shoff > 1<<62 {
@@ -65,6 +69,9 @@ func check(r io.ReaderAt) error {
 	if num > maxSections {
 		return fmt.Errorf("%d sections: %w", num, ErrTooLarge)
 	}
+	if !within(r, shoff, num*size) {
+		return errors.New("its section headers are not in the file")
+	}
 	if names == 0 || names >= num {
 		return nil
 	}
@@ -80,6 +87,19 @@ func check(r io.ReaderAt) error {
 		return fmt.Errorf("%d bytes of names of sections: %w", length, ErrTooLarge)
 	}
 	return nil
+}
+
+// within reports whether a file has n bytes at off.
+func within(r io.ReaderAt, off, n uint64) bool {
+	if n == 0 {
+		return true
+	}
+	if off > 1<<62 || n > 1<<62 {
+		return false
+	}
+	var last [1]byte
+	got, _ := r.ReadAt(last[:], int64(off+n-1))
+	return got == 1
 }
 
 // Symbols is f.Symbols with limits.
