@@ -23,6 +23,7 @@ import (
 	"github.com/sliverprof/sliver/export/speedscope"
 	"github.com/sliverprof/sliver/export/timeline"
 	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/internal/outfile"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/wait/idle"
 )
@@ -115,6 +116,23 @@ type Output struct {
 	Format *Format
 }
 
+// Check reports whether the output can be written: see outfile.Check.
+func (o Output) Check() error {
+	if o.Path == "-" {
+		return nil
+	}
+	return outfile.Check(o.Path)
+}
+
+// Final returns the path that the finished file replaces, "" if it is written directly: see
+// outfile.Final.
+func (o Output) Final() string {
+	if o.Path == "-" {
+		return ""
+	}
+	return outfile.Final(o.Path)
+}
+
 // ParseOutput parses the argument of -o. A non-empty format overrides the file extension.
 func ParseOutput(path, format string) (o Output, err error) {
 	switch {
@@ -171,7 +189,7 @@ func Write(o Output, rec *trace.Recording, opts Options) ([]File, error) {
 func WriteRecording(o Output, fill func(io.Writer) error) ([]File, error) { return o.single(fill) }
 
 func (o Output) single(fill func(io.Writer) error) ([]File, error) {
-	n, err := Atomic(o.Path, fill)
+	n, err := outfile.Atomic(o.Path, fill)
 	if err != nil {
 		return nil, err
 	}
@@ -212,7 +230,7 @@ func (o Output) writeThreads(rec *trace.Recording, opts Options) ([]File, error)
 			if part.write == nil {
 				continue
 			}
-			n, err := Atomic(part.path, func(w io.Writer) error { return part.write(w, v, th) })
+			n, err := outfile.Atomic(part.path, func(w io.Writer) error { return part.write(w, v, th) })
 			if err != nil {
 				return files, err
 			}

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/sliverprof/sliver/export/internal/exporttest"
+	"github.com/sliverprof/sliver/internal/outfile"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 )
@@ -171,7 +172,7 @@ func TestFailureLeavesNothing(t *testing.T) {
 	if err := os.WriteFile(path, []byte("before"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	_, err := Atomic(path, func(w io.Writer) error {
+	_, err := outfile.Atomic(path, func(w io.Writer) error {
 		if _, err := w.Write(make([]byte, 1<<20)); err != nil {
 			return err
 		}

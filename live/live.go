@@ -187,9 +187,9 @@ func (t *Target) Remap(exec bool) (changed bool, err error) { return t.remap(exe
 // Replaced implements sampler.Target.
 func (t *Target) Replaced(at stack.Time) (changed bool, err error) { return t.remap(false, at) }
 
-// remapShare bounds the time for maps to one part in so many: a thread whose stack always leads to
-// addresses outside of all mappings asks for them at each sample. A reading that is short and finds
-// other code does not count.
+// remapShare bounds the time for maps to 1/remapShare: if a thread's stack leads to addresses outside of
+// all mappings, each of its samples would read them. A reading of at most shortRemap that finds other code
+// does not count.
 const (
 	remapShare = 20
 	shortRemap = 1_000_000 // ns

@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/sliverprof/sliver/export"
+	"github.com/sliverprof/sliver/internal/outfile"
 	"github.com/sliverprof/sliver/naming"
 	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/stack"
@@ -302,7 +303,7 @@ func (s *Session) place(o export.Output) ([]export.File, error) {
 	}
 	file := export.File{Path: o.Path, Format: "sliver", Bytes: fi.Size()}
 	if final := o.Final(); final != "" && !s.placed && filepath.Dir(final) == filepath.Dir(s.part) {
-		if err := export.Place(s.temp, final); err != nil {
+		if err := outfile.Place(s.temp, final); err != nil {
 			return nil, err
 		}
 		s.part, s.placed = final, true
@@ -313,7 +314,7 @@ func (s *Session) place(o export.Output) ([]export.File, error) {
 
 // copyTo writes the first size bytes of a recording to path.
 func copyTo(path string, f *os.File, size int64) error {
-	_, err := export.Atomic(path, func(w io.Writer) error {
+	_, err := outfile.Atomic(path, func(w io.Writer) error {
 		_, err := io.Copy(w, io.NewSectionReader(f, 0, size))
 		return err
 	})

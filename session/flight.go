@@ -15,6 +15,7 @@ import (
 	"github.com/sliverprof/sliver/export"
 	"github.com/sliverprof/sliver/flight"
 	"github.com/sliverprof/sliver/internal/background"
+	"github.com/sliverprof/sliver/internal/outfile"
 	"github.com/sliverprof/sliver/live"
 	"github.com/sliverprof/sliver/naming"
 	"github.com/sliverprof/sliver/ringbuf/ringfile"
@@ -263,7 +264,7 @@ func (f *Flight) root() string {
 // the outputs from it. It leaves no incomplete file.
 func writeDump(out *Dumped, c *flight.Copy, d Dump, begin time.Time, mods naming.Modules, o naming.Options) error {
 	path, final := d.Outputs[0].Path, d.Outputs[0].Final()
-	temp, err := export.Temp(cmp.Or(final, filepath.Join(os.TempDir(), "sliver")))
+	temp, err := outfile.Temp(cmp.Or(final, filepath.Join(os.TempDir(), "sliver")))
 	if err != nil {
 		return err
 	}
@@ -282,7 +283,7 @@ func writeDump(out *Dumped, c *flight.Copy, d Dump, begin time.Time, mods naming
 		if final == "" { // a pipe or a device
 			err = copyTo(path, temp, fi.Size())
 		} else {
-			err = export.Place(temp, final)
+			err = outfile.Place(temp, final)
 		}
 		if err != nil {
 			return err

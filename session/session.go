@@ -21,6 +21,7 @@ import (
 	oteltrace "go.opentelemetry.io/otel/trace"
 
 	"github.com/sliverprof/sliver/export"
+	"github.com/sliverprof/sliver/internal/outfile"
 	"github.com/sliverprof/sliver/live"
 	"github.com/sliverprof/sliver/naming"
 	"github.com/sliverprof/sliver/oneshot"
@@ -550,7 +551,7 @@ func (s *Session) reserve(outs []export.Output) error {
 		}
 	}
 	if first < 0 {
-		f, err := export.Temp(filepath.Join(os.TempDir(), "sliver"))
+		f, err := outfile.Temp(filepath.Join(os.TempDir(), "sliver"))
 		if err == nil {
 			s.temp, s.part = f, f.Name()
 		}
@@ -560,7 +561,7 @@ func (s *Session) reserve(outs []export.Output) error {
 		if final == "" {
 			continue
 		}
-		f, err := export.Reserve(final)
+		f, err := outfile.Reserve(final)
 		switch {
 		case err != nil:
 			return err

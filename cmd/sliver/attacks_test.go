@@ -49,7 +49,7 @@ func survive(t *testing.T, p *testprog.Proc, most int64) (record, report string)
 	run("threads", pidOf(p))
 	run("export", "r.sliver", "-o", "r.pftrace", "-o", "r.pb.gz", "-o", "r.folded")
 	free(t, p.PID)
-	return record, run("report", "r.sliver", "--idle")
+	return record, run("report", "r.sliver", "--idle", "--rows", "200")
 }
 
 const usual = 256 << 20

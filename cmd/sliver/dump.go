@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,11 +9,13 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/sliverprof/sliver/export"
+	"github.com/sliverprof/sliver/internal/outfile"
 	"github.com/sliverprof/sliver/naming"
 	"github.com/sliverprof/sliver/ringbuf/ringfile"
 	"github.com/sliverprof/sliver/session"
@@ -20,31 +23,46 @@ import (
 	"github.com/sliverprof/sliver/watch/control"
 )
 
+// silent is a recorder that does not answer.
+type silent struct {
+	name string
+	err  error
+}
+
+func (s silent) String() string { return fmt.Sprintf("recorder %s does not answer: %v", printable(s.name), s.err) }
+
 // recorders returns the user's running recorders with their status, and removes the
-// sockets of killed ones.
-func recorders(ctx context.Context) ([]*control.Client, []control.Status, error) {
+// sockets of killed ones. Each is asked at the same time as the others: one that is stopped or waits for
+// a dead disk costs only itself, and is in mute.
+func recorders(ctx context.Context) (clients []*control.Client, says []control.Status, mute []silent, err error) {
 	dir, err := control.Dir()
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	all, err := control.Clients(dir)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	var clients []*control.Client
-	var says []control.Status
-	for _, c := range all {
-		s, err := c.Status(ctx)
-		if errors.Is(err, control.ErrDead) {
+	answers := make([]control.Status, len(all))
+	errs := make([]error, len(all))
+	var wg sync.WaitGroup
+	for i, c := range all {
+		wg.Go(func() { answers[i], errs[i] = c.Status(ctx) })
+	}
+	wg.Wait()
+	for i, c := range all {
+		switch err := errs[i]; {
+		case errors.Is(err, control.ErrDead):
 			c.Remove(dir)
-			continue
+		case err != nil && ctx.Err() != nil:
+			return nil, nil, nil, err
+		case err != nil:
+			mute = append(mute, silent{c.Name, cmp.Or(errors.Unwrap(err), err)})
+		default:
+			clients, says = append(clients, c), append(says, answers[i])
 		}
-		if err != nil {
-			return nil, nil, err
-		}
-		clients, says = append(clients, c), append(says, s)
 	}
-	return clients, says, nil
+	return clients, says, mute, nil
 }
 
 func dumpCommand() *command {
@@ -71,7 +89,7 @@ Examples:
 			if len(args) > 1 {
 				return usagef("dump", "give one recorder or process")
 			}
-			clients, says, err := recorders(ctx)
+			clients, says, mute, err := recorders(ctx)
 			if err != nil {
 				return err
 			}
@@ -80,6 +98,9 @@ Examples:
 				who = args[0]
 			}
 			c, r, err := chooseRecorder(clients, says, who)
+			if err != nil && len(mute) > 0 {
+				return fmt.Errorf("%w; %v", err, mute[0])
+			}
 			if err != nil {
 				return err
 			}
@@ -206,9 +227,12 @@ Examples:
 			if onlyLeft {
 				return listLeft(e, left, asJSON)
 			}
-			_, says, err := recorders(ctx)
+			_, says, mute, err := recorders(ctx)
 			if err != nil {
 				return err
+			}
+			for _, m := range mute {
+				fmt.Fprintf(e.stderr, "sliver: %v\n", m)
 			}
 			if asJSON {
 				enc := json.NewEncoder(e.stdout)
@@ -281,7 +305,7 @@ Examples:
 			if len(args) != 1 {
 				return usagef("recover", "give one ring file or unfinished recording; %s", leftNames())
 			}
-			unfinished, isPartial := export.IsPartial(args[0])
+			unfinished, isPartial := outfile.IsPartial(args[0])
 			if output == "" && isPartial {
 				output = recoveredName(unfinished)
 				if _, err := os.Lstat(output); err == nil {

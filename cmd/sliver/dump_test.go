@@ -94,3 +94,43 @@ func TestDumpOfThisFolder(t *testing.T) {
 		t.Errorf("refused, but there are %d and %d dumps", dumps(here), dumps(there))
 	}
 }
+
+// A recorder that does not answer (stopped, or waiting for a disk) does not keep ls and dump from the
+// others, and is named.
+func TestSilentRecorder(t *testing.T) {
+	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
+	p := spin(t)
+	dir := t.TempDir()
+	var stopped *os.Process
+	for _, name := range []string{"answers", "stopped"} {
+		w := slivercmd(t, t.TempDir(), "watch", "-p", pidOf(p), "--no-triggers", "--as", name)
+		if err := w.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_ = w.Process.Kill()
+			_ = w.Wait()
+		})
+		stopped = w.Process
+	}
+	status(t, dir, func(all []control.Status) bool {
+		return len(all) == 2 && len(all[0].Targets) == 1 && len(all[1].Targets) == 1 && all[0].Targets[0].Samples > 10
+	})
+	if err := stopped.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	const says = "recorder stopped does not answer"
+	if r := sliver(t, dir, "ls"); r.status != 0 || !strings.Contains(r.out, "answers: process") || strings.Contains(r.out, "stopped: process") || !strings.Contains(r.errors, says) {
+		t.Errorf("ls: %+v", r)
+	}
+	if r := sliver(t, dir, "dump", "answers"); r.status != 0 || strings.Count(r.out, ".sliver") != 1 {
+		t.Errorf("dump of the other: %+v", r)
+	}
+	if r := sliver(t, dir, "dump", "stopped"); r.status != 1 || !strings.Contains(r.errors, says) || strings.Count(r.errors, "\n") != 1 {
+		t.Errorf("dump: %+v", r)
+	}
+	if err := stopped.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	status(t, dir, func(all []control.Status) bool { return len(all) == 2 })
+}

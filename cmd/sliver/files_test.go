@@ -223,6 +223,45 @@ func TestPartialRecordings(t *testing.T) {
 	}
 }
 
+// A heap dump that a killed sliver was writing is listed as such, and is no recording to recover.
+func TestPartialHeapDump(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
+	c := slivercmd(t, dir, "hprof", "strip", "--rule", "shark", "-", "-o", "out.hprof")
+	w, err := c.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	if _, err := w.Write([]byte("JAVA PROFILE 1.0.2\x00\x00\x00\x00\x08\x00\x00\x00\x00\x00\x00\x00\x00")); err != nil {
+		t.Fatal(err)
+	}
+	listed := func(writing bool) (r result) {
+		waitFor(t, func() bool {
+			var all []left
+			r = sliver(t, dir, "ls", "--left", "--json")
+			if err := json.Unmarshal([]byte(r.out), &all); err != nil {
+				t.Fatal(err, r)
+			}
+			return len(all) == 1 && all[0].Kind == leftHeapDump && all[0].Writing == writing
+		})
+		return r
+	}
+	listed(true)
+	c.Process.Kill()
+	c.Wait()
+	listed(false)
+	if r := sliver(t, dir, "ls", "--left"); !strings.Contains(r.out, "heap dump") || strings.Contains(r.out, "recover") {
+		t.Errorf("%+v", r)
+	}
+	if r := sliver(t, dir, "recover"); r.status != 2 || !strings.Contains(r.errors, "none found") {
+		t.Errorf("%+v", r)
+	}
+}
+
 // If the disk of one output is full, the other outputs are written, and the error is
 // reported.
 func TestFullDiskOfOneOutput(t *testing.T) {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/sliverprof/sliver/export"
+	"github.com/sliverprof/sliver/heap/hprof"
+	"github.com/sliverprof/sliver/internal/outfile"
 	"github.com/sliverprof/sliver/naming"
 	"github.com/sliverprof/sliver/ringbuf/ringfile"
 	"github.com/sliverprof/sliver/trace"
@@ -19,13 +21,15 @@ import (
 
 // left is a file that a killed sliver left behind, or that a running one is writing.
 type left struct {
-	Kind    string    `json:"kind"` // "ring" or "recording"
+	Kind    string    `json:"kind"` // "ring", "recording" or "heap dump"
 	Path    string    `json:"path"`
 	Bytes   int64     `json:"bytes"`
 	At      time.Time `json:"at"` // last modification
 	Writing bool      `json:"writing"`
 	Dir     string    `json:"dir,omitempty"` // rings: the folder of their recorder's dumps
 }
+
+const leftHeapDump = "heap dump"
 
 // leftIn returns the rings of this user's killed recorders, and the unfinished recordings
 // of some folders, by default the working one.
@@ -35,12 +39,16 @@ func leftIn(folders []string) ([]left, error) {
 	}
 	var out []left
 	for _, dir := range folders {
-		all, err := export.Partials(dir)
+		all, err := outfile.Partials(dir)
 		if err != nil {
 			return nil, err
 		}
 		for _, p := range all {
-			out = append(out, left{Kind: "recording", Path: p.Path, Bytes: p.Bytes, At: p.At, Writing: p.Writing})
+			kind := "recording"
+			if hprof.IsName(p.For) {
+				kind = leftHeapDump
+			}
+			out = append(out, left{Kind: kind, Path: p.Path, Bytes: p.Bytes, At: p.At, Writing: p.Writing})
 		}
 	}
 	dir, err := control.Dir()
@@ -69,7 +77,7 @@ func leftNames() string {
 	all, _ := leftIn(nil)
 	var names []string
 	for _, l := range all {
-		if !l.Writing {
+		if !l.Writing && l.Kind != leftHeapDump {
 			names = append(names, l.Path)
 		}
 	}
@@ -90,6 +98,9 @@ func listLeft(e *env, all []left, asJSON bool) error {
 	}
 	for _, l := range all {
 		state := "left: 'sliver recover' makes a recording of it"
+		if l.Kind == leftHeapDump {
+			state = "left: it is cut off; 'sliver hprof check' counts what is whole, then remove it"
+		}
 		if l.Writing {
 			state = "being written"
 		}
@@ -125,7 +136,7 @@ func recoverPartial(e *env, path string, out export.Output, o naming.Options, re
 		return err
 	}
 	defer f.Close()
-	if export.Writing(f) {
+	if outfile.Writing(f) {
 		return fmt.Errorf("%s is being written: its sliver is running", path)
 	}
 	nameAll(e.stderr, rec, o)

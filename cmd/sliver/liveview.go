@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sliverprof/sliver/export"
+	"github.com/sliverprof/sliver/internal/outfile"
 	"github.com/sliverprof/sliver/naming"
 	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/session"
@@ -252,7 +253,7 @@ func (v *liveView) keep(last time.Duration) (string, error) {
 	}
 	whole := session.DefaultOutput(v.p.Facts().Comm, v.p.PID(), time.Now())
 	path := filepath.Join(v.dir(), strings.TrimSuffix(whole, ".sliver")+"-last"+last.String()+".sliver")
-	n, err := export.Atomic(path, func(w io.Writer) error {
+	n, err := outfile.Atomic(path, func(w io.Writer) error {
 		return trace.Cut(w, rec, trace.Part{From: now - stack.Time(last), To: now, Reason: "kept on the page"})
 	})
 	if err != nil {

@@ -14,7 +14,7 @@ type pageRecorders struct{}
 
 // List implements web.Recorders.
 func (pageRecorders) List(ctx context.Context) ([]web.Recorder, error) {
-	_, says, err := recorders(ctx)
+	_, says, mute, err := recorders(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -29,12 +29,15 @@ func (pageRecorders) List(ctx context.Context) ([]web.Recorder, error) {
 		}
 		out = append(out, r)
 	}
+	for _, m := range mute {
+		out = append(out, web.Recorder{Name: m.name, Targets: []string{}, Trouble: m.String(), Dumps: []web.Dump{}})
+	}
 	return out, nil
 }
 
 // Dump implements web.Recorders.
 func (pageRecorders) Dump(ctx context.Context, name string) ([]string, error) {
-	clients, _, err := recorders(ctx)
+	clients, _, _, err := recorders(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/sliverprof/sliver/export"
 	"github.com/sliverprof/sliver/internal/background"
+	"github.com/sliverprof/sliver/internal/outfile"
 	"github.com/sliverprof/sliver/procset"
 	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/session"
@@ -365,7 +366,7 @@ func (f *recordFlags) record(e *env, o session.Options, p *target.Process, c *ta
 			return err
 		}
 		chosen = out
-		for n := 2; export.Taken(out.Path); n++ {
+		for n := 2; outfile.Taken(out.Path); n++ {
 			out = numbered(chosen, n)
 		}
 		o.Outputs = []export.Output{out}
@@ -419,7 +420,7 @@ func (f *recordFlags) record(e *env, o session.Options, p *target.Process, c *ta
 	first := o.Outputs
 	for n := 2; ; n++ {
 		again, err := f.recordOnce(e, o, p, c != nil, view, watch, pushed)
-		if chosen.Path != "" && errors.Is(err, export.ErrTaken) && n < maxNumbers {
+		if chosen.Path != "" && errors.Is(err, outfile.ErrTaken) && n < maxNumbers {
 			first = []export.Output{numbered(chosen, n)} // another recording started at the same moment
 			o.Outputs = first
 			continue

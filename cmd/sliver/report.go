@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/sliverprof/sliver/export"
 	"github.com/sliverprof/sliver/export/report"
+	"github.com/sliverprof/sliver/internal/outfile"
 )
 
 // maxTop limits the rows of a report's tables.
@@ -77,7 +77,7 @@ Examples:
 			if output == "-" {
 				return write(e.stdout)
 			}
-			n, err := export.Atomic(output, func(w io.Writer) error { return write(w) })
+			n, err := outfile.Atomic(output, func(w io.Writer) error { return write(w) })
 			if err != nil {
 				return err
 			}

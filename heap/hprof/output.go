@@ -1,48 +1,51 @@
 package hprof
 
 import (
-	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/sliverprof/sliver/internal/outfile"
 )
 
 // Output is a file that is being written. It has its name only once it is whole.
 type Output struct {
-	path string
-	file *os.File
-	mode os.FileMode // of the finished file
-	z    io.WriteCloser
+	final string // "": written directly
+	file  *os.File
+	z     io.WriteCloser
+}
+
+// IsName reports whether a file name is that of a heap dump: NAME.hprof, perhaps with .gz, .zst or .hpk
+// after it.
+func IsName(name string) bool {
+	for _, packed := range []string{".gz", ".zst", ".hpk"} {
+		name = strings.TrimSuffix(name, packed)
+	}
+	return strings.HasSuffix(name, ".hprof")
 }
 
 // Create begins a file. A path that ends in .gz or .zst is compressed.
 func Create(path string) (*Output, error) {
-	if err := linkOfOther(path); err != nil {
+	if err := outfile.Check(path); err != nil {
 		return nil, err
 	}
-	mode := os.FileMode(0o600)
-	if info, err := os.Stat(path); err == nil {
-		if !info.Mode().IsRegular() {
-			f, err := os.OpenFile(path, os.O_WRONLY|syscall.O_NOCTTY, 0) // a FIFO or a device
-			if err != nil {
-				return nil, err
-			}
-			return &Output{file: f}, nil
+	final := outfile.Final(path)
+	if final == "" { // a FIFO or a device
+		f, err := os.OpenFile(path, os.O_WRONLY|syscall.O_NOCTTY, 0)
+		if err != nil {
+			return nil, err
 		}
-		if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) == os.Geteuid() {
-			mode = info.Mode().Perm() // of the user's file that is replaced
-		}
+		return &Output{file: f}, nil
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	f, err := outfile.Reserve(final)
 	if err != nil {
 		return nil, err
 	}
-	o := &Output{path: path, file: f, mode: mode}
+	o := &Output{final: final, file: f}
 	switch {
 	case strings.HasSuffix(path, ".gz"):
 		o.z = gzip.NewWriter(f)
@@ -57,19 +60,6 @@ func Create(path string) (*Output, error) {
 	return o, nil
 }
 
-// linkOfOther rejects a symbolic link of another user except root: its owner would choose
-// the output. The kernel's protected_symlinks only covers sticky folders.
-func linkOfOther(path string) error {
-	info, err := os.Lstat(path)
-	if err != nil || info.Mode()&os.ModeSymlink == 0 {
-		return nil
-	}
-	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) != os.Geteuid() && st.Uid != 0 {
-		return &os.PathError{Op: "create", Path: path, Err: fmt.Errorf("it is a link of user %d; give the path that it leads to, or remove it", st.Uid)}
-	}
-	return nil
-}
-
 func (o *Output) Write(b []byte) (int, error) {
 	if o.z != nil {
 		return o.z.Write(b)
@@ -79,10 +69,10 @@ func (o *Output) Write(b []byte) (int, error) {
 
 // Abort removes the partial file.
 func (o *Output) Abort() {
-	o.file.Close()
-	if o.path != "" {
+	if o.final != "" {
 		os.Remove(o.file.Name())
 	}
+	o.file.Close()
 }
 
 // Close ends the file and gives it its name.
@@ -93,18 +83,15 @@ func (o *Output) Close() error {
 			return err
 		}
 	}
-	if o.path == "" {
+	if o.final == "" {
 		return o.file.Close()
 	}
-	err := o.file.Chmod(o.mode)
-	if e := o.file.Close(); err == nil {
-		err = e
-	}
-	if err == nil {
-		err = os.Rename(o.file.Name(), o.path)
-	}
+	err := outfile.Place(o.file, o.final)
 	if err != nil {
 		os.Remove(o.file.Name())
+	}
+	if e := o.file.Close(); err == nil {
+		err = e
 	}
 	return err
 }

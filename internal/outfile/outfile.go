@@ -1,4 +1,6 @@
-package export
+// Package outfile writes the files that a user asks for: complete or not at all, with mode 0600, and not
+// through links of other users. An unfinished file has a hidden name from which the output's follows.
+package outfile
 
 import (
 	"bufio"
@@ -14,24 +16,21 @@ import (
 	"github.com/sliverprof/sliver/internal/caps"
 )
 
-// Check reports whether the output can be written, before any work is done for it. An
+// Check reports whether a file can be written, before any work is done for it. An
 // existing file is not changed.
-func (o Output) Check() (err error) {
-	if o.Path == "-" {
-		return nil
-	}
-	caps.AsUser(func() { err = o.check() })
+func Check(path string) (err error) {
+	caps.AsUser(func() { err = check(path) })
 	return err
 }
 
-func (o Output) check() error {
-	final, err := resolve(o.Path)
+func check(path string) error {
+	final, err := resolve(path)
 	if err != nil {
 		return err
 	}
 	if fi, err := os.Lstat(final); err == nil && !fi.Mode().IsRegular() {
 		if fi.IsDir() {
-			return fmt.Errorf("cannot write %s: it is a directory", o.Path)
+			return fmt.Errorf("cannot write %s: it is a directory", path)
 		}
 		return nil // a pipe or device is opened when it is written
 	}
@@ -45,19 +44,16 @@ func (o Output) check() error {
 }
 
 // Final returns the path that the finished file replaces, with symbolic links resolved. It is
-// "" for standard output, pipes and devices, which are written directly.
-func (o Output) Final() (path string) {
-	if o.Path == "-" {
-		return ""
-	}
-	caps.AsUser(func() { path = o.final() })
-	return path
+// "" for pipes and devices, which are written directly.
+func Final(path string) (final string) {
+	caps.AsUser(func() { final = finalOf(path) })
+	return final
 }
 
-func (o Output) final() string {
-	final, err := resolve(o.Path)
+func finalOf(path string) string {
+	final, err := resolve(path)
 	if err != nil {
-		return o.Path // Check rejects this path; renaming would replace the link itself
+		return path // Check rejects this path; renaming would replace the link itself
 	}
 	if fi, err := os.Lstat(final); err == nil && !fi.Mode().IsRegular() && !fi.IsDir() {
 		return ""
@@ -176,7 +172,7 @@ func Atomic(path string, fill func(io.Writer) error) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if (Output{Path: path}).Final() == "" {
+	if Final(path) == "" {
 		var f *os.File
 		caps.AsUser(func() { f, err = os.OpenFile(final, os.O_WRONLY|syscall.O_NOCTTY|syscall.O_NOFOLLOW, 0) })
 		if err != nil {

@@ -1,4 +1,4 @@
-package export
+package outfile
 
 import (
 	"encoding/hex"
