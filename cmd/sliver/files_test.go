@@ -223,7 +223,7 @@ func TestPartialRecordings(t *testing.T) {
 	}
 }
 
-// A heap dump that a killed sliver was writing is listed as such, and is no recording to recover.
+// A heap dump that a killed sliver was writing is listed as one, not as a recording to recover.
 func TestPartialHeapDump(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
