@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sliverprof/sliver/internal/background"
+	"github.com/sliverprof/sliver/internal/limits"
 	"github.com/sliverprof/sliver/internal/safefile"
 	"github.com/sliverprof/sliver/live"
 	"github.com/sliverprof/sliver/stack"
@@ -22,13 +23,14 @@ const (
 	// interface is read. The time of an entry has this precision, or a better one if
 	// the entry was written last.
 	lookEvery = 50 * time.Millisecond
-	// maxPerfMap bounds the stored part of a perf map, in bytes; perfPart is how much
-	// of it is read and stored at once.
+	// maxPerfMap bounds the stored part of a perf map, in bytes, together with perfShare of the memory
+	// that sliver may use; perfPart is how much of it is read and stored at once.
 	maxPerfMap = 48 << 20
+	perfShare  = 16
 	perfPart   = 256 << 10
-	// maxPerfLines bounds the stored entries: the shortest has six bytes, and takes
-	// more than ten times that when names are resolved.
-	maxPerfLines = 1 << 20
+	// perfLine bounds the stored entries, one for so many bytes of the bound: the shortest has six bytes,
+	// and takes more than ten times that when names are resolved.
+	perfLine = 48
 	// maxDumpBytes bounds the stored part of a jitdump, in bytes.
 	maxDumpBytes = 192 << 20
 	// maxReuses bounds the times at which a JIT compiler's code is distinguished from
@@ -37,6 +39,13 @@ const (
 	// seconds spreads them over those.
 	maxReuses = 512
 )
+
+// perfBounds returns how many bytes and entries of a perf map are stored.
+var perfBounds = sync.OnceValues(func() (size, lines int) {
+	memory, _ := limits.Memory()
+	size = int(min(maxPerfMap, max(memory/perfShare, perfPart)))
+	return size, size / perfLine
+})
 
 // perfMap follows the target's descriptions of the code that it generates: its perf
 // map, and the files of GDB's JIT interface. Each addition has a time. When code
@@ -229,7 +238,7 @@ func (x *perfMap) read(size int64, at, alone stack.Time, last bool) {
 		step := int64(len(b))
 		kept, bad := symbol.PerfLines(b)
 		lines := bytes.Count(kept, []byte{'\n'})
-		if x.kept+len(kept) > maxPerfMap || x.lines+lines > maxPerfLines {
+		if room, most := perfBounds(); x.kept+len(kept) > room || x.lines+lines > most {
 			x.dropped += size - x.size
 			x.size = size
 			return
@@ -293,7 +302,8 @@ func (x *perfMap) problems() (out []string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.dropped > 0 {
-		out = append(out, fmt.Sprintf("perf map: %d bytes ignored: it exceeds %d bytes or %d entries", x.dropped, maxPerfMap, maxPerfLines))
+		size, lines := perfBounds()
+		out = append(out, fmt.Sprintf("perf map: %d bytes ignored: it exceeds %d bytes or %d entries", x.dropped, size, lines))
 	}
 	if x.bad > 0 {
 		out = append(out, fmt.Sprintf("perf map: %d invalid lines ignored", x.bad))
@@ -349,7 +359,7 @@ func (x *perfMap) parts() (out []trace.Captured) {
 	if x.f == nil {
 		return out
 	}
-	room := maxPerfMap
+	room, _ := perfBounds()
 	for _, m := range x.marks {
 		data, err := x.entries(from, m.end, &room)
 		out = append(out, trace.Captured{What: "perf-map", At: m.at, Data: data})

@@ -13,44 +13,12 @@ import (
 	"github.com/sliverprof/sliver/watch/control"
 )
 
-// limited puts a process into its own control group with a limit. limits are the
-// candidate files, version 1 files below their controller's folder.
-func limited(t *testing.T, pid int, value int64, limits ...string) {
-	t.Helper()
-	var errs []string
-	for _, limit := range limits {
-		root, name := filepath.Split(limit)
-		dir := filepath.Join(root, "sliver-test-"+strconv.Itoa(pid))
-		err := os.Mkdir(dir, 0o755)
-		if err == nil {
-			if err = os.WriteFile(filepath.Join(dir, name), []byte(strconv.FormatInt(value, 10)), 0o644); err == nil {
-				err = os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0o644)
-			}
-			if err != nil {
-				_ = os.Remove(dir)
-			}
-		}
-		if err != nil {
-			errs = append(errs, err.Error())
-			continue
-		}
-		t.Cleanup(func() {
-			_ = os.WriteFile(filepath.Join(root, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0o644)
-			if err := os.Remove(dir); err != nil {
-				t.Error(err)
-			}
-		})
-		return
-	}
-	testprog.Lack(t, "cgroup", "no control group with a limit can be made: "+strings.Join(errs, "; "))
-}
-
 // The limit is the control group's, and the threshold depends on its size: a program at
 // three quarters of 200 MiB is normal, one above nine tenths is not.
 func TestMemoryOfGroup(t *testing.T) {
 	testprog.Need(t, "ptrace", "root")
 	p := trouble(t)
-	limited(t, p.PID, 200<<20, "/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/unified/memory.max")
+	testprog.Group(t, p.PID, 200<<20, testprog.GroupMemory...)
 	r := begin(t, fixed(t, p.PID), nil, "memory auto,every=200ms,cool=0s")
 	p.Say("leak 150")
 	p.Line("leak ")
@@ -81,7 +49,7 @@ func TestThreadsNearLimit(t *testing.T) {
 	}{
 		{"control group", func() *testprog.Proc {
 			p := trouble(t)
-			limited(t, p.PID, limit, "/sys/fs/cgroup/pids/pids.max", "/sys/fs/cgroup/pids.max", "/sys/fs/cgroup/unified/pids.max")
+			testprog.Group(t, p.PID, limit, testprog.GroupTasks...)
 			return p
 		}},
 		{"user", func() *testprog.Proc {

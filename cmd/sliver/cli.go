@@ -201,6 +201,11 @@ func (c *command) start(ctx context.Context, e *env, fs *pflag.FlagSet, args []s
 	if err := caps.Limit(need); err != nil {
 		return err
 	}
+	if c.samples {
+		if err := checkTasks(e); err != nil {
+			return err
+		}
+	}
 	ctx = context.WithValue(ctx, dashKey{}, fs.ArgsLenAtDash())
 	return c.run(ctx, e, append(c.given.words(), args...))
 }

@@ -33,7 +33,7 @@ const maxDemo = 10 * time.Minute
 func demoCommand() *command {
 	f := &recordFlags{}
 	return &command{
-		name: "demo", args: "[FLAGS]", short: "record a built-in server: a first timeline within seconds",
+		name: "demo", samples: true, args: "[FLAGS]", short: "record a built-in server: a first timeline within seconds",
 		flags: func(fs *pflag.FlagSet) {
 			f.register(fs)
 			_ = fs.MarkHidden("pid")

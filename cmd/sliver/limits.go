@@ -35,6 +35,27 @@ func checkDescriptors(e *env, p *target.Process) error {
 	return nil
 }
 
+// Threads and processes of a recording, its samplers, stoppers and helpers: at least leastTasks, and up
+// to mostTasks for a process with many threads.
+const (
+	leastTasks = 32
+	mostTasks  = 80
+)
+
+// checkTasks checks whether enough threads and processes may be started to sample. Without them the Go
+// runtime ends with a stack trace, in mid-recording.
+func checkTasks(e *env) error {
+	left, limit := limits.Tasks()
+	switch {
+	case left < 0 || left >= mostTasks:
+	case left < leastTasks:
+		return fmt.Errorf("%s, which leaves %d more threads or processes; sampling takes %d at least, and up to %d", limit, left, leastTasks, mostTasks)
+	default:
+		fmt.Fprintf(e.stderr, "sliver: %s, which leaves %d more threads or processes; sampling takes up to %d, and ends where they do not suffice\n", limit, left, mostTasks)
+	}
+	return nil
+}
+
 // underLimits adds the limit of this process that caused an error.
 func underLimits(err error) error {
 	switch {

@@ -58,16 +58,17 @@ func released(c *target.Command, err error) error {
 
 // command is one subcommand of sliver.
 type command struct {
-	name  string
-	args  string // arguments in the usage line
-	short string
-	help  string // examples and further notes
-	flags func(*pflag.FlagSet)
-	run   func(ctx context.Context, e *env, args []string) error
-	words func() []string // completions of the first argument
-	pids  bool            // its arguments are PIDs, which -p may give as well, as in record
-	given somePIDs        // PIDs given by -p
-	files bool            // it needs no other process: see caps.Files
+	name    string
+	args    string // arguments in the usage line
+	short   string
+	help    string // examples and further notes
+	flags   func(*pflag.FlagSet)
+	run     func(ctx context.Context, e *env, args []string) error
+	words   func() []string // completions of the first argument
+	pids    bool            // its arguments are PIDs, which -p may give as well, as in record
+	given   somePIDs        // PIDs given by -p
+	files   bool            // it needs no other process: see caps.Files
+	samples bool            // it samples threads: see checkTasks
 }
 
 // env holds a command's output streams.

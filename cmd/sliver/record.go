@@ -128,7 +128,7 @@ func registerStop(fs *pflag.FlagSet, policy *string) {
 func recordCommand() *command {
 	f := &recordFlags{}
 	return &command{
-		name: "record", args: "[FLAGS] PID,... | -- COMMAND ARGS...",
+		name: "record", samples: true, args: "[FLAGS] PID,... | -- COMMAND ARGS...",
 		short: "record a running process, or a command from its start",
 		flags: func(fs *pflag.FlagSet) {
 			f.register(fs)

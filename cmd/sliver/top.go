@@ -54,7 +54,7 @@ const topGroups = 5
 func topCommand() *command {
 	f := &topFlags{}
 	return &command{
-		name: "top", args: "[FLAGS] PID...", short: "show a live table of functions and threads in the terminal",
+		name: "top", samples: true, args: "[FLAGS] PID...", short: "show a live table of functions and threads in the terminal",
 		pids: true,
 		flags: func(fs *pflag.FlagSet) {
 			f.fs = fs

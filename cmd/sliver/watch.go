@@ -187,7 +187,7 @@ func (b *byteSize) Set(s string) error {
 func watchCommand() *command {
 	f := &watchFlags{}
 	return &command{
-		name: "watch", args: "[FLAGS] -p PID | --name PATTERN | --unit SERVICE | -- CMD ARGS...",
+		name: "watch", samples: true, args: "[FLAGS] -p PID | --name PATTERN | --unit SERVICE | -- CMD ARGS...",
 		short: "keep the last seconds of a program, and write them when something goes wrong",
 		flags: f.register,
 		help: `
