@@ -164,6 +164,8 @@ func (s *Server) answer(ctx context.Context, q *query) (any, error) {
 	case "tree":
 		t := f.st.Tree(t0, t1, q.Threads, store.TreeOptions{InTime: q.Mode == "time", ByThread: q.ByThread, Max: q.Max, Kinds: kinds})
 		return newTree(f, t, q.Src > 0 || q.From != 0), nil
+	case "sums":
+		return f.sums(q, kinds)
 	case "calls":
 		c := f.st.CallsOf(q.Func, t0, t1, q.Threads, near(q, f), kinds)
 		return callsReply{c.Count, c.Total, c.Min, c.Median, c.Max, c.Hist[:], f.where(c.Prev), f.where(c.Next), f.where(c.Longest)}, nil

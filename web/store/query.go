@@ -319,7 +319,7 @@ func (s *Store) Waits(t0, t1 stack.Time, threads []int) []WaitSum {
 	sums := map[key]*WaitSum{}
 	s.every(threads, 0, func(t *Thread, sn *Snapshot) {
 		note := func(l Lane, x Slice) {
-			a, b := max(x.Start, t0), min(x.End, t1, max(sn.last, x.Start))
+			a, b := max(x.Start, t0), min(x.End, t1)
 			if b <= a {
 				return
 			}
@@ -344,13 +344,7 @@ func (s *Store) Waits(t0, t1 stack.Time, threads []int) []WaitSum {
 			}
 		}
 		for _, l := range []Lane{LaneState, LaneLock} {
-			r := &sn.lanes[l]
-			for i := r.after(t0); i < r.end() && r.at(i).Start < t1; i++ {
-				note(l, *r.at(i))
-			}
-			if o := sn.inLane[l]; o.Start != 0 && o.Start < t1 {
-				note(l, o)
-			}
+			sn.lane(l, t0, t1, func(x *Slice) { note(l, *x) })
 		}
 	})
 	out := make([]WaitSum, 0, len(sums))

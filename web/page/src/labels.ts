@@ -45,7 +45,7 @@ export class Labels {
       if (v.range) v.onRange(v.range, true);
     } });
     const pin = h('button', { class: 'icon pin', onclick: () => {
-      v.pinned = v.pinned.includes(seq) ? v.pinned.filter((s) => s !== seq) : [...v.pinned, seq];
+      v.order.pinned = v.order.pinned.includes(seq) ? v.order.pinned.filter((s) => s !== seq) : [...v.order.pinned, seq];
       change();
     } });
     const hide = h('button', { class: 'icon hide', title: 'Hide this thread', 'aria-label': 'Hide this thread', onclick: () => {
@@ -101,8 +101,8 @@ export class Labels {
     if (from < 0 || at < 0) return;
     order.splice(from, 1);
     order.splice(at, 0, seq);
-    this.v.arranged = order;
-    this.v.pinned = [];
+    this.v.order.arranged = order;
+    this.v.order.pinned = [];
     this.v.layout();
     this.onChange();
   }
@@ -130,7 +130,7 @@ export class Labels {
       const tid = `${i.tid}${i.ns_tid && i.ns_tid !== i.tid ? ` (${i.ns_tid} inside)` : ''}`;
       const does = [cpu, state].filter(Boolean).join(' · ');
       const left = [t.skip ? `${t.skip} outer` : '', deeper(t) ? `${deeper(t)} deeper` : ''].filter(Boolean).join(', ');
-      const text = [i.name, tid, does, t.mode, t.depth, t.rows, left, v.deep(t), v.chosen.has(t.seq), v.pinned.includes(t.seq)].join('|');
+      const text = [i.name, tid, does, t.mode, t.depth, t.rows, left, v.deep(t), v.chosen.has(t.seq), v.order.pinned.includes(t.seq)].join('|');
       if (text === l.text) return;
       l.text = text;
       fill(l.name, i.name || 'thread');
@@ -145,7 +145,7 @@ export class Labels {
       fill(l.more, t.mode === 'part' ? `+${t.depth - t.rows} rows` : 'fewer rows');
       l.more.title = t.mode === 'part' ? `Show all ${t.depth} rows: ${left}` : 'Show the rows that there is room for';
       l.more.setAttribute('aria-label', l.more.title);
-      const pinned = v.pinned.includes(t.seq);
+      const pinned = v.order.pinned.includes(t.seq);
       fill(l.pin, pinned ? '★' : '☆');
       l.pin.title = pinned ? 'No longer keep on top' : 'Keep on top';
       l.pin.setAttribute('aria-label', l.pin.title);

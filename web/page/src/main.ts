@@ -126,7 +126,7 @@ side.onGo = (w: Where, end: number) => timeline.reveal(w, end);
 side.onFunc = (f) => search.func(f);
 side.onChange = step;
 panel.onName = (n) => search.exact(n);
-panel.onTime = (t0, t1, seq) => {
+panel.onTime = side.onTime = (t0, t1, seq) => {
   const pad = Math.max((t1 - t0) * 0.3, 1000);
   timeline.setFollow(false);
   step();
@@ -179,8 +179,8 @@ function apply(s: State): void {
   setTimeout(() => (applying = false), 400); // changes that follow from it are not steps of the reader
   timeline.hidden = new Set(s.hidden);
   timeline.chosen = new Set(s.chosen);
-  timeline.pinned = s.pinned ?? [];
-  timeline.arranged = s.order ?? [];
+  timeline.order.pinned = s.pinned ?? [];
+  timeline.order.arranged = s.order ?? [];
   timeline.filter = s.filter ?? '';
   timeline.modes.clear();
   for (const [seq, m] of s.modes ?? []) if (['part', 'full', 'compact', 'strip'].includes(m)) timeline.modes.set(seq, m as Mode);
@@ -234,7 +234,7 @@ function put(): void {
   write({
     token: state.token, t0: g.t0, t1: g.t1, follow: timeline.follow, range: timeline.range ? [timeline.range.t0, timeline.range.t1] : undefined,
     call: s ? [s.thread, s.depth, s.start] : undefined, q: search.input.value, chosen: [...timeline.chosen], hidden: [...timeline.hidden],
-    pinned: timeline.pinned, order: timeline.arranged, modes: [...timeline.modes], filter: timeline.filter, tab: panel.tab === 'overview' ? undefined : panel.tab, top: timeline.top,
+    pinned: timeline.order.pinned, order: timeline.order.arranged, modes: [...timeline.modes], filter: timeline.filter, tab: panel.tab === 'overview' ? undefined : panel.tab, top: timeline.top,
     color: model.colorBy, kinds: conn.kinds, weight: panel.weight, flame: panel.order, idle: panel.idle,
   }, stepped);
   stepped = false;
@@ -396,7 +396,7 @@ Object.defineProperty(window, 'sliver', {
       return {
         up, first, t0: timeline.t0, t1: timeline.t1, width: timeline.width, follow: timeline.follow, frozen: timeline.frozen, edge: model.edge(), from: model.from(),
         tracks: timeline.tracks.map((t) => ({ ...t, name: model.threads.get(t.seq)?.name })), top: timeline.top, funcs: model.funcs.length, frames: timeline.frames.slice(),
-        whole: !!model.status?.done && timeline.settled(), fine: timeline.settled(), gaps: model.gaps, kinds: conn.kinds, colorBy: model.colorBy, bytes: model.bytes, hits: search.hits, range: timeline.range, selected: timeline.selected, hello: model.hello, status: model.status,
+        whole: !!model.status?.done && timeline.settled(), fine: timeline.settled(), gaps: model.gaps, kinds: conn.kinds, colorBy: model.colorBy, bytes: model.bytes, hits: search.hits, range: timeline.range, selected: timeline.selected, sums: side.sums, hello: model.hello, status: model.status,
         arrows: timeline.arrows.slice(), span: dur(timeline.span), total: panel.root?.value ?? 0, analyzed: panel.settled(), tab: panel.tab, idle: panel.idle,
       };
     },

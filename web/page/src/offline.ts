@@ -3,6 +3,7 @@
 import { Analysis } from './analysis';
 import { analyze } from './analyze';
 import { FrameThread, GAPS, Handlers, Hello, LOCKS, Link, PAUSES, Status, STATES, VIEW, Where } from './proto';
+import { sumsOf } from './offsums';
 import { Calls, Lane, load, Recording, SharedThread } from './shared';
 
 interface Args { t0?: number; t1?: number; threads?: number[]; thread?: number; depth?: number; at?: number; func?: number; funcs?: number[]; near?: Where; n?: number; idle?: boolean; by_thread?: boolean }
@@ -93,6 +94,8 @@ export class Offline implements Link {
         return analyze(rec, this.chosen(a), t0, t1, { idle: !!a.idle, byThread: !!a.by_thread });
       case 'detail':
         return this.detail(a.thread!, a.at!, a.depth ?? -1);
+      case 'sums':
+        return sumsOf(rec, a.thread!, a.at!, a.depth ?? -1);
       case 'loads':
         return this.loads(t0, t1, a.n ?? 1);
       case 'calls':

@@ -5,7 +5,8 @@ import { theme } from './color';
 import { stateText } from './draw';
 import { el, fill, fit, h, put, say } from './dom';
 import { base, clock, count, dur, syscall } from './format';
-import { CallInfo, Calls, Detail, GAPS, LaneInfo, LOCKS, LockInfo, PAUSES, STATES, Where } from './proto';
+import { CallInfo, Calls, Detail, GAPS, LaneInfo, LOCKS, LockInfo, PAUSES, STATES, ThreadInfo, Where } from './proto';
+import { Sums, sumsView } from './sums';
 import { Timeline } from './timeline';
 import { Hit } from './track';
 
@@ -34,10 +35,13 @@ export class Side {
   call: CallInfo | null = null;
   stats: Calls | null = null;
   private counted = h('div');
+  private spent = h('div');
+  sums: Sums | null = null;
   private said = h('p', { class: 'problem', role: 'status', hidden: true });
   onGo = (_: Where, _end: number): void => {};
   onChange = (): void => {};
   onFunc = (_: number): void => {};
+  onTime = (_t0: number, _t1: number, _seq: number): void => {};
 
   constructor(private v: Timeline) {}
 
@@ -144,14 +148,14 @@ export class Side {
     v.wake();
     if (!w) {
       this.box.hidden = true;
-      this.detail = this.call = this.stats = null;
+      this.detail = this.call = this.stats = this.sums = null;
       this.onChange();
       return;
     }
     this.onChange();
     this.box.hidden = false;
     this.failed = false;
-    this.detail = this.call = this.stats = null;
+    this.detail = this.call = this.stats = this.sums = null;
     try {
       const d = await this.ask(w.thread, w.depth, w.start);
       if (v.selected !== w) return;
@@ -160,6 +164,10 @@ export class Side {
       w.start = this.call.start;
       this.draw(w);
       say(`${this.call.name}, ${dur(this.call.end - this.call.start)}, thread ${v.model.threads.get(w.thread)?.name ?? ''}`);
+      const sums = await v.conn.ask<Sums>('sums', { thread: w.thread, depth: w.depth, at: w.start }).catch(() => null);
+      if (v.selected !== w) return;
+      this.sums = sums;
+      fill(this.spent, sums ? this.sumsOf(sums) : h('p', { class: 'soft' }, 'not known'));
       const stats = await v.conn.ask<Calls>('calls', { func: this.call.func, near: w });
       if (v.selected !== w) return;
       this.stats = stats;
@@ -220,8 +228,6 @@ export class Side {
     add('Begin', clock(c.start - v.model.from(), 1000));
     add('Duration', `${dur(c.end - c.start)} ± ${dur(d.interval)}${c.running ? ', goes on' : ''}`);
     add('Self', dur(c.self));
-    add('On a CPU', dur(c.cpu));
-    add('Waiting', dur(c.wait));
     add('Samples', count(c.samples));
     if (d.state) add('State at its begin', this.laneText(d.state));
     if (d.lock?.lock) {
@@ -240,14 +246,29 @@ export class Side {
       setTimeout(() => fill(copied, 'Copy as text'), 1500);
     } }, 'Copy as text');
     fill(this.counted, h('p', { class: 'soft' }, 'counting…'));
+    fill(this.spent, h('p', { class: 'soft' }, 'adding up…'));
     this.tell('');
     fill(this.box, this.head(c.name), dl, this.said,
       h('div', { class: 'buttons' },
         h('button', { class: 'small', title: 'Zoom to this call (F)', onclick: () => this.zoom() }, 'Zoom to it'),
         h('button', { class: 'small', title: 'Select its time (M)', onclick: () => v.onRange({ t0: c.start, t1: c.end }, true) }, 'Select its time'),
         h('button', { class: 'small', title: 'Light up all its calls', onclick: () => this.onFunc(c.func) }, 'Find all')),
+      h('h3', null, 'Where its time went'), this.spent,
       h('h3', null, 'All calls of this function'), this.counted,
       h('h3', null, 'Stack ', copied), stack);
+  }
+
+  private sumsOf(s: Sums): HTMLElement {
+    const thread = (l: LockInfo): ThreadInfo | undefined => [...this.v.model.threads.values()].find((t) => t.tid === l.holder);
+    return sumsView(s, {
+      holder: (l) => thread(l)?.name ?? l.name ?? '',
+      time: (t0, t1) => this.onTime(t0, t1, this.v.selected?.thread ?? -1),
+      goHolder: (l, at, to) => {
+        const t = thread(l);
+        if (t) void this.holder(t.seq, at, to);
+        else this.tell('The holder is in another process.');
+      },
+    });
   }
 
   private laneText(l: LaneInfo): string {

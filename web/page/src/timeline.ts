@@ -7,6 +7,8 @@ import { Link, Where } from './proto';
 import { Model, Row } from './model';
 import { drawAxis, drawTracks } from './draw';
 import { el, fit } from './dom';
+import { nameFilter } from './filter';
+import { Order } from './order';
 import { owned, Rows, skipped, survey } from './rows';
 import { Arrow, deeper, firstRow, HEAD, heightOf, Hit, Mode, Range, ROW, rowHeight, Track, View } from './track';
 
@@ -14,25 +16,7 @@ import { Arrow, deeper, firstRow, HEAD, heightOf, Hit, Mode, Range, ROW, rowHeig
 // and the wheel zooms, as on a map.
 export type Gestures = 'perfetto' | 'map';
 
-// nameFilter makes a test of names and TIDs from words: each must match, as a regular expression,
-// as text if it is not one; a word that begins with "!" must not match.
-export function nameFilter(text: string): (name: string, tid: number) => boolean {
-  const tests = text.trim().split(/\s+/).filter((w) => w && w !== '!').map((w) => {
-    const not = w.startsWith('!');
-    const word = not ? w.slice(1) : w;
-    let p: RegExp;
-    try {
-      p = new RegExp(word, 'i');
-    } catch {
-      p = new RegExp(word.replace(/[.*+?^${}()|[\]\\]/g, '\\$&'), 'i');
-    }
-    return (s: string, tid: number): boolean => (p.test(s) || String(tid).includes(word)) !== not;
-  });
-  return (name, tid) => tests.every((t) => t(name, tid));
-}
-
 export const MINSPAN = 50;
-const RAN = 0.01; // share of a CPU above which a thread counts as one that ran
 const fewest = 8; // rows that a deep track has at least
 const aroundTracks = 140; // pixels of the window's height that are not the tracks'
 
@@ -44,8 +28,7 @@ export class Timeline implements View {
   tracks: Track[] = [];
   modes = new Map<number, Mode>();
   hidden = new Set<number>();
-  pinned: number[] = [];
-  arranged: number[] = []; // order by the user, as far as changed
+  readonly order: Order;
   filter = '';
   chosen = new Set<number>();
   hover: Hit | null = null;
@@ -70,8 +53,6 @@ export class Timeline implements View {
   onSelect = (_: Hit | null): void => {};
   onRange = (_: Range | null, _done: boolean): void => {};
 
-  private ran = new Set<number>(); // threads that were seen to run
-  private idle = new Set<number>(); // threads of a runtime's own that have nothing to do
   private placed = ''; // what the tracks were placed by
   private deepest = new Map<number, number>(); // rows of a thread as far as seen, of the kinds that are shown
   private rows = new Map<number, Rows>(); // what a thread's rows are
@@ -90,6 +71,7 @@ export class Timeline implements View {
   private keys = new Set<string>();
 
   constructor(readonly model: Model, readonly conn: Link) {
+    this.order = new Order(model);
     new ResizeObserver(() => this.resize()).observe(this.scroller);
     this.scroller.addEventListener('scroll', () => {
       this.top = this.scroller.scrollTop;
@@ -121,63 +103,26 @@ export class Timeline implements View {
   // stale reports whether the threads are other ones than the tracks were placed for, or do
   // something else.
   stale(): boolean {
-    const m = this.model;
-    const time = m.edge() - m.from();
-    let key = (this.still ? 'still,' : '') + m.kinds.has('java') + ',';
-    for (const s of m.order) {
-      const t = m.threads.get(s)!;
-      if (this.met.has(s) && this.still) continue;
-      if (t.cpu > RAN * time) this.ran.add(s);
-      if (t.idle) this.idle.add(s);
-      else if (this.idle.delete(s)) this.ran.add(s);
-      key += `${s}:${t.depth}:${this.ran.has(s)}:${this.idle.has(s)},`;
-    }
+    const key = this.still + ',' + this.order.key((seq) => this.still && this.met.has(seq));
     const other = key !== this.placed;
     this.placed = key;
     return other;
   }
 
-  // rate takes in how the threads spent the whole of a finished recording: tracks are in that order.
+  // rate puts the tracks of a finished recording in the order of how their threads spent the whole of it.
   rate(threads: ThreadTime[]): void {
     if (this.model.live) return;
-    this.scores.clear();
-    for (const t of threads) this.scores.set(t.seq, t.is_idle ? -1 : t.cpu + t.runnable + 0.5 * t.lock);
+    this.order.rate(threads);
     this.placed = '';
     this.layout();
-  }
-
-  private scores = new Map<number, number>();
-
-  // ranks puts main first (not Java's launcher, which does nothing), then the threads that ran, which they do from then on, and last
-  // those of a runtime's own that have nothing to do; of one rank they go by their TID. What the
-  // user arranged stays before that.
-  private ranks(): Map<number, number> {
-    const rank = new Map<number, number>();
-    const launched = this.model.kinds.has('java'); // by a first thread that waits for another one's end
-    for (const t of this.model.threads.values()) rank.set(t.seq, t.main && (this.ran.has(t.seq) || (!launched && !this.scores.size)) ? 0 : this.ran.has(t.seq) ? 1 : this.idle.has(t.seq) ? 3 : 2);
-    for (const s of this.arranged) rank.set(s, 0);
-    for (const s of this.pinned) rank.set(s, -1);
-    return rank;
-  }
-
-  // rests reports whether a thread has only waited for work so far.
-  rests(seq: number): boolean {
-    return this.idle.has(seq) && !this.ran.has(seq);
   }
 
   // layout places the tracks.
   layout(): void {
     const m = this.model;
     this.stale();
-    const rank = this.ranks();
-    const known = new Set(m.order);
-    const order = [...this.arranged.filter((s) => known.has(s)), ...m.order.filter((s) => !this.arranged.includes(s))];
-    order.sort((a, b) => {
-      const r = rank.get(a)!;
-      return r - rank.get(b)! || (r > 0 ? (this.scores.get(b) ?? 0) - (this.scores.get(a) ?? 0) || m.threads.get(a)!.tid - m.threads.get(b)!.tid : 0);
-    });
     const want = nameFilter(this.filter);
-    const shown = order.filter((s) => {
+    const shown = this.order.sorted().filter((s) => {
       const t = m.threads.get(s)!;
       return !this.hidden.has(s) && want(t.name, t.tid);
     });
@@ -185,15 +130,15 @@ export class Timeline implements View {
     const resized = this.tall !== window.innerHeight;
     this.tracks = [];
     let y = 0;
-    const busy = shown.filter((s) => this.ran.has(s)).length;
+    const busy = shown.filter((s) => this.order.busy(s)).length;
     this.tall = window.innerHeight;
     this.most = Math.max(fewest, Math.floor(((this.tall - aroundTracks) / Math.max(1, busy) - HEAD) / ROW) - 2);
     // Of many threads four have room for their rows: those that ran, if there are such.
-    const first = new Set([...shown.filter((s) => this.ran.has(s)), ...shown.filter((s) => !this.ran.has(s))].slice(0, shown.length <= 6 ? 6 : 4));
+    const first = new Set([...shown.filter((s) => this.order.busy(s)), ...shown.filter((s) => !this.order.busy(s))].slice(0, shown.length <= 6 ? 6 : 4));
     shown.forEach((seq) => {
       const info = m.threads.get(seq)!;
       // A thread that was never on a CPU and waited for no lock says little: it starts folded.
-      const idle = this.rests(seq) || (!this.ran.has(seq) && (this.scores.get(seq) ?? 1) < 0.01 * (m.edge() - m.from()) && shown.length > 1);
+      const idle = this.order.rests(seq) || (shown.length > 1 && this.order.quiet(seq, m.edge() - m.from()));
       const depth = Math.max(this.conn.kinds ? 0 : info.depth, this.seen(seq), 1);
       const t: Track = { seq, y, h: 0, mode: this.modes.get(seq) ?? (idle ? 'strip' : first.has(seq) ? 'part' : 'compact'), depth, skip: 0, rows: depth };
       const was = this.still && this.met.has(seq) ? before.get(seq) : undefined;

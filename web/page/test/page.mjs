@@ -223,6 +223,43 @@ test('hover and side panel', async () => {
   await s.stop();
 });
 
+// The time of a selected call by reason adds up to its length; a reason leads to its longest wait, a lock to its holder.
+test('a selected call says where its time went', async () => {
+  const s = await serve('-threads', '6', '-samples', '4000');
+  const page = await open(s.url);
+  await ready(page);
+  await settled(page);
+  const it = await item(page, '', 6);
+  await page.mouse.click(it.x, it.y);
+  // An outer call, which is in no row of its own.
+  await page.locator('#side .stack button').filter({ hasText: /^(Worker::main|EventLoop::run)\(\)$/ }).click();
+  await page.getByRole('heading', { name: /^(Worker::main|EventLoop::run)/ }).waitFor();
+  const spent = page.locator('#side .spent');
+  await spent.waitFor();
+  const { sums } = await state(page);
+  const length = sums.end - sums.start;
+  const all = sums.parts.reduce((n, p) => n + p.total, 0);
+  assert.ok(Math.abs(all - length) < 2, `the parts are ${all} ns, the call ${length}`);
+  for (const want of ['cpu', 'runnable', 'lock', 'idle']) assert.ok(sums.parts.some((p) => p.part === want), `no part ${want}: ${JSON.stringify(sums.parts)}`);
+  const shares = (await spent.locator('tbody td:nth-child(3)').allInnerTexts()).map(parseFloat);
+  assert.ok(Math.abs(shares.reduce((a, b) => a + b, 0) - 100) < 3, `the shares are ${shares}`);
+  const words = await page.locator('#side').innerText();
+  assert.match(words, /Where its time went[\s\S]*on a CPU[\s\S]*Its length\s+[\d.]+ m?s\s+100 %/);
+  // The bar has the same parts.
+  const bar = await page.locator('#side .states').evaluate((b) => [...b.children].map((i) => i.getBoundingClientRect().width / b.getBoundingClientRect().width));
+  assert.ok(Math.abs(bar.reduce((a, b) => a + b, 0) - 1) < 0.02, `the bar is filled to ${bar}`);
+  await picture(page, 'sums');
+  const lock = spent.locator('tbody tr', { hasText: 'waiting for a lock' }).first();
+  await lock.getByRole('button', { name: 'waiting for a lock' }).click();
+  const part = sums.parts.find((p) => p.part === 'lock');
+  const shown = await settled(page);
+  assert.ok(shown.t0 <= part.at && shown.t1 >= part.at + part.longest && shown.t1 - shown.t0 < 3 * part.longest + 1e4, 'the longest wait is not on the screen');
+  await lock.getByRole('button').nth(1).click();
+  await until(page, (seq) => window.sliver.state.selected?.thread !== seq, it.seq);
+  assert.deepEqual(page.problems, []);
+  await s.stop();
+});
+
 test('range: flame graphs, functions, waits', async () => {
   const s = await serve('-threads', '6', '-samples', '3000');
   const page = await open(s.url);

@@ -26,6 +26,9 @@ try {
   const side = page.locator('#side');
   await side.locator('h2').filter({ hasText: it.name }).waitFor();
   await side.getByText('Median').waitFor();
+  const { sums } = await state(page);
+  const parts = sums.parts.reduce((n, p) => n + p.total, 0);
+  assert.ok(Math.abs(parts - (sums.end - sums.start)) < 2, `the parts of a call are ${parts} ns, it took ${sums.end - sums.start}`);
   await page.keyboard.press(']');
   await until(page, (t) => window.sliver.state.selected?.start > t, it.start);
   await page.keyboard.press('Escape');
