@@ -178,6 +178,8 @@ func (s *Server) answer(ctx context.Context, q *query) (any, error) {
 		return hitsReply{h.Count, h.Total, f.where(h.First), f.where(h.Last), f.where(h.Prev), f.where(h.Next), h.Funcs}, nil
 	case "waits":
 		return f.waits(q, t0, t1), nil
+	case "lanes":
+		return f.lanes(q), nil
 	}
 	return nil, fmt.Errorf("unknown op %q", q.Op)
 }

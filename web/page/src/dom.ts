@@ -54,47 +54,67 @@ export function fit(c: HTMLCanvasElement, w: number, hgt: number): CanvasRenderi
   return g;
 }
 
-export function menu(button: HTMLButtonElement, items: () => HTMLElement[]): void {
-  let open: HTMLElement | null = null;
-  const close = (): void => {
-    open?.remove();
-    open = null;
-    button.setAttribute('aria-expanded', 'false');
+// popup shows a menu that place puts somewhere, and closes it after a choice, Escape, or a press elsewhere than
+// in it and on keep. Closed is called then, after Escape with true. It returns what closes it.
+export function popup(items: HTMLElement[], place: (m: HTMLElement) => void, closed: (escaped: boolean) => void, keep?: HTMLElement): () => void {
+  shut?.();
+  const open = h('div', { class: 'menu', role: 'menu' }, ...items);
+  const close = (escaped = false): void => {
+    if (shut !== done) return;
+    shut = null;
+    open.remove();
+    document.removeEventListener('pointerdown', press);
+    closed(escaped);
   };
+  const done = (): void => close();
+  const press = (e: Event): void => {
+    if (!open.contains(e.target as Node) && !keep?.contains(e.target as Node)) close();
+  };
+  shut = done;
+  document.body.append(open);
+  place(open);
+  open.querySelector<HTMLElement>('[role^=menuitem]')?.focus();
+  open.addEventListener('click', (e) => {
+    if ((e.target as HTMLElement).closest('[role^=menuitem]')) close();
+  });
+  open.addEventListener('contextmenu', (e) => e.preventDefault());
+  open.addEventListener('keydown', (e) => {
+    const all = [...open.querySelectorAll<HTMLElement>('[role^=menuitem]')];
+    const i = all.indexOf(document.activeElement as HTMLElement);
+    if (e.key === 'Escape') close(true);
+    else if (e.key === 'ArrowDown') all[(i + 1) % all.length]?.focus();
+    else if (e.key === 'ArrowUp') all[(i + all.length - 1) % all.length]?.focus();
+    else return;
+    e.preventDefault();
+    e.stopPropagation();
+  });
+  document.addEventListener('pointerdown', press);
+  return done;
+}
+
+let shut: (() => void) | null = null; // closes the menu that is open
+
+// menu makes a button open one.
+export function menu(button: HTMLButtonElement, items: () => HTMLElement[]): void {
+  let close: (() => void) | null = null;
   button.setAttribute('aria-haspopup', 'menu');
   button.setAttribute('aria-expanded', 'false');
   button.addEventListener('click', () => {
-    if (open) return close();
-    open = h('div', { class: 'menu', role: 'menu' }, ...items());
-    document.body.append(open);
-    const r = button.getBoundingClientRect();
-    const w = open.offsetWidth;
-    open.style.left = Math.max(4, Math.min(r.left, innerWidth - w - 4)) + 'px';
-    // Where there is more room: below the button or above it.
-    const below = innerHeight - r.bottom - 8;
-    const above = r.top - 8;
-    open.style.maxHeight = Math.max(below, above, 120) + 'px';
-    if (open.offsetHeight <= below || below >= above) open.style.top = r.bottom + 4 + 'px';
-    else open.style.bottom = innerHeight - r.top + 4 + 'px';
+    if (close) return close();
     button.setAttribute('aria-expanded', 'true');
-    open.querySelector<HTMLElement>('[role^=menuitem]')?.focus();
-    open.addEventListener('click', (e) => {
-      if ((e.target as HTMLElement).closest('[role^=menuitem]')) close();
-    });
-    open.addEventListener('keydown', (e) => {
-      const all = [...open!.querySelectorAll<HTMLElement>('[role^=menuitem]')];
-      const i = all.indexOf(document.activeElement as HTMLElement);
-      if (e.key === 'Escape') {
-        close();
-        button.focus();
-      } else if (e.key === 'ArrowDown') all[(i + 1) % all.length]?.focus();
-      else if (e.key === 'ArrowUp') all[(i + all.length - 1) % all.length]?.focus();
-      else return;
-      e.preventDefault();
-      e.stopPropagation();
-    });
-  });
-  document.addEventListener('pointerdown', (e) => {
-    if (open && !open.contains(e.target as Node) && !button.contains(e.target as Node)) close();
+    close = popup(items(), (open) => {
+      const r = button.getBoundingClientRect();
+      open.style.left = Math.max(4, Math.min(r.left, innerWidth - open.offsetWidth - 4)) + 'px';
+      // Where there is more room: below the button or above it.
+      const below = innerHeight - r.bottom - 8;
+      const above = r.top - 8;
+      open.style.maxHeight = Math.max(below, above, 120) + 'px';
+      if (open.offsetHeight <= below || below >= above) open.style.top = r.bottom + 4 + 'px';
+      else open.style.bottom = innerHeight - r.top + 4 + 'px';
+    }, (escaped) => {
+      close = null;
+      button.setAttribute('aria-expanded', 'false');
+      if (escaped) button.focus();
+    }, button);
   });
 }

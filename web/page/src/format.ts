@@ -140,3 +140,8 @@ const arm64: Record<number, string> = {
 export function syscall(nr: number, arch: string): string {
   return (arch === 'arm64' ? arm64 : amd64)[nr] ?? 'system call ' + nr;
 }
+
+// lockName returns what a lock is called, with its address.
+export function lockName(l: { addr: string; wait?: string; kind?: string }): string {
+  return l.wait ? (l.wait.includes(l.addr) ? l.wait : `${l.wait} (${l.addr})`) : `${l.kind || 'lock'} ${l.addr}`;
+}

@@ -75,6 +75,8 @@ export function pointers(v: Timeline): void {
         const h = v.hit(p.x, p.y);
         calls.classList.toggle('opens', !h && !!v.folded(p.y));
         v.onHover(h, e.clientX, e.clientY);
+        const lane = h ? null : v.lanes.hit(p.x, p.y);
+        if (lane) v.onLane(lane, { x: e.clientX, y: e.clientY });
       }
       return;
     }
@@ -136,6 +138,11 @@ export function pointers(v: Timeline): void {
         if (f) {
           mode = 'none';
           return v.unfold(f);
+        }
+        const lane = v.lanes.hit(p.x, p.y);
+        if (lane) {
+          mode = 'none';
+          return v.onLane(lane, null);
         }
         const h = v.hit(p.x, p.y);
         last = { at: e.timeStamp, x: e.clientX, y: e.clientY, t0: h ? h.row.start[h.i] : 0, t1: h ? Math.min(h.row.end[h.i], v.model.edge()) : -1 };

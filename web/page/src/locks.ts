@@ -36,7 +36,8 @@ function details(a: Analysis, l: LockRow, act: Actions): HTMLElement {
     return seq < 0 ? s.name : h('button', { class: 'link', title: 'Show the thread', onclick: () => act.thread(seq) }, s.name);
   };
   const waits = a.report.longest.filter((w) => w.for === l.name || w.facts.some((f) => f.name === 'lock' && f.value === l.name)).slice(0, 5);
+  const track = l.addr ? h('section', null, h('button', { class: 'small', title: 'Show who held it and how many waited, over time', onclick: () => act.lane(l.addr) }, 'Show its track')) : null;
   return h('div', { class: 'three' }, block('Held by', l.holders, thread), block('Held in', l.holder_functions, (s) => fn(s.name, act)), block('Wanted in', l.waiter_functions, (s) => fn(s.name, act)),
     waits.length ? h('section', null, h('h3', null, 'Longest waits'), h('ul', { class: 'plain' }, ...waits.map((w) => h('li', null,
-      h('button', { class: 'link', title: 'Show it', onclick: () => act.time(a.from + w.begin_ns, a.from + w.begin_ns + w.duration_ns, act.seqOf(w.tid)) }, dur(w.duration_ns)), ` of ${w.thread}`)))) : null);
+      h('button', { class: 'link', title: 'Show it', onclick: () => act.time(a.from + w.begin_ns, a.from + w.begin_ns + w.duration_ns, act.seqOf(w.tid)) }, dur(w.duration_ns)), ` of ${w.thread}`)))) : null, track);
 }

@@ -1,23 +1,14 @@
 // Settings of the view: what colors show, which kinds of code are shown, what the mouse does.
 
 import { able } from './able';
-import { h, menu, say } from './dom';
+import { el, fill, h, menu, say } from './dom';
 import { theme } from './color';
 import { ColorBy, kindFill } from './model';
+import { editorExample, editorProblem, store } from './settings';
 import { Timeline } from './timeline';
 
 const kindWords: [string, string][] = [['native', 'native code'], ['go', 'Go'], ['python', 'Python'], ['java', 'Java'], ['js', 'JavaScript'], ['kernel', 'the kernel']];
 const colorWords: [ColorBy, string][] = [['state', 'state and module'], ['function', 'function'], ['module', 'module'], ['kind', 'kind of code']];
-
-// store reads or keeps a setting of this browser; '' where there is none, or none may be kept.
-function store(key: string, value?: string): string {
-  try {
-    if (value !== undefined) localStorage.setItem('sliver.' + key, value);
-    return localStorage.getItem('sliver.' + key) ?? '';
-  } catch {
-    return '';
-  }
-}
 
 export class Look {
   readonly button = h('button', { class: 'small', title: 'Colors, kinds of code, and what the mouse does' }, 'View');
@@ -58,6 +49,27 @@ export class Look {
     say(this.shown(kind) ? `${kind} is shown` : `${kind} is left out`);
   }
 
+  // editor asks for the address that opens a file in the user's editor.
+  private editor(): void {
+    const d = el<HTMLDialogElement>('dialog');
+    const field = h('input', { type: 'text', id: 'editor', value: store('editor'), placeholder: editorExample, spellcheck: 'false' });
+    const problem = h('p', { class: 'problem', role: 'alert' });
+    const save = (e: Event): void => {
+      e.preventDefault();
+      const why = editorProblem(field.value.trim());
+      if (why) return fill(problem, why);
+      store('editor', field.value.trim());
+      d.close();
+      this.onChange(false);
+    };
+    fill(d, h('div', { class: 'head' }, h('h2', null, 'Links to your editor'), h('button', { class: 'icon', 'aria-label': 'Close', onclick: () => d.close() }, '×')),
+      h('form', { onsubmit: save }, h('p', null, h('label', { for: 'editor' }, 'The address that opens a file; {file} is its path, {line} its line:')), field, problem,
+        h('p', { class: 'soft' }, `For example ${editorExample}, idea://open?file={file}&line={line}. Empty: no links. Kept in this browser.`),
+        h('div', { class: 'buttons' }, h('button', { class: 'small' }, 'Save'))));
+    d.showModal();
+    field.focus();
+  }
+
   private items(): HTMLElement[] {
     const m = this.v.model;
     const out: HTMLElement[] = [h('div', { class: 'soft pad', role: 'presentation' }, 'Colors show')];
@@ -71,14 +83,15 @@ export class Look {
         store('gestures', g);
       } }, word));
     }
+    out.push(h('div', { class: 'soft pad', role: 'presentation' }, 'Source'), h('button', { role: 'menuitem', onclick: () => this.editor() }, 'Links to your editor…'));
     if (!this.v.conn.sifts) return out;
     const kinds = kindWords.filter(([k]) => m.kinds.has(k) || !this.shown(k));
     if (kinds.length < 2) return out;
     out.push(h('div', { class: 'soft pad', role: 'presentation' }, 'Code that is shown'));
     for (const [k, word] of kinds) {
-      const fill = theme().fills[kindFill(k)];
+      const color = theme().fills[kindFill(k)];
       out.push(able(h('button', { role: 'menuitemcheckbox', 'aria-checked': String(this.shown(k)), onclick: () => this.toggle(k) },
-        m.colorBy === 'kind' ? h('i', { class: 'swatch', style: { background: fill } }) : null, word), ''));
+        m.colorBy === 'kind' ? h('i', { class: 'swatch', style: { background: color } }) : null, word), ''));
     }
     return out;
   }

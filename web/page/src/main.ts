@@ -2,6 +2,7 @@ import { connected } from './able';
 import { parts, partWords } from './analysis';
 import { Bar } from './bar';
 import { onTheme } from './color';
+import { Context } from './context';
 import { el, fill, h, menu, say } from './dom';
 import { dur } from './format';
 import { pointers } from './input';
@@ -102,6 +103,26 @@ timeline.onSelect = (hit) => {
   else if (hit && !hit.lane) timeline.zoom(0.3, timeline.x((hit.row.start[hit.i] + hit.row.end[hit.i]) / 2));
   else void side.select(null);
 };
+timeline.onLane = (x, at) => {
+  if (at) return side.note(timeline.lanes.text(x), at.x, at.y);
+  const t = [...model.threads.values()].find((i) => i.tid === x.holder);
+  if (t) void side.holder(t.seq, x.t0, x.t1);
+};
+timeline.lanes.onLock = (addr) => panel.lock(addr);
+new Context(timeline, {
+  details: (hit) => timeline.onSelect(hit),
+  find: (n) => search.exact(n),
+  callers: (n) => panel.callers(n),
+  focus: (n) => panel.only(n, false),
+  hide: (n) => panel.only(n, true),
+  time: (t0, t1) => timeline.onRange({ t0, t1 }, true),
+  lock: (addr) => panel.lock(addr),
+  holder: (x) => timeline.onLane(x, null),
+  changed: () => {
+    labels.onChange();
+    if (timeline.range) timeline.onRange(timeline.range, true);
+  },
+}, middle);
 timeline.onRange = (r, done) => {
   timeline.range = r && r.t1 - r.t0 > 0 ? r : null;
   if (done) {
@@ -134,6 +155,7 @@ panel.onTime = side.onTime = (t0, t1, seq) => {
   if (seq >= 0) timeline.toTrack(seq);
   timeline.mark = { t0, t1, seq };
 };
+panel.onLane = (addr) => timeline.toLane(addr);
 panel.onThread = (seq) => timeline.toTrack(seq);
 panel.onChange = step;
 panel.onExport = (b) => menu(b, () => bar.formats(true));
@@ -272,7 +294,7 @@ function empty(): void {
 
 const keys: [string, string][] = [
   ['Drag', 'select a time range (a drag on the time axis does too)'], ['Shift + drag', 'move'], ['Wheel', 'scroll through the tracks'], ['Ctrl + wheel, pinch', 'zoom at the pointer'], ['Shift + wheel', 'move'],
-  ['W S', 'zoom in, out'], ['A D, ← →', 'move left, right'], ['↑ ↓', 'scroll through the tracks'], ['Double-click', 'zoom to a call'], ['Tap', 'select a call; with Select above, a finger selects a time range'],
+  ['W S', 'zoom in, out'], ['A D, ← →', 'move left, right'], ['↑ ↓', 'scroll through the tracks'], ['Double-click', 'zoom to a call'], ['Right click, Shift + F10', 'menu of a call, a thread, a lock'], ['Tap', 'select a call; with Select above, a finger selects a time range'],
   ['0', 'show all'], ['Space', 'freeze, go on'], ['End', 'follow the newest samples'], ['Home', 'go to the beginning'], ['Enter', 'select the call in the middle'], ['[ ]', 'previous, next call of the same function'],
   ['↑ ↓ with a call selected', 'its caller, its callee'], ['F', 'zoom to the selected call'], ['M', 'select the time of the selected call'], ['/', 'search; /text/ is a regular expression; Enter goes to the next hit'],
   ['Alt + ↑ ↓ on a thread', 'move it'], ['Alt + ← →', 'back, forward'], ['Esc', 'close, step by step'], ['?', 'this help'],
@@ -288,6 +310,7 @@ function help(): void {
     h('p', { class: 'soft' }, 'The strip above each track shows what the thread did. Calls are pale while their thread waits, in a tint by the reason. The hue of your own code shows its module; libraries and runtimes are grey.'),
     h('ul', { class: 'legend' }, ...parts.map((p) => c('part-' + p, partWords[p])), c('lock', 'waits for a lock; the arrow leads to its holder'), c('park', 'waits for a lock without a known holder'),
       c('pause', 'stopped by sliver for a sample'), c('gap', 'no samples')),
+    h('p', { class: 'soft' }, 'Below the threads are counters, and for each lock who held it while others waited (a color for each thread) and how many waited.'),
     h('p', { class: 'soft' }, 'Calls are seen at samples: an edge is right within one interval. Calls thinner than a pixel are drawn as one block, as dense as they are; hover shows how many.'),
     ['go', 'java', 'python'].some((k) => model.kinds.has(k)) ? h('p', { class: 'soft' }, 'Tracks are threads. Goroutines, asyncio tasks and virtual threads are in the Overview and under Waits; the file for Perfetto (Save) has a track for each.') : null,
     h('p', { class: 'soft' }, `sliver ${model.hello?.program ?? ''}`));
@@ -397,7 +420,7 @@ Object.defineProperty(window, 'sliver', {
         up, first, t0: timeline.t0, t1: timeline.t1, width: timeline.width, follow: timeline.follow, frozen: timeline.frozen, edge: model.edge(), from: model.from(),
         tracks: timeline.tracks.map((t) => ({ ...t, name: model.threads.get(t.seq)?.name })), top: timeline.top, funcs: model.funcs.length, frames: timeline.frames.slice(),
         whole: !!model.status?.done && timeline.settled(), fine: timeline.settled(), gaps: model.gaps, kinds: conn.kinds, colorBy: model.colorBy, bytes: model.bytes, hits: search.hits, range: timeline.range, selected: timeline.selected, sums: side.sums, hello: model.hello, status: model.status,
-        arrows: timeline.arrows.slice(), span: dur(timeline.span), total: panel.root?.value ?? 0, analyzed: panel.settled(), tab: panel.tab, idle: panel.idle,
+        arrows: timeline.arrows.slice(), lanes: timeline.lanes.items, lanesFine: timeline.lanes.settled(), span: dur(timeline.span), total: panel.root?.value ?? 0, analyzed: panel.settled(), tab: panel.tab, idle: panel.idle,
       };
     },
     // item finds the screen position of a call by its function, wide enough to be hit.
@@ -418,6 +441,19 @@ Object.defineProperty(window, 'sliver', {
               return { x: r.left + (a + b) / 2, y: r.top + y, name: f.name, seq: t.seq, depth, start: row.start[i], end: row.end[i] };
             }
           }
+        }
+      }
+      return null;
+    },
+    // held finds the screen position where a lock's lane has a holder.
+    held() {
+      const r: DOMRect = el('calls').getBoundingClientRect();
+      for (const i of timeline.lanes.items) {
+        const y = i.y - timeline.top + 8;
+        if (!i.lock || y < 0 || y > timeline.height - 20) continue;
+        for (let x = 1; x < timeline.width; x += 2) {
+          const hit = timeline.lanes.hit(x, y);
+          if (hit?.holder) return { x: r.left + x, y: r.top + y, holder: hit.holder, waiting: hit.waiting, addr: i.key, t0: hit.t0, t1: hit.t1 };
         }
       }
       return null;

@@ -2,7 +2,8 @@
 
 import { Analysis } from './analysis';
 import { analyze } from './analyze';
-import { FrameThread, GAPS, Handlers, Hello, LOCKS, Link, PAUSES, Status, STATES, VIEW, Where } from './proto';
+import { FrameThread, GAPS, Handlers, Hello, LOCKS, Link, Loads, PAUSES, Status, STATES, VIEW, Where } from './proto';
+import { lanesOf } from './offlanes';
 import { sumsOf } from './offsums';
 import { Calls, Lane, load, Recording, SharedThread } from './shared';
 
@@ -96,6 +97,8 @@ export class Offline implements Link {
         return this.detail(a.thread!, a.at!, a.depth ?? -1);
       case 'sums':
         return sumsOf(rec, a.thread!, a.at!, a.depth ?? -1);
+      case 'lanes':
+        return lanesOf(rec, this.chosen(a), t0, t1, a.n ?? 1, this.loads(t0, t1, a.n ?? 1).bins);
       case 'loads':
         return this.loads(t0, t1, a.n ?? 1);
       case 'calls':
@@ -138,7 +141,7 @@ export class Offline implements Link {
     };
   }
 
-  private loads(t0: number, t1: number, n: number): unknown {
+  private loads(t0: number, t1: number, n: number): Loads {
     const bins = new Array<number>(n).fill(0);
     const width = (t1 - t0) / n;
     const share = this.rec!.threads.map((t) => {

@@ -12,6 +12,7 @@ export interface Actions {
   thread(seq: number): void; // bring a thread into view and choose it
   lock(name: string): void; // open a lock's row
   tab(tab: string): void;
+  lane(addr: string): void; // show the track of a lock
   seqOf(tid: number): number; // -1: unknown
 }
 

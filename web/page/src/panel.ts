@@ -68,6 +68,7 @@ export class Panel {
   onName = (_: string): void => {};
   onTime = (_t0: number, _t1: number, _seq: number): void => {};
   onThread = (_: number): void => {};
+  onLane = (_: string): void => {};
   onExport = (_: HTMLButtonElement): void => {};
   onChange = (): void => {};
 
@@ -219,10 +220,25 @@ export class Panel {
       this.show('locks');
     },
     tab: (t) => this.show(t as Tab),
+    lane: (addr) => this.onLane(addr),
     seqOf: (tid) => [...this.v.model.threads.values()].filter((t) => t.tid === tid).pop()?.seq ?? -1,
   };
 
-  private callers(name: string): void {
+  // lock shows a lock by its address.
+  lock(addr: string): void {
+    this.openLock = this.a?.report.locks.find((l) => l.addr === addr)?.name ?? '';
+    this.show('locks');
+  }
+
+  // only restricts the analysis to stacks through a function, or hides the function there.
+  only(name: string, hidden: boolean): void {
+    const exact = `^${name.replace(/[.*+?^${}()|[\]\\]/g, '\\$&')}$`;
+    if (!hidden) this.focusText = exact;
+    else this.hideText = this.hideText ? `${this.hideText}|${exact}` : exact;
+    this.show(this.tab === 'tree' || this.tab === 'functions' ? this.tab : 'flame');
+  }
+
+  callers(name: string): void {
     this.picked = name;
     this.order = 'sandwich';
     this.show('flame');

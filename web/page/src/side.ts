@@ -4,15 +4,12 @@ import { able } from './able';
 import { theme } from './color';
 import { stateText } from './draw';
 import { el, fill, fit, h, put, say } from './dom';
-import { base, clock, count, dur, syscall } from './format';
+import { base, clock, count, dur, lockName, syscall } from './format';
 import { CallInfo, Calls, Detail, GAPS, LaneInfo, LOCKS, LockInfo, PAUSES, STATES, ThreadInfo, Where } from './proto';
+import { sourceLink } from './settings';
 import { Sums, sumsView } from './sums';
 import { Timeline } from './timeline';
 import { Hit } from './track';
-
-export function lockName(l: LockInfo): string {
-  return l.wait ? (l.wait.includes(l.addr) ? l.wait : `${l.wait} (${l.addr})`) : `${l.kind || 'lock'} ${l.addr}`;
-}
 
 export function lockText(l: LockInfo, v: Timeline): string {
   const holder = l.holder ? [...v.model.threads.values()].find((t) => t.tid === l.holder) : undefined;
@@ -65,6 +62,18 @@ export class Side {
         this.timer = window.setTimeout(() => void this.more(hit, key), 50);
       }
     }
+    this.place(x, y);
+  }
+
+  // note shows lines beside the pointer.
+  note(lines: string[], x: number, y: number): void {
+    clearTimeout(this.timer);
+    this.key = '';
+    fill(this.tip, ...lines.map((l, i) => h(i ? 'div' : 'b', null, l)));
+    this.place(x, y);
+  }
+
+  private place(x: number, y: number): void {
     this.tip.hidden = false;
     const w = this.tip.offsetWidth;
     const hh = this.tip.offsetHeight;
@@ -220,7 +229,9 @@ export class Side {
     const c = this.call!;
     const dl = h('dl');
     const add = (k: string, ...val: (Node | string)[]): void => put(dl, h('dt', null, k), h('dd', null, ...val));
-    add('Place', c.file ? `${c.file}${c.line ? ':' + c.line : ''}` : c.addr ?? '–');
+    const place = c.file ? `${c.file}${c.line ? ':' + c.line : ''}` : c.addr ?? '–';
+    const link = sourceLink(c.file, c.line);
+    add('Place', link ? h('a', { href: link, title: 'Open it in your editor' }, place) : place);
     if (c.module) add('Module', c.module);
     if (c.kind) add('Kind', c.kind);
     if (c.inner?.length) add('Inlined here', c.inner.join(' → '));
@@ -277,7 +288,7 @@ export class Side {
 
   // holder goes to what the holder of a lock did while it was waited for. Its
   // first sample may be later than the wait's: then to the first that is known.
-  private async holder(seq: number, from: number, to: number): Promise<void> {
+  async holder(seq: number, from: number, to: number): Promise<void> {
     try {
       for (const at of [from, (from + to) / 2, to]) {
         const d = await this.v.conn.ask<Detail>('detail', { thread: seq, depth: -1, at });

@@ -8,6 +8,7 @@ import { Model, Row } from './model';
 import { drawAxis, drawTracks } from './draw';
 import { el, fit } from './dom';
 import { nameFilter } from './filter';
+import { LaneHit, Lanes } from './lanes';
 import { Order } from './order';
 import { owned, Rows, skipped, survey } from './rows';
 import { Arrow, deeper, firstRow, HEAD, heightOf, Hit, Mode, Range, ROW, rowHeight, Track, View } from './track';
@@ -29,6 +30,7 @@ export class Timeline implements View {
   modes = new Map<number, Mode>();
   hidden = new Set<number>();
   readonly order: Order;
+  readonly lanes: Lanes; // below the tracks
   filter = '';
   chosen = new Set<number>();
   hover: Hit | null = null;
@@ -51,6 +53,7 @@ export class Timeline implements View {
   onOpen = (): void => {}; // rows were opened that were not shown
   onHover = (_: Hit | null, _x: number, _y: number): void => {};
   onSelect = (_: Hit | null): void => {};
+  onLane = (_: LaneHit, _at: { x: number; y: number } | null): void => {}; // hovered at a point of the window, or clicked
   onRange = (_: Range | null, _done: boolean): void => {};
 
   private placed = ''; // what the tracks were placed by
@@ -72,6 +75,8 @@ export class Timeline implements View {
 
   constructor(readonly model: Model, readonly conn: Link) {
     this.order = new Order(model);
+    this.lanes = new Lanes(this, conn);
+    this.lanes.onLayout = () => this.layout();
     new ResizeObserver(() => this.resize()).observe(this.scroller);
     this.scroller.addEventListener('scroll', () => {
       this.top = this.scroller.scrollTop;
@@ -158,6 +163,7 @@ export class Timeline implements View {
       this.tracks.push(t);
       y += t.h;
     });
+    y += this.lanes.place(y);
     this.space.style.height = Math.max(y + 60, this.height) + 'px';
     this.onLayout();
     this.wake();
@@ -503,7 +509,10 @@ export class Timeline implements View {
   private shown = false; // calls have been drawn
 
   draw(): void {
-    drawTracks(fit(this.calls, this.width, this.height), this);
+    const g = fit(this.calls, this.width, this.height);
+    drawTracks(g, this);
+    this.lanes.draw(g);
+    this.lanes.request();
     drawAxis(fit(this.axis, this.width, 24), this);
     if (!this.shown && this.tracks.some((t) => this.model.data.get(t.seq)?.rows.some((r) => r.n > 0))) {
       this.shown = true;
@@ -527,7 +536,16 @@ export class Timeline implements View {
     this.asked = 0;
     if (other) this.met.clear();
     this.rows.clear();
+    if (other) this.lanes.reset();
     this.wake();
+  }
+
+  // toLane scrolls to the track of a lock, by its address.
+  toLane(key: string): void {
+    this.lanes.open = true;
+    this.layout();
+    const lane = this.lanes.items.find((i) => i.key === key) ?? this.lanes.items[0];
+    if (lane) this.scroller.scrollTop = Math.max(0, lane.y - this.height / 2);
   }
 
   // request requests the calls of the screen and a screen beside it, if they are

@@ -260,6 +260,161 @@ test('a selected call says where its time went', async () => {
   await s.stop();
 });
 
+// Below the threads: counters, and each lock with its holder and the number of threads that wait.
+test('tracks of counters and locks', async () => {
+  const s = await serve('-threads', '6', '-samples', '4000');
+  const page = await open(s.url);
+  await ready(page);
+  await settled(page);
+  await until(page, () => window.sliver.state.lanes.length > 2);
+  const list = page.locator('#lanes');
+  const words = await list.innerText();
+  assert.match(words, /Counters and locks[\s\S]*CPUs in use\s+at most [\d.]+ CPUs[\s\S]*Waiting for a CPU\s+at most [\d.]+ threads?[\s\S]*lock 0x55aa[\da-f]+\s+holder, waiting threads/);
+  const { lanes } = await state(page);
+  const locks = lanes.filter((l) => l.lock);
+  assert.ok(locks.length >= 3 && locks.every((l, i) => i === 0 || l.total <= locks[i - 1].total), `locks ${JSON.stringify(locks)}`);
+  // From the table of locks to the track.
+  await tab(page, 'Locks');
+  await page.locator('#panel tbody .link').first().click();
+  await page.getByRole('button', { name: 'Show its track' }).click();
+  await until(page, () => window.sliver.held() !== null);
+  const b = await canvas(page);
+  const { top } = await state(page);
+  const cpu = lanes.find((l) => l.key === 'cpu');
+  await page.evaluate((y) => { document.getElementById('tracks').scrollTop = y - 20; }, cpu.y);
+  await until(page, (t) => window.sliver.state.top !== t, top);
+  await until(page, () => window.sliver.held() !== null && window.sliver.state.lanesFine);
+  await settled(page);
+  const at = await state(page);
+  assert.ok((await pixels(page, 'calls', 40, Math.max(0, cpu.y - at.top), b.width - 80, 28)) > 1, 'the counter is not drawn');
+  await picture(page, 'lanes');
+  // A holder is named, and a click goes to what it did.
+  const held = await page.evaluate(() => window.sliver.held());
+  await page.mouse.move(held.x, held.y);
+  await until(page, () => /held by/.test(document.getElementById('tip').innerText));
+  assert.match(await page.locator('#tip').innerText(), /^lock 0x55aa[\s\S]*waiting thread[\s\S]*held by .+ \(\d+\); click/);
+  await page.mouse.click(held.x, held.y);
+  await until(page, (tid) => {
+    const { selected, status } = window.sliver.state;
+    return selected && status.threads.find((t) => t.seq === selected.thread).tid === tid;
+  }, held.holder);
+  await page.keyboard.press('Escape');
+  await page.keyboard.press('0');
+  await settled(page);
+  await analyzed(page);
+  // The group folds, and opens again from a lock's row.
+  await list.getByRole('button', { name: /Counters and locks/ }).click();
+  await until(page, () => window.sliver.state.lanes.length === 0);
+  await page.getByRole('button', { name: 'Show its track' }).click();
+  await until(page, () => window.sliver.state.lanes.length > 2);
+  await list.getByRole('button', { name: /^lock 0x/ }).first().click();
+  await page.locator('#panel').getByText('Wanted in').waitFor();
+  assert.deepEqual(page.problems, []);
+  await s.stop();
+});
+
+test('the menu of a call, a thread, a lock; links to an editor', async () => {
+  const s = await serve('-threads', '6', '-samples', '4000');
+  const page = await open(s.url, { permissions: ['clipboard-read', 'clipboard-write'] });
+  await ready(page);
+  await analyzed(page);
+  await settled(page);
+  const items = () => page.locator('.menu [role=menuitem]');
+  const pick = (name) => page.getByRole('menuitem', { name, exact: true }).click();
+  const it = await item(page, '', 8);
+  const open_ = async () => {
+    await page.mouse.click(it.x, it.y, { button: 'right' });
+    await items().first().waitFor();
+  };
+  await open_();
+  const words = await page.locator('.menu').innerText();
+  assert.ok(words.startsWith(it.name), `the menu of ${it.name} begins with ${words.slice(0, 60)}`);
+  assert.match(words, /Zoom to it[\s\S]*Callers and callees[\s\S]*\(\d+\)\s+Analyze only this thread/);
+  await picture(page, 'context');
+  await page.keyboard.press('Escape');
+  assert.equal(await items().count(), 0);
+  // A call: its details, its range, its callers, the analysis with and without it.
+  await open_();
+  await pick('Show where its time went');
+  await page.locator('#side .spent').waitFor();
+  await page.keyboard.press('Escape');
+  await open_();
+  await pick('Select its time');
+  await until(page, (t) => Math.abs(window.sliver.state.range.t0 - t) < 2, it.start);
+  await page.keyboard.press('Escape');
+  await open_();
+  await pick('Copy its name');
+  await until(page, async (n) => (await navigator.clipboard.readText()) === n, it.name);
+  await analyzed(page);
+  await open_();
+  await pick('Analyze only stacks through it');
+  await until(page, () => window.sliver.state.tab === 'flame');
+  const only = (await state(page)).total;
+  await page.getByLabel('Focus on').fill('');
+  await page.getByLabel('Focus on').press('Enter');
+  const whole = (await state(page)).total;
+  assert.ok(only > 0 && only < whole, `stacks through it have ${only} ns of ${whole}`);
+  await open_();
+  await pick('Callers and callees');
+  await page.getByText('Its callers').waitFor();
+  // By keys, of the selected call, and the arrow keys within.
+  await page.mouse.click(it.x, it.y);
+  await page.locator('#side .spent').waitFor();
+  await page.locator('#calls').focus();
+  await page.keyboard.press('Shift+F10');
+  await items().first().waitFor();
+  await page.keyboard.press('ArrowDown');
+  await page.keyboard.press('Enter');
+  assert.equal(await items().count(), 0);
+  await page.keyboard.press('Escape');
+  await page.keyboard.press('0');
+  await settled(page);
+  // A thread.
+  await page.locator('#labels li').nth(1).click({ button: 'right' });
+  await pick('Hide all others');
+  await until(page, () => window.sliver.state.tracks.length === 1);
+  await page.locator('#labels li').first().click({ button: 'right' });
+  await pick('Show the hidden threads (5)');
+  await until(page, () => window.sliver.state.tracks.length === 6);
+  // A lock.
+  await until(page, () => window.sliver.state.lanes.length > 2);
+  const lock = (await state(page)).lanes.find((l) => l.lock);
+  await page.evaluate((y) => { document.getElementById('tracks').scrollTop = y - 40; }, lock.y);
+  await until(page, () => window.sliver.held() !== null && window.sliver.state.lanesFine);
+  const held = await page.evaluate(() => window.sliver.held());
+  await page.mouse.click(held.x, held.y, { button: 'right' });
+  await pick('Who held it, and where');
+  await page.locator('#panel').getByText('Wanted in').waitFor();
+  // An editor's address makes links; one that would run a script is refused.
+  const dialog = page.locator('#dialog');
+  const editor = async (text) => {
+    await page.getByRole('button', { name: 'View' }).click();
+    await pick('Links to your editor…');
+    await dialog.getByRole('textbox').fill(text);
+    await dialog.getByRole('button', { name: 'Save' }).click();
+  };
+  await editor('javascript:alert({file})');
+  await dialog.getByText('does not begin with the scheme of an editor').waitFor();
+  await dialog.getByRole('button', { name: 'Close' }).click();
+  await editor('vscode://file{file}:{line}');
+  await dialog.waitFor({ state: 'hidden' });
+  assert.equal(await page.evaluate(() => localStorage.getItem('sliver.editor')), 'vscode://file{file}:{line}');
+  assert.deepEqual(page.problems, []);
+  await s.stop();
+});
+
+// Paths are the recorded program's: nothing of them becomes another part of the address.
+test('links to the source', async () => {
+  const out = await build({ entryPoints: ['src/settings.ts'], bundle: true, format: 'esm', write: false });
+  const { sourceLink, editorProblem } = await import('data:text/javascript,' + encodeURIComponent(out.outputFiles[0].text));
+  assert.equal(sourceLink('/src/a b.cc', 7, 'vscode://file{file}:{line}'), 'vscode://file/src/a%20b.cc:7');
+  assert.equal(sourceLink('/x?y#z&line=1', undefined, 'idea://open?file={file}&line={line}'), 'idea://open?file=/x%3Fy%23z%26line%3D1&line=1');
+  assert.equal(sourceLink('/$&{line}', 3, 'e:{file}:{line}'), 'e:/%24%26%7Bline%7D:3');
+  for (const [file, pattern] of [['src/a.cc', 'e:{file}'], ['<frozen os>', 'e:{file}'], ['/a', ''], ['/a', 'javascript:{file}'], ['/a', 'JavaScript:{file}'], ['/a', '{file}']]) assert.equal(sourceLink(file, 1, pattern), '', pattern);
+  assert.equal(editorProblem(''), '');
+  assert.match(editorProblem('vscode:'), /has no \{file\}/);
+});
+
 test('range: flame graphs, functions, waits', async () => {
   const s = await serve('-threads', '6', '-samples', '3000');
   const page = await open(s.url);

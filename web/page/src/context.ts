@@ -1,0 +1,157 @@
+// The menu of what is below the pointer: a call, a thread, a lock.
+
+import { el, h, popup, say } from './dom';
+import { LaneHit } from './lanes';
+import { lockName } from './format';
+import { sourceLink } from './settings';
+import { Timeline } from './timeline';
+import { Hit } from './track';
+
+export interface ContextActs {
+  details(hit: Hit): void;
+  find(name: string): void;
+  callers(name: string): void;
+  focus(name: string): void; // of the analysis
+  hide(name: string): void; // from the analysis
+  time(t0: number, t1: number): void; // selects a range
+  lock(addr: string): void;
+  holder(x: LaneHit): void;
+  changed(): void; // the choice of threads
+}
+
+const title = (text: string): HTMLElement => h('div', { class: 'soft pad', role: 'presentation' }, text);
+const item = (text: string, act: () => void, key = ''): HTMLElement => h('button', { role: 'menuitem', onclick: act }, text, key ? h('kbd', { class: 'right' }, key) : null);
+
+export class Context {
+  constructor(private v: Timeline, private act: ContextActs, middle: () => Hit | null) {
+    const calls = el('calls');
+    calls.addEventListener('contextmenu', (e) => {
+      const r = calls.getBoundingClientRect();
+      const [x, y] = [e.clientX - r.left, e.clientY - r.top];
+      const items = this.at(x, y);
+      if (!items.length) return;
+      e.preventDefault();
+      this.show(items, e.clientX, e.clientY);
+    });
+    calls.addEventListener('keydown', (e) => {
+      if (e.key !== 'ContextMenu' && !(e.key === 'F10' && e.shiftKey)) return;
+      const hit = (v.selected && v.near(v.selected)) ?? middle();
+      if (!hit) return;
+      e.preventDefault();
+      const r = calls.getBoundingClientRect();
+      const t = v.track(hit.seq);
+      const x = Math.min(Math.max(v.x(hit.row.start[hit.i]!), 0), v.width - 20);
+      this.show([...this.call(hit), ...this.thread(hit.seq)], r.left + x, r.top + (t ? v.rowY(t, hit.depth) - v.top : 0) + 16);
+    });
+    el('labels').addEventListener('contextmenu', (e) => {
+      const r = calls.getBoundingClientRect();
+      const y = e.clientY - r.top + v.top;
+      const t = v.tracks.find((k) => y >= k.y && y < k.y + k.h);
+      if (!t) return;
+      e.preventDefault();
+      this.show(this.thread(t.seq), e.clientX, e.clientY);
+    });
+  }
+
+  private show(items: HTMLElement[], x: number, y: number): void {
+    this.v.onHover(null, 0, 0);
+    const before = document.activeElement as HTMLElement | null;
+    popup(items, (m) => {
+      m.style.left = Math.max(4, Math.min(x, innerWidth - m.offsetWidth - 4)) + 'px';
+      m.style.top = Math.max(4, Math.min(y, innerHeight - m.offsetHeight - 4)) + 'px';
+    }, () => before?.focus({ preventScroll: true }));
+  }
+
+  private at(x: number, y: number): HTMLElement[] {
+    const v = this.v;
+    const hit = v.hit(x, y);
+    if (hit) return [...(hit.lane ? this.span(hit) : this.call(hit)), ...this.thread(hit.seq)];
+    const lane = v.lanes.hit(x, y);
+    if (lane?.lane.lock) return this.lock(lane);
+    const Y = y + v.top;
+    const t = v.tracks.find((k) => Y >= k.y && Y < k.y + k.h);
+    return t ? this.thread(t.seq) : [];
+  }
+
+  private end(hit: Hit): number {
+    return Math.min(hit.row.end[hit.i]!, this.v.model.edge());
+  }
+
+  private span(hit: Hit, key = ''): HTMLElement[] {
+    const v = this.v;
+    const [a, b] = [hit.row.start[hit.i]!, this.end(hit)];
+    if (!(b > a)) return [];
+    return [
+      item('Zoom to it', () => {
+        const pad = Math.max((b - a) * 0.05, 25);
+        v.setFollow(false);
+        v.show(a - pad, b + pad);
+      }),
+      item('Select its time', () => this.act.time(a, b), key),
+    ];
+  }
+
+  private call(hit: Hit): HTMLElement[] {
+    const { act } = this;
+    const f = this.v.model.funcs[hit.row.value[hit.i]!];
+    if (!f) return this.span(hit);
+    const one = hit.row.count[hit.i] === 1;
+    const link = sourceLink(f.file, f.line);
+    return [
+      title(one ? f.name : `${f.name}, the longest of ${hit.row.count[hit.i]}`),
+      ...(one ? [item('Show where its time went', () => act.details(hit))] : []),
+      ...this.span(hit),
+      item('Find all its calls', () => act.find(f.name)),
+      item('Callers and callees', () => act.callers(f.name)),
+      item('Analyze only stacks through it', () => act.focus(f.name)),
+      item('Hide it in the analysis', () => act.hide(f.name)),
+      ...(link ? [h('a', { role: 'menuitem', href: link }, 'Open its source')] : []),
+      item('Copy its name', () => {
+        navigator.clipboard.writeText(f.name).then(() => say('copied'), () => say('cannot copy here'));
+      }),
+    ];
+  }
+
+  private thread(seq: number): HTMLElement[] {
+    const v = this.v;
+    const t = v.model.threads.get(seq);
+    if (!t) return [];
+    const layout = (change: () => void): (() => void) => () => {
+      change();
+      v.layout();
+      this.act.changed();
+    };
+    const pinned = v.order.pinned.includes(seq);
+    const chosen = v.chosen.has(seq);
+    const others = v.tracks.filter((k) => k.seq !== seq).map((k) => k.seq);
+    return [
+      title(`${t.name || 'thread'} (${t.tid})`),
+      item(chosen ? 'Analyze all threads' : 'Analyze only this thread', layout(() => {
+        v.chosen.clear();
+        if (!chosen) v.chosen.add(seq);
+      })),
+      item(pinned ? 'No longer keep on top' : 'Keep on top', layout(() => (v.order.pinned = pinned ? v.order.pinned.filter((s) => s !== seq) : [...v.order.pinned, seq]))),
+      item('Hide this thread', layout(() => {
+        v.hidden.add(seq);
+        v.chosen.delete(seq);
+      })),
+      ...(others.length ? [item('Hide all others', layout(() => others.forEach((s) => {
+        v.hidden.add(s);
+        v.chosen.delete(s);
+      })))] : []),
+      ...(v.hidden.size ? [item(`Show the hidden threads (${v.hidden.size})`, layout(() => v.hidden.clear()))] : []),
+    ];
+  }
+
+  private lock(x: LaneHit): HTMLElement[] {
+    const lock = x.lane.lock!;
+    return [
+      title(lockName(lock)),
+      ...(x.holder ? [item('Go to its holder', () => this.act.holder(x))] : []),
+      item('Who held it, and where', () => this.act.lock(lock.addr)),
+      item('Copy its address', () => {
+        navigator.clipboard.writeText(lock.addr).then(() => say('copied'), () => say('cannot copy here'));
+      }),
+    ];
+  }
+}

@@ -1,0 +1,249 @@
+// Tracks of locks and counters, below those of threads: who held each lock and how many waited for it, CPUs
+// in use, threads that wait for a CPU, threads without samples.
+
+import { fills, theme, Theme } from './color';
+import { el, fill, h } from './dom';
+import { count, lockName } from './format';
+import { Link, LockInfo } from './proto';
+import { Range, View } from './track';
+
+interface Counter { name: string; bins: number[] }
+interface LockLane { lock: LockInfo; total: number; most: number; waiting: number[]; holder: number[] }
+interface Reply extends Range { counters: Counter[]; locks: LockLane[]; more?: number }
+
+// Lane is a track. Its key is the name of the counter, or the address of the lock.
+interface Lane { key: string; lock?: LockInfo; total: number; y: number; h: number }
+export interface LaneHit { lane: Lane; t0: number; t1: number; waiting: number; holder: number }
+
+const group = 24; // height of the line that folds them
+const heights = { counter: 30, lock: 38 };
+const held = 14; // height of a lock's holders
+const shownLocks = 8;
+const step = 2; // pixels of a part
+const recent = 60e9; // ns of a live recording that decide which locks have a track
+const wholeEvery = 5000; // ms between looks at that
+const viewEvery = 400; // ms between views of a live recording that is followed
+
+const counters: Record<string, { title: string; unit: string }> = {
+  cpu: { title: 'CPUs in use', unit: 'CPUs' }, runnable: { title: 'Waiting for a CPU', unit: 'threads' },
+  lock: { title: 'Waiting for locks', unit: 'threads' }, gap: { title: 'Without samples', unit: 'threads' },
+};
+
+// most is the largest of some numbers.
+function most(ns: number[]): number {
+  return ns.reduce((a, b) => Math.max(a, b), 0);
+}
+
+// amount is a mean number of threads or CPUs.
+function amount(n: number): string {
+  return n >= 10 ? count(Math.round(n)) : n.toFixed(n > 0 && n < 0.1 ? 2 : 1).replace(/\.0$/, '');
+}
+
+export class Lanes {
+  items: Lane[] = [];
+  open = true;
+  private whole: Reply | null = null; // says which there are
+  private view: Reply | null = null;
+  private busy = false;
+  private wholeAt = -Infinity;
+  private viewAt = -Infinity;
+  private failed = 0; // ms: the time of the newest failure
+  private y = 0;
+  private list = el('lanes');
+  private listed = '';
+  onLayout = (): void => {};
+  onLock = (_addr: string): void => {};
+
+  constructor(private v: View & { wake(): void }, private conn: Link) {}
+
+  // reset drops what is known, after another recording came.
+  reset(): void {
+    this.whole = this.view = null;
+    this.wholeAt = this.viewAt = -Infinity;
+  }
+
+  // place puts the lanes below y and returns the height that they take.
+  place(y: number): number {
+    this.y = y;
+    const w = this.whole;
+    this.items = [];
+    if (!w) return 0;
+    let at = y + group;
+    const add = (key: string, total: number, height: number, lock?: LockInfo): void => {
+      this.items.push({ key, lock, total, y: at, h: height });
+      at += height;
+    };
+    if (this.open) {
+      for (const c of w.counters) if (c.name === 'cpu' || c.bins.some((b) => b > 0)) add(c.name, most(c.bins), heights.counter);
+      for (const l of w.locks.slice(0, shownLocks)) add(l.lock.addr, l.total, heights.lock, l.lock);
+    }
+    this.labels();
+    return at - y;
+  }
+
+  private labels(): void {
+    const w = this.whole!;
+    const more = (w.more ?? 0) + Math.max(0, w.locks.length - shownLocks);
+    const key = JSON.stringify([this.open, this.y, more, this.items.map((i) => [i.key, i.y, Math.round(i.total)])]);
+    if (key === this.listed) return;
+    this.listed = key;
+    const focused = this.list.contains(document.activeElement) ? (document.activeElement as HTMLElement).dataset.key : undefined;
+    const at = (y: number, height: number): Record<string, string> => ({ top: y + 'px', height: height + 'px' });
+    fill(this.list,
+      h('li', { class: 'group', style: at(this.y, group) }, h('button', { class: 'link', 'data-key': '', 'aria-expanded': String(this.open), onclick: () => {
+        this.open = !this.open;
+        this.onLayout();
+      } }, `${this.open ? '▾' : '▸'} Counters and locks`), more && this.open ? h('span', { class: 'soft' }, `${count(more)} more under Locks`) : null),
+      ...this.items.map((i) => {
+        const { lock } = i;
+        const c = counters[i.key];
+        const name = lock ? lockName(lock) : c?.title ?? i.key;
+        return h('li', { style: at(i.y, i.h) },
+          lock ? h('button', { class: 'link', 'data-key': i.key, title: `${name}: who held it, and where`, onclick: () => this.onLock(lock.addr) }, name) : h('span', null, name),
+          h('span', { class: 'sub' }, lock ? 'holder, waiting threads' : `at most ${amount(i.total)} ${c?.unit ?? ''}`));
+      }));
+    if (focused !== undefined) this.list.querySelector<HTMLElement>(`[data-key="${focused}"]`)?.focus();
+  }
+
+  // request asks for what is not there in this resolution.
+  request(): void {
+    const v = this.v;
+    const now = performance.now();
+    if (!this.conn.up || this.busy || !v.model.status?.to || now - this.failed < 1000) return;
+    const live = v.model.live;
+    const done = !!v.model.status.done;
+    const to = v.model.edge();
+    const n = Math.ceil(v.width / step);
+    if (!this.whole || (this.whole.t1 < to && now - this.wholeAt > (done ? 0 : wholeEvery))) {
+      this.wholeAt = now;
+      const t0 = live ? Math.max(v.model.from(), to - recent) : v.model.from();
+      return this.ask(t0, to, n, (r) => {
+        // What was asked for while it grew is not complete.
+        this.whole = { ...r, t1: done ? Infinity : r.t1 };
+        this.onLayout();
+      });
+    }
+    if (!this.items.length || this.y - v.top > v.height || this.y + group + 400 < v.top) return;
+    const bin = (v.span / v.width) * step;
+    const r = this.view;
+    const [t0, t1] = [Math.max(v.t0, v.model.from()), Math.min(v.t1, to)];
+    if (t1 <= t0) return;
+    const has = r && (r.t1 - r.t0) / (r.counters[0]?.bins.length || 1);
+    const fits = r && has && has < bin * 1.5 && has > bin / 3 && r.t0 <= t0 + bin && (r.t1 >= t1 - bin || (v.follow && now - this.viewAt < viewEvery));
+    if (fits) return;
+    this.viewAt = now;
+    const from = Math.max(v.t0 - v.span / 2, v.model.from());
+    const until = Math.min(v.t1 + v.span / 2, to);
+    this.ask(from, until, Math.ceil((until - from) / bin), (x) => (this.view = x));
+  }
+
+  private ask(t0: number, t1: number, n: number, take: (r: Reply) => void): void {
+    this.busy = true;
+    this.conn.ask<Reply>('lanes', { t0: Math.round(t0), t1: Math.round(Math.max(t1, t0 + 1)), n: Math.max(1, Math.min(n, 8192)) }).then((r) => {
+      this.busy = false;
+      take(r);
+      this.v.wake();
+    }, () => {
+      this.busy = false;
+      this.failed = performance.now();
+    });
+  }
+
+  // settled reports whether what is shown is there.
+  settled(): boolean {
+    return !!this.whole && !this.busy;
+  }
+
+  hit(x: number, y: number): LaneHit | null {
+    const Y = y + this.v.top;
+    const lane = this.items.find((i) => Y >= i.y && Y < i.y + i.h);
+    const r = this.view;
+    if (!lane || !r) return null;
+    const t = this.v.t0 + (x / this.v.width) * this.v.span;
+    const bins = lane.lock ? r.locks.find((l) => l.lock.addr === lane.key)?.waiting : r.counters.find((c) => c.name === lane.key)?.bins;
+    if (!bins || t < r.t0 || t >= r.t1) return null;
+    const width = (r.t1 - r.t0) / bins.length;
+    const k = Math.min(bins.length - 1, Math.floor((t - r.t0) / width));
+    const holder = lane.lock ? r.locks.find((l) => l.lock.addr === lane.key)?.holder[k] ?? 0 : 0;
+    return { lane, t0: r.t0 + k * width, t1: r.t0 + (k + 1) * width, waiting: bins[k] ?? 0, holder };
+  }
+
+  // text says in lines what is at a place.
+  text(x: LaneHit): string[] {
+    const { lock, key } = x.lane;
+    const c = counters[key];
+    if (!lock) return [c?.title ?? key, `${amount(x.waiting)} ${c?.unit ?? ''}`];
+    if (!x.waiting) return [lockName(lock), 'no thread waits for it'];
+    const who = x.holder ? `held by ${this.thread(x.holder)} (${x.holder}); click to go there` : 'its holder is not known';
+    return [lockName(lock), `${amount(x.waiting)} waiting thread${x.waiting === 1 ? '' : 's'}`, who];
+  }
+
+  private thread(tid: number): string {
+    for (const t of this.v.model.threads.values()) if (t.tid === tid) return t.name;
+    return 'thread';
+  }
+
+  draw(g: CanvasRenderingContext2D): void {
+    const v = this.v;
+    const c = theme();
+    const top = this.y - v.top;
+    if (!this.whole || top > v.height) return;
+    g.fillStyle = c.panel;
+    g.fillRect(0, top, v.width, group);
+    g.textBaseline = 'middle';
+    for (const i of this.items) {
+      const y = i.y - v.top;
+      if (y > v.height || y + i.h < 0) continue;
+      g.fillStyle = c.line;
+      g.fillRect(0, Math.round(y + i.h) - 1, v.width, 1);
+      const r = this.view;
+      if (!r) continue;
+      const l = i.lock && r.locks.find((x) => x.lock.addr === i.key);
+      if (l) {
+        this.holders(g, c, r, l, y + 2);
+        chart(g, v, r, l.waiting, Math.max(1, l.most), y + held + 3, i.h - held - 5, c.parts.lock);
+      } else if (!i.lock) {
+        const bins = r.counters.find((x) => x.name === i.key)?.bins ?? [];
+        const color = { cpu: c.parts.cpu, runnable: c.parts.runnable, lock: c.parts.lock }[i.key] ?? c.gap;
+        chart(g, v, r, bins, Math.max(i.total, most(bins)) || 1, y + 3, i.h - 5, color);
+      }
+    }
+  }
+
+  // holders draws who held a lock, as far as waiting threads saw.
+  private holders(g: CanvasRenderingContext2D, c: Theme, r: Reply, l: LockLane, y: number): void {
+    const v = this.v;
+    const width = (r.t1 - r.t0) / l.holder.length;
+    for (let k = 0; k < l.holder.length; ) {
+      const tid = l.holder[k] ?? 0;
+      let n = k + 1;
+      while (n < l.holder.length && l.holder[n] === tid && (tid || (l.waiting[n]! > 0) === (l.waiting[k]! > 0))) n++;
+      const a = Math.max(v.x(r.t0 + k * width), 0);
+      const b = Math.min(v.x(r.t0 + n * width), v.width);
+      const waits = l.waiting[k]! > 0;
+      k = n;
+      if (b <= a || (!tid && !waits)) continue;
+      g.fillStyle = tid ? c.fills[tid % fills]! : c.park;
+      g.fillRect(a, y, Math.max(b - a, 0.75), held - 1);
+      const name = tid ? this.thread(tid) : '';
+      if (name && b - a > 24 && g.measureText(name).width < b - a - 6) {
+        g.fillStyle = c.onFill;
+        g.fillText(name, a + 3, y + held / 2);
+      }
+    }
+  }
+}
+
+// chart draws numbers up to max as columns.
+function chart(g: CanvasRenderingContext2D, v: View, r: Reply, bins: number[], max: number, y: number, height: number, color: string): void {
+  const width = (r.t1 - r.t0) / bins.length;
+  g.fillStyle = color;
+  for (let k = Math.max(0, Math.floor((v.t0 - r.t0) / width)); k < bins.length; k++) {
+    const a = v.x(r.t0 + k * width);
+    if (a > v.width) return;
+    const n = bins[k]!;
+    if (!(n > 0)) continue;
+    const tall = Math.max(1, (n / max) * height);
+    g.fillRect(a, y + height - tall, Math.max(v.x(r.t0 + (k + 1) * width) - a, 0.75), tall);
+  }
+}
