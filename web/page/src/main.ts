@@ -225,6 +225,7 @@ function apply(s: State): void {
   panel.weight = ['wait', 'lock', 'wall', 'samples'].includes(s.weight ?? '') ? (s.weight as Weight) : 'cpu';
   panel.order = s.flame === 'time' || s.flame === 'sandwich' ? s.flame : 'heavy';
   panel.idle = !!s.idle;
+  panel.code = s.code === 'my' || s.code === 'all' ? s.code : '';
   timeline.onRange(s.range ? { t0: s.range[0], t1: s.range[1] } : null, true);
   const call = s.call ? { thread: s.call[0], depth: s.call[1], start: s.call[2] } : null;
   if (call) timeline.open(call);
@@ -257,7 +258,7 @@ function put(): void {
     token: state.token, t0: g.t0, t1: g.t1, follow: timeline.follow, range: timeline.range ? [timeline.range.t0, timeline.range.t1] : undefined,
     call: s ? [s.thread, s.depth, s.start] : undefined, q: search.input.value, chosen: [...timeline.chosen], hidden: [...timeline.hidden],
     pinned: timeline.order.pinned, order: timeline.order.arranged, modes: [...timeline.modes], filter: timeline.filter, tab: panel.tab === 'overview' ? undefined : panel.tab, top: timeline.top,
-    color: model.colorBy, kinds: conn.kinds, weight: panel.weight, flame: panel.order, idle: panel.idle,
+    color: model.colorBy, kinds: conn.kinds, weight: panel.weight, flame: panel.order, idle: panel.idle, code: panel.code,
   }, stepped);
   stepped = false;
 }

@@ -4,6 +4,7 @@
 import { able } from './able';
 import { AFunc, Analysis, TreeColumns } from './analysis';
 import { bottomUp, CallTree } from './calltree';
+import { field, select } from './controls';
 import { el, fill, h, say } from './dom';
 import { Flame } from './flame';
 import { clock, count, dur, percent } from './format';
@@ -13,6 +14,7 @@ import { Press } from './press';
 import { Tree } from './proto';
 import { ioTab } from './io';
 import { locksTab } from './locks';
+import { covers, folds, mine } from './mycode';
 import { Sorts, sortable } from './table';
 import { Timeline } from './timeline';
 import { build, diff, Filter, FuncRow, heavy, Named, Node, sandwich, table, Weight } from './tree';
@@ -23,6 +25,7 @@ export type Tab = (typeof tabs)[number];
 const tabWords: Record<Tab, string> = { overview: 'Overview', flame: 'Flame graph', tree: 'Call tree', functions: 'Functions', waits: 'Waits', locks: 'Locks', io: 'I/O', compare: 'Compare' };
 type Order = 'time' | 'heavy' | 'sandwich';
 
+const mostly = 0.5; // share of the time below the program's own code from which other frames are folded
 const rolling = 10e9; // ns of a live recording that the panel shows
 const settle = 350; // ms without a move until a new view is analyzed
 
@@ -45,6 +48,7 @@ export class Panel {
   order: Order = 'heavy';
   weight: Weight = 'cpu';
   idle = false; // idle waits are in the numbers
+  code: '' | 'my' | 'all' = ''; // whether frames outside of the program's own code are folded; '': if most of the time is below its own
   private upward = false; // call tree from the bottom
   private up = false; // flame instead of icicle
   private byThread = false;
@@ -316,22 +320,12 @@ export class Panel {
     });
   }
 
-  private select<T extends string>(label: string, value: T, options: [T, string][], set: (v: T) => void): HTMLElement {
-    const s = h('select', { 'aria-label': label, onchange: () => set(s.value as T) }, ...options.map(([k, t]) => h('option', { value: k, selected: k === value }, t)));
-    return h('label', { class: 'pick' }, h('span', null, label), s);
-  }
-
   private weightPick(): HTMLElement {
-    return this.select<Weight>('Weight', this.weight, [['cpu', 'CPU time'], ['wait', 'waiting time'], ['lock', 'time waiting for locks'], ['wall', 'elapsed time'], ['samples', 'samples']], (w) => {
+    return select<Weight>('Weight', this.weight, [['cpu', 'CPU time'], ['wait', 'waiting time'], ['lock', 'time waiting for locks'], ['wall', 'elapsed time'], ['samples', 'samples']], (w) => {
       this.weight = w;
       this.onChange();
       this.draw();
     });
-  }
-
-  private field(label: string, value: string, set: (s: string) => void): HTMLElement {
-    const i = h('input', { type: 'search', value, placeholder: label, 'aria-label': label, title: `${label}: text or regular expression`, onchange: () => set(i.value) });
-    return i;
   }
 
   draw(): void {
@@ -397,14 +391,30 @@ export class Panel {
 
   private tools(...more: (HTMLElement | null)[]): HTMLElement {
     return h('div', { class: 'tools' }, this.weightPick(), ...more,
-      this.field('Focus on', this.focusText, (s) => {
+      field('Focus on', this.focusText, (s) => {
         this.focusText = s;
         this.draw();
       }),
-      this.field('Hide', this.hideText, (s) => {
+      field('Hide', this.hideText, (s) => {
         this.hideText = s;
         this.draw();
       }));
+  }
+
+  // fold is the test by which frames are folded; null where all are shown.
+  private fold(root: Node): ((k: Node) => boolean) | null {
+    const own = this.a && mine(this.a, this.owned());
+    return own && (this.code || (covers(root, own) >= mostly ? 'my' : 'all')) === 'my' ? own : null;
+  }
+
+  private codeSwitch(root: Node): HTMLElement | null {
+    if (!this.a || !mine(this.a, this.owned())) return null;
+    const on = this.fold(root) !== null;
+    return able(h('button', { class: 'small', 'aria-pressed': String(on), onclick: () => {
+      this.code = on ? 'all' : 'my';
+      this.onChange();
+      this.draw();
+    } }, 'My code'), 'Fold frames of libraries and runtimes, and recursion');
   }
 
   private async loadInTime(): Promise<void> {
@@ -422,7 +432,7 @@ export class Panel {
 
   private drawFlame(): void {
     let root = this.root!;
-    const order = this.select<Order>('Order', this.order, [['heavy', 'left-heavy'], ['time', 'time-ordered'], ['sandwich', 'sandwich']], (o) => {
+    const order = select<Order>('Order', this.order, [['heavy', 'left-heavy'], ['time', 'time-ordered'], ['sandwich', 'sandwich']], (o) => {
       this.order = o;
       this.draw();
     });
@@ -434,7 +444,7 @@ export class Panel {
       this.byThread = !this.byThread;
       this.changed(true);
     } }, 'By thread'), 'A graph for each thread beside the others');
-    const tools = this.tools(order, up, by);
+    const tools = this.tools(order, up, by, this.order === 'heavy' ? this.codeSwitch(root) : null);
     if (this.order === 'time') {
       if (!this.inTime) {
         void this.loadInTime();
@@ -448,7 +458,7 @@ export class Panel {
       const rows = table(root).sort((a, b) => b.self - a.self);
       if (!rows.some((r) => r.name === this.picked)) this.picked = rows[0]?.name ?? '';
       const s = sandwich(root, this.picked);
-      const pick = this.select('Function', this.picked, rows.slice(0, 400).map((r) => [r.name, r.name] as [string, string]), (n) => {
+      const pick = select('Function', this.picked, rows.slice(0, 400).map((r) => [r.name, r.name] as [string, string]), (n) => {
         this.picked = n;
         this.draw();
       });
@@ -463,7 +473,11 @@ export class Panel {
       return;
     }
     this.flame.up = this.up;
-    if (this.order === 'heavy') heavy(root);
+    if (this.order === 'heavy') {
+      const own = this.fold(root);
+      if (own) root = folds(root, own, () => false);
+      heavy(root);
+    }
     fill(this.body, tools, this.flame.box);
     this.flame.set(root, this.order === 'heavy' ? 'Flame graph, left-heavy' : 'Flame graph, in the order of time');
     this.body.scrollTop = this.up ? this.body.scrollHeight : 0;
@@ -483,14 +497,16 @@ export class Panel {
 
   private drawTree(): void {
     const root = this.root!;
-    const dir = this.select('Order', this.upward ? 'up' : 'down', [['down', 'top-down: from the outermost calls'], ['up', 'bottom-up: from functions to their callers']], (d) => {
+    const dir = select('Order', this.upward ? 'up' : 'down', [['down', 'top-down: from the outermost calls'], ['up', 'bottom-up: from functions to their callers']], (d) => {
       this.upward = d === 'up';
       this.draw();
     });
-    const tools = this.tools(dir);
+    const tools = this.tools(dir, this.codeSwitch(root));
     if (!root.value) return fill(this.body, tools, h('p', { class: 'soft pad' }, this.empty()));
     const own = this.owned();
-    this.grid.set({ root: this.upward ? bottomUp(root) : root, amount: (x) => this.amount(x), onName: (n) => this.onName(n), own: (i) => {
+    const test = this.fold(root);
+    const fold = test && ((open: (path: string) => boolean): Node => folds(root, test, open));
+    this.grid.set({ root: this.upward ? bottomUp(fold ? fold(() => false) : root) : root, fold: this.upward ? null : fold, amount: (x) => this.amount(x), onName: (n) => this.onName(n), own: (i) => {
       const f = this.a?.funcs[i];
       return !!f && own(f);
     } });
@@ -505,7 +521,7 @@ export class Panel {
   }
 
   private find(): HTMLElement {
-    return this.field('Filter names', this.needle, (s) => {
+    return field('Filter names', this.needle, (s) => {
       this.needle = s;
       this.draw();
     });

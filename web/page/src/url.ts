@@ -22,6 +22,7 @@ export interface State {
   weight?: string;
   flame?: string; // order of the flame graph
   idle?: boolean;
+  code?: string; // whether frames outside of the program's own code are folded
 }
 
 const list = (s: string | null): number[] | undefined => (s ? s.split(',').map(Number).filter((n) => isFinite(n)) : undefined);
@@ -42,7 +43,7 @@ export function read(): State {
     modes: p.get('rows')?.split(',').map((s) => s.split(':')).filter((x) => x.length === 2).map(([a, b]) => [Number(a), b]),
     filter: p.get('threads') ?? undefined, tab: p.get('tab') ?? undefined, top: num('top'),
     color: p.get('color') ?? undefined, kinds: p.get('kinds') ?? undefined,
-    weight: p.get('weight') ?? undefined, flame: p.get('flame') ?? undefined, idle: p.get('idle') === '1',
+    weight: p.get('weight') ?? undefined, flame: p.get('flame') ?? undefined, idle: p.get('idle') === '1', code: p.get('code') ?? undefined,
   };
 }
 
@@ -73,6 +74,7 @@ export function write(s: State, step = false): void {
   put('weight', s.weight === 'cpu' ? undefined : s.weight);
   put('flame', s.flame === 'heavy' ? undefined : s.flame);
   if (s.idle) put('idle', '1');
+  put('code', s.code);
   if (s.top) put('top', String(Math.round(s.top)));
   const hash = '#' + p.toString().replaceAll('%2C', ',').replaceAll('%3A', ':');
   if (hash === location.hash) return;

@@ -497,6 +497,47 @@ test('range: flame graphs, functions, waits', async () => {
   await s.stop();
 });
 
+test('frames outside of the program\'s own code fold, and open', async () => {
+  const out = await build({ entryPoints: ['src/mycode.ts'], bundle: true, format: 'esm', write: false });
+  const { covers, folds } = await import('data:text/javascript,' + encodeURIComponent(out.outputFiles[0].text));
+  let func = 0;
+  const n = (name, self, ...kids) => ({ name, func: func++, self, value: self + kids.reduce((s, k) => s + k.value, 0), count: 1, other: 0, otherSelf: 0, size: 0, kids, parent: null });
+  // The trunk, a runtime between two functions of the program, a library below one, and recursion.
+  const root = { ...n('all', 0, n('_start', 0, n('libc_main', 1, n('main', 2,
+    n('rt.call', 1, n('rt.invoke', 2, n('walk', 3, n('walk', 4, n('walk', 5, n('malloc', 6, n('brk', 7)))), n('free', 1)))), n('read', 1, n('sys_read', 8)))))), func: -1 };
+  const mine = (k) => ['main', 'walk'].includes(k.name);
+  const text = (k) => `${k.name}${k.rows ? '+' + k.rows : ''}=${k.self}/${k.value}${k.kids.length ? '(' + k.kids.map(text).join(' ') + ')' : ''}`;
+  assert.equal(text(folds(root, mine, () => false)), 'all=0/41(_start+1=1/41(main=2/40(rt.call+1=3/29(walk+2=12/26(malloc+1=13/13 free=1/1)) read+1=9/9)))');
+  assert.equal(text(folds(root, mine, (p) => p === '\0_start\0main\0read')), 'all=0/41(_start+1=1/41(main=2/40(rt.call+1=3/29(walk+2=12/26(malloc+1=13/13 free=1/1)) read=1/9(sys_read=8/8))))');
+  assert.equal(covers(root, mine), 40 / 41);
+  assert.equal(covers(root, (k) => k.name === 'free'), 1 / 41);
+  // On the page: no frame outside of the program's code calls another one, until all code is shown or a row opened.
+  const s = await serve('-threads', '4', '-samples', '3000');
+  const page = await open(s.url);
+  await ready(page);
+  await analyzed(page);
+  await tab(page, 'Call tree');
+  const rows = page.locator('#panel .calltree tbody tr');
+  // Own code of this program is its Python functions, which have less than half of the time: nothing folds by itself.
+  assert.equal(await rows.locator('.quiet').count(), 0);
+  await page.getByRole('button', { name: 'My code' }).click();
+  const names = () => rows.locator('.fn').evaluateAll((f) => f.map((x) => x.querySelector('.link')?.innerText ?? ''));
+  const folded = await names();
+  const value = () => rows.locator('td:first-child').first().innerText();
+  const all = await value();
+  assert.ok(await rows.locator('.quiet').count() > 0, 'no row has folded frames');
+  await picture(page, 'mycode');
+  await rows.locator('.quiet').first().click();
+  await until(page, () => [...document.querySelectorAll('#panel .calltree .quiet')].some((b) => b.innerText === 'fold'));
+  await page.getByRole('button', { name: 'My code' }).click();
+  assert.equal(await rows.locator('.quiet').count(), 0);
+  assert.notDeepEqual(await names(), folded);
+  assert.equal(await value(), all);
+  await until(page, () => location.hash.includes('code=all'));
+  assert.deepEqual(page.problems, []);
+  await s.stop();
+});
+
 test('call tree: from the top and from the bottom, by keys', async () => {
   const s = await serve('-threads', '4', '-samples', '3000');
   const page = await open(s.url);

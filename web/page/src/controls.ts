@@ -1,0 +1,15 @@
+// Controls of the panel's tools.
+
+import { h } from './dom';
+
+// select makes a labeled list to choose from.
+export function select<T extends string>(label: string, value: T, options: [T, string][], set: (v: T) => void): HTMLElement {
+  const s = h('select', { 'aria-label': label, onchange: () => set(s.value as T) }, ...options.map(([k, t]) => h('option', { value: k, selected: k === value }, t)));
+  return h('label', { class: 'pick' }, h('span', null, label), s);
+}
+
+// field makes an input for a pattern.
+export function field(label: string, value: string, set: (s: string) => void): HTMLElement {
+  const i = h('input', { type: 'search', value, placeholder: label, 'aria-label': label, title: `${label}: text or regular expression`, onchange: () => set(i.value) });
+  return i;
+}
