@@ -59,16 +59,33 @@ type desc struct {
 	joiner stack.TID  // by which thread
 }
 
-// use is one thread's use of a descriptor.
+// use is one thread's use of a descriptor, or that of all threads (Engine.Shared).
 type use struct {
 	Sums
-	tid  stack.TID
-	loop bool
-	slow StackID // of the newest slow or marked operation
+	tid    stack.TID // 0: all threads
+	loop   bool
+	slow   StackID   // of the newest slow or marked operation
+	slowBy stack.TID // by which thread
+	slowest
 
 	from       stack.Time // begin of a window of small-write
 	fromWrites uint64
 	fromBytes  uint64
+}
+
+// slowest are the longest reads and writes with events by main-io and loop-io: of a use by all threads
+// the sums do not say which thread had the longest.
+type slowest struct {
+	onMain, onLoop uint64 // ns
+	loopTID        stack.TID
+}
+
+// only returns the thread whose use it is; 0: there were several.
+func (u *use) only() stack.TID {
+	if u.tid != 0 {
+		return u.tid
+	}
+	return u.TID
 }
 
 // Finding is a rule that fired.
@@ -139,6 +156,9 @@ type Engine struct {
 	Top func(StackID) string
 	// Complete reports whether a stack has no gaps; nil: all are complete.
 	Complete func(StackID) bool
+	// Shared: the rules see the operations of all threads on a descriptor as those of one. For programs
+	// whose tasks move between threads, such as goroutines. main-io and loop-io are still about threads.
+	Shared bool
 	// Found receives each finding once; nil: Findings has them.
 	Found func(*Finding)
 	// Slow, if not nil, receives each single operation that main-io or loop-io find slow, when it ends.
@@ -225,6 +245,14 @@ func (e *Engine) find(ev *Event) *desc {
 	return d
 }
 
+// owner returns whose use an operation of a thread belongs to; 0: that of all threads.
+func (e *Engine) owner(tid stack.TID) stack.TID {
+	if e.Shared {
+		return 0
+	}
+	return tid
+}
+
 func (e *Engine) useOf(d *desc, tid stack.TID) *use {
 	for _, u := range d.uses {
 		if u.tid == tid {
@@ -262,12 +290,15 @@ func (e *Engine) Apply(ev *Event) {
 		}
 	case OpRead, OpWrite, OpSync:
 		d := e.find(ev)
-		u := e.useOf(d, ev.TID)
+		u := e.useOf(d, e.owner(ev.TID))
 		u.loop = u.loop || ev.Loop
 		if !ev.Summed {
 			u.Add(ev, int64(e.c.Gap))
 		}
-		e.slowAt(u, ev.Stack)
+		if ev.Op != OpSync {
+			u.longest(ev, e.main)
+		}
+		e.slowAt(u, ev)
 		e.slowNow(d, u, ev)
 		if ev.Op == OpSync {
 			written := ev.Written
@@ -278,13 +309,13 @@ func (e *Engine) Apply(ev *Event) {
 			e.slowCall(d, ev)
 		}
 	case OpMark:
-		e.slowAt(e.useOf(e.find(ev), ev.TID), ev.Stack)
+		e.slowAt(e.useOf(e.find(ev), e.owner(ev.TID)), ev)
 	case OpConnect:
 		e.connected(ev)
 	case OpClose:
 		d := e.find(ev)
 		if ev.Sums != nil {
-			u := e.useOf(d, ev.TID)
+			u := e.useOf(d, e.owner(ev.TID))
 			u.Sums = *ev.Sums
 			u.loop = u.loop || ev.Loop
 		}
@@ -292,15 +323,26 @@ func (e *Engine) Apply(ev *Event) {
 	}
 }
 
-// slowAt keeps the newest stack of a use, and rather a complete one.
-func (e *Engine) slowAt(u *use, id StackID) {
-	if id != 0 && (u.slow == 0 || e.Complete == nil || e.Complete(id) || !e.Complete(u.slow)) {
-		u.slow = id
+// longest keeps the longest operation on the main thread, and on an event loop.
+func (u *use) longest(ev *Event, main stack.TID) {
+	took := uint64(max(ev.Took, 0))
+	switch {
+	case ev.TID == main:
+		u.onMain = max(u.onMain, took)
+	case ev.Loop && took > u.onLoop:
+		u.onLoop, u.loopTID = took, ev.TID
 	}
 }
 
-// Sum sets the sums of a thread on a descriptor, as the kernel has them now. It returns false for an
-// unknown descriptor: the record of its open is still to come, or it had none.
+// slowAt keeps the newest stack of a use, and rather a complete one.
+func (e *Engine) slowAt(u *use, ev *Event) {
+	if id := ev.Stack; id != 0 && (u.slow == 0 || e.Complete == nil || e.Complete(id) || !e.Complete(u.slow)) {
+		u.slow, u.slowBy = id, ev.TID
+	}
+}
+
+// Sum sets the sums of a thread on a descriptor, or with thread 0 of all threads, as the kernel has them
+// now. It returns false for an unknown descriptor: the record of its open is still to come, or it had none.
 func (e *Engine) Sum(tid stack.TID, fd int32, gen uint32, kind Kind, s *Sums, loop bool) bool {
 	d := e.open[descKey{fd, gen}]
 	if d == nil {

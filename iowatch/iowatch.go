@@ -121,9 +121,11 @@ type Event struct {
 // Buckets is the size of a histogram of durations.
 const Buckets = 64
 
-// Sums are the operations of one thread on one descriptor. Failed calls are not in them.
+// Sums are the operations of one thread on one descriptor, or of all threads (Engine.Shared). Failed
+// calls are not in them.
 type Sums struct {
-	Ops         uint64 // reads and writes
+	TID         stack.TID // the thread; 0: there were several
+	Ops         uint64    // reads and writes
 	Writes      uint64
 	Syncs       uint64
 	Want        uint64 // requested bytes of reads and writes
@@ -144,6 +146,11 @@ type Sums struct {
 // Add counts an operation. gap is the most time in ns between the ends of two operations of a run.
 func (s *Sums) Add(e *Event, gap int64) {
 	took := uint64(max(e.Took, 0))
+	if s.Ops+s.Syncs == 0 {
+		s.TID = e.TID
+	} else if s.TID != e.TID {
+		s.TID = 0
+	}
 	s.Hist[Bucket(took)]++
 	if e.Op == OpSync {
 		s.Syncs++

@@ -1,6 +1,7 @@
 package iowatch
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/sliverprof/sliver/stack"
@@ -19,7 +20,7 @@ type repeated struct {
 // finding returns a finding with the sums of a use.
 func finding(r Rule, d *desc, u *use, at stack.Time) *Finding {
 	return &Finding{Rule: r, Path: d.name(), Kind: d.kind, Size: d.size, Ops: u.Ops, Buffer: u.Buffer, Cost: int64(u.Time), First: u.First, Bytes: u.Want,
-		TID: u.tid, At: at, Stack: d.place.stack, Where: u.slow}
+		TID: cmp.Or(u.only(), u.slowBy, d.tid), At: at, Stack: d.place.stack, Where: u.slow}
 }
 
 func (d *desc) name() string {
@@ -42,13 +43,17 @@ func (e *Engine) judge(d *desc, at stack.Time) {
 	}
 	opener := false
 	for _, u := range d.uses {
-		opener = opener || u.tid == d.tid
-		if u.tid == e.main {
-			e.slowUse(MainIO, d, u, at)
-		} else if u.loop {
-			e.slowUse(LoopIO, d, u, at)
+		opener = opener || u.tid == d.tid || u.tid == 0
+		switch {
+		case u.only() == e.main:
+			e.slowUse(MainIO, d, u, at, u.Longest, u.LongestRun, e.main)
+		case u.only() != 0 && u.loop:
+			e.slowUse(LoopIO, d, u, at, u.Longest, u.LongestRun, u.only())
+		case u.only() == 0: // a run of several threads held none of them
+			e.slowUse(MainIO, d, u, at, u.onMain, 0, e.main)
+			e.slowUse(LoopIO, d, u, at, u.onLoop, 0, u.loopTID)
 		}
-		if (!e.c.SmallMain || u.tid == e.main) && u.Ops > e.c.SmallOps && u.Want/u.Ops < e.c.SmallBytes && time.Duration(u.LongestRun) >= e.c.SmallRun {
+		if (!e.c.SmallMain || u.only() == e.main) && u.Ops > e.c.SmallOps && u.Want/u.Ops < e.c.SmallBytes && time.Duration(u.LongestRun) >= e.c.SmallRun {
 			f := finding(SmallBuffer, d, u, at)
 			f.Longer = int64(u.LongestRun)
 			e.publish(f)
@@ -57,26 +62,27 @@ func (e *Engine) judge(d *desc, at stack.Time) {
 		e.syncedWrites(d, u, at)
 	}
 	if !opener && d.tid != 0 {
-		e.repeat(d, &use{tid: d.tid}, at) // opened and closed: counts as a read of 0 bytes
+		e.repeat(d, &use{tid: e.owner(d.tid)}, at) // opened and closed: counts as a read of 0 bytes
 	}
 }
 
-// slowUse is main-io, and the same for event loops.
-func (e *Engine) slowUse(r Rule, d *desc, u *use, at stack.Time) {
+// slowUse is main-io, and the same for event loops: the longest operation and the longest run, in ns, of
+// thread tid.
+func (e *Engine) slowUse(r Rule, d *desc, u *use, at stack.Time, longest, run uint64, tid stack.TID) {
 	bits := 0
-	longer := u.Longest
-	if time.Duration(u.Longest) > e.c.Slow {
+	longer := longest
+	if time.Duration(longest) > e.c.Slow {
 		bits = 1
 	}
-	if time.Duration(u.LongestRun) > e.c.Sum {
+	if time.Duration(run) > e.c.Sum {
 		bits |= 2
-		longer = u.LongestRun
+		longer = run
 	}
 	if bits == 0 {
 		return
 	}
 	f := finding(r, d, u, at)
-	f.Count, f.Longer = bits, int64(longer)
+	f.Count, f.Longer, f.TID = bits, int64(longer), tid
 	e.publish(f)
 }
 
@@ -100,7 +106,7 @@ func (e *Engine) slowNow(d *desc, u *use, ev *Event) {
 	if ev.TID == e.main {
 		r = MainIO
 	}
-	if e.Slow == nil || ev.Op == OpSync || time.Duration(ev.Took) <= e.c.Slow || !d.onDisk() || !e.c.On[r] || r == LoopIO && !u.loop {
+	if e.Slow == nil || ev.Op == OpSync || time.Duration(ev.Took) <= e.c.Slow || !d.onDisk() || !e.c.On[r] || r == LoopIO && !(ev.Loop || u.loop && u.tid != 0) {
 		return
 	}
 	want := uint64(max(ev.Want, 0))
@@ -111,7 +117,7 @@ func (e *Engine) slowNow(d *desc, u *use, ev *Event) {
 // repeat is repeat-read. As in Matrix, a path is watched once it had a slow run, a file whose first
 // operation is a write ends the series, and so does a pause since the newest entry was stored.
 func (e *Engine) repeat(d *desc, u *use, at stack.Time) {
-	if d.path == "" || !e.c.On[RepeatRead] || e.c.RepeatMain && u.tid != e.main {
+	if d.path == "" || !e.c.On[RepeatRead] || e.c.RepeatMain && u.only() != e.main {
 		return
 	}
 	all, watched := e.repeats[d.path]
@@ -182,14 +188,15 @@ func (e *Engine) synced(d *desc, u *use, ev *Event, written uint64) {
 		s = &syncs{last: map[stack.TID]uint64{}}
 		e.syncs[d.name()] = s
 	}
-	since := written - s.last[ev.TID]
-	if s.last[ev.TID] > written {
+	by := e.owner(ev.TID)
+	since := written - s.last[by]
+	if s.last[by] > written {
 		since = written // another descriptor
 	}
 	if len(s.last) >= maxSyncers {
 		clear(s.last)
 	}
-	s.last[ev.TID] = written
+	s.last[by] = written
 	if since >= e.c.FsyncBytes {
 		s.times = s.times[:0]
 		return

@@ -192,6 +192,118 @@ func TestEdges(t *testing.T) {
 	}
 }
 
+// TestShared makes the operations of two threads in turn, at the edges of rules.
+func TestShared(t *testing.T) {
+	// Each operation is of the other thread than the one before.
+	turns := func(op Op, n int, pause, took, want int64) func(*script) {
+		return func(s *script) {
+			s.open("/data/f")
+			for i := range n {
+				s.tid = []stack.TID{worker, worker + 1}[i%2]
+				s.io(op, pause, took, want)
+			}
+			s.close()
+		}
+	}
+	for _, c := range []struct {
+		name, rule    string
+		do            func(*script)
+		apart, shared string // each thread for itself, and together
+	}{
+		{"21 operations", "small-buffer", turns(OpRead, 21, 0, 2*ms, 4095), "", "small-buffer:0"},
+		{"20 operations", "small-buffer", turns(OpRead, 20, 0, 2*ms, 4095), "", ""},
+		{"4,096 bytes", "small-buffer", turns(OpRead, 21, 0, 2*ms, 4096), "", ""},
+		{"a run of 13 ms", "small-buffer", turns(OpWrite, 26, 0, ms/2, 100), "", "small-buffer:0"},
+		{"a run of 12.9 ms", "small-buffer", turns(OpWrite, 30, 0, 43*ms/100, 100), "", ""},
+		{"7.9 ms apart", "small-buffer", turns(OpRead, 42, 69*ms/10, ms, 100), "", "small-buffer:0"},
+		{"8.1 ms apart", "small-buffer", turns(OpRead, 42, 71*ms/10, ms, 100), "", ""},
+		{"64 KiB by another thread before each sync", "fsync", func(s *script) {
+			s.open("/data/f")
+			for range 20 {
+				s.tid = worker
+				s.io(OpWrite, 0, 0, 64<<10)
+				s.tid = worker + 1
+				s.io(OpSync, 0, ms, 0)
+			}
+		}, "fsync:20", ""},
+		{"5 times in 16 ms", "repeat-read", func(s *script) {
+			for i := range 5 {
+				s.tid = []stack.TID{worker, worker + 1}[i%2]
+				s.open("/data/f")
+				s.io(OpRead, 0, 13*ms*max(0, int64(1-i)), 100)
+				s.close()
+				s.now += stack.Time(4 * ms)
+			}
+		}, "", "repeat-read:5"},
+		{"4 times in 16 ms", "repeat-read", func(s *script) {
+			for i := range 4 {
+				s.tid = []stack.TID{worker, worker + 1}[i%2]
+				s.open("/data/f")
+				s.io(OpRead, 0, 13*ms*max(0, int64(1-i)), 100)
+				s.close()
+				s.now += stack.Time(4 * ms)
+			}
+		}, "", ""},
+		// The main thread is still one thread: a run of several held none of them.
+		{"13.1 ms of the main thread", "main-io", func(s *script) {
+			s.open("/data/f")
+			s.tid = worker
+			s.io(OpRead, 0, 50*ms, 1)
+			s.tid = main
+			s.io(OpRead, 0, 131*ms/10, 1)
+			s.close()
+		}, "main-io:1", "main-io:1"},
+		{"13 ms of the main thread", "main-io", func(s *script) {
+			s.open("/data/f")
+			s.tid = worker
+			s.io(OpRead, 0, 50*ms, 1)
+			s.tid = main
+			s.io(OpRead, 0, 13*ms, 1)
+			s.close()
+		}, "", ""},
+		{"a run of 501 ms of the main thread", "main-io", func(s *script) {
+			s.open("/data/f")
+			for range 167 {
+				s.io(OpRead, 0, 3*ms, 1)
+			}
+			s.close()
+		}, "main-io:2", "main-io:2"},
+		{"a run of 501 ms of both", "main-io", func(s *script) {
+			s.open("/data/f")
+			for i := range 167 {
+				s.tid = []stack.TID{main, worker}[i%2]
+				s.io(OpRead, 0, 3*ms, 1)
+			}
+			s.close()
+		}, "", ""},
+	} {
+		t.Run(c.rule+" "+c.name, func(t *testing.T) {
+			for _, shared := range []bool{false, true} {
+				s, want := newScript(t, c.rule), c.apart
+				if s.e.Shared = shared; shared {
+					want = c.shared
+				}
+				c.do(s)
+				if got := s.rules(); got != want {
+					t.Errorf("shared %v: %q, want %q", shared, got, want)
+				}
+			}
+		})
+	}
+	// A finding names the thread of the operation, also where several had one.
+	s := newScript(t, "main-io")
+	s.e.Shared = true
+	s.tid = worker
+	s.open("/data/f")
+	s.io(OpRead, 0, ms, 1)
+	s.tid = main
+	s.io(OpRead, 0, 14*ms, 1)
+	s.close()
+	if fs := s.e.Findings(); len(fs) != 1 || fs[0].TID != main || !fs[0].Main || fs[0].Longer != 14*ms {
+		t.Errorf("%+v", fs)
+	}
+}
+
 func TestSyncWrite(t *testing.T) {
 	for _, c := range []struct {
 		n     int

@@ -128,6 +128,9 @@ func (c *Copies) Learn() (tids []stack.TID) {
 	return tids
 }
 
+// Roams reports whether the process's tasks move between its threads: it has a Go runtime.
+func (c *Copies) Roams() bool { return c.v.t.Space().Go() }
+
 // Complete reports whether a stack has no gaps.
 func (c *Copies) Complete(id uint32) bool {
 	return id != 0 && int(id) < len(c.all) && c.all[id].reason == stack.ReasonNone && !c.all[id].gap
@@ -343,6 +346,7 @@ func (c *Copies) Exec() {
 	clear(v.names.at)
 	v.js, v.names.pys, v.names.js, v.names.jvm = nil, nil, nil, nil
 	_, _ = v.t.Remap(true) // if the process is gone, no stack follows
+	v.t.Preload()
 	c.once.Exec()
 	c.Refresh()
 }

@@ -127,6 +127,9 @@ func (s *Space) Managed() bool {
 	return r.golang != nil || r.python != nil
 }
 
+// Go reports whether a Go runtime was found (see Preload).
+func (s *Space) Go() bool { return s.runtimes.Load().golang != nil }
+
 // Census makes a census of the process's goroutines. It returns nil if no Go runtime was found (see
 // Preload), or if the target's memory cannot be read.
 func (s *Space) Census() *gopcln.Census {

@@ -78,6 +78,7 @@ func (e *IO) open(pid int, o IOOptions) error {
 		{Name: "io_fds", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: maxFDs},
 		{Name: "io_uses", Type: ebpf.Hash, KeySize: 16, ValueSize: useBytes, MaxEntries: maxUses},
 		{Name: "io_zero", Type: ebpf.Array, KeySize: 4, ValueSize: useBytes, MaxEntries: 1},
+		{Name: "io_mask", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1},
 		{Name: "io_stats", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 24, MaxEntries: maxCalls},
 		{Name: "io_lost", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: numLost},
 		{Name: "io_plans", Type: ebpf.Hash, KeySize: 4, ValueSize: planBytes, MaxEntries: maxPlans},
@@ -89,6 +90,9 @@ func (e *IO) open(pid int, o IOOptions) error {
 		}
 		e.maps[s.Name] = m
 	}
+	if err := e.Share(false); err != nil {
+		return err
+	}
 	for _, all := range [][]ioCall{ioCalls, ioCallsArch} {
 		for _, c := range all {
 			if err := e.maps["io_classes"].Put(uint32(c.nr), c.class); err != nil {
@@ -97,7 +101,7 @@ func (e *IO) open(pid int, o IOOptions) error {
 		}
 	}
 	fd := func(name string) int { return e.maps[name].FD() }
-	m := ioMaps{classes: fd("io_classes"), tasks: fd("io_tasks"), fds: fd("io_fds"), uses: fd("io_uses"), zero: fd("io_zero"), stats: fd("io_stats"),
+	m := ioMaps{classes: fd("io_classes"), tasks: fd("io_tasks"), fds: fd("io_fds"), uses: fd("io_uses"), zero: fd("io_zero"), mask: fd("io_mask"), stats: fd("io_stats"),
 		lost: fd("io_lost"), plans: fd("io_plans"), ring: fd("io_ring")}
 	c := &ioConfig{pid: uint32(pid), slow: uint64(o.Slow), gap: uint64(o.Gap), smallOps: o.SmallOps, each: o.Each, slower: uint64(o.Slower)}
 	if e.reader, err = ringbuf.NewReader(e.maps["io_ring"]); err != nil {
@@ -215,6 +219,19 @@ func (e *IO) Read(f func(*IORecord)) {
 
 // useID is the key of the sums of a thread on a descriptor.
 type useID struct{ TID, FD, Gen, Zero uint32 }
+
+// Share chooses whether all threads have the same sums on a descriptor, with thread number 0, or each
+// has its own. Sums that began before stay.
+func (e *IO) Share(on bool) error {
+	mask := ^uint64(0)
+	if on {
+		mask = 0
+	}
+	if err := e.maps["io_mask"].Put(uint32(0), mask); err != nil {
+		return fmt.Errorf("choose whose sums are kept: %w", err)
+	}
+	return nil
+}
 
 // Sums calls f for the sums of each thread on each descriptor, as they are now.
 func (e *IO) Sums(f func(tid stack.TID, fd int32, gen uint32, kind iowatch.Kind, s *iowatch.Sums)) error {

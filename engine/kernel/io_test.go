@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
+	"sync"
 	"testing"
 	"time"
 
@@ -98,10 +100,68 @@ func openIO(t *testing.T, o IOOptions) *IO {
 }
 
 // TestIOSums reads and writes a file in random pieces: the kernel's sums are those that
-// iowatch.Sums.Add makes of the same operations, except for times.
+// iowatch.Sums.Add makes of the same operations, except for times. Threads have sums of their own, or
+// share them.
 func TestIOSums(t *testing.T) {
+	t.Run("apart", func(t *testing.T) { testIOSums(t, false) })
+	t.Run("shared", func(t *testing.T) { testIOSums(t, true) })
+}
+
+// TestIOShared reads from several threads at once: no operation is missing in the sums.
+func TestIOShared(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "data")
+	if err := os.WriteFile(path, make([]byte, 1000), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e := openIO(t, IOOptions{Slow: 13 * time.Millisecond, Gap: 8 * time.Millisecond, SmallOps: 20})
+	if err := e.Share(true); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	const threads, times = 4, 5000
+	var wg sync.WaitGroup
+	for range threads {
+		wg.Go(func() {
+			runtime.LockOSThread()
+			b := make([]byte, 10)
+			for range times {
+				if _, err := f.ReadAt(b, 0); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	found := false
+	err = e.Sums(func(tid stack.TID, fd int32, gen uint32, _ iowatch.Kind, s *iowatch.Sums) {
+		if fd != int32(f.Fd()) || gen != e.Gen(fd) {
+			return
+		}
+		found = true
+		n := uint64(0)
+		for _, x := range s.Hist {
+			n += uint64(x)
+		}
+		if tid != 0 || s.TID != 0 || s.Ops != threads*times || s.Got != 10*threads*times || s.Want != s.Got || n != s.Ops || s.Time == 0 {
+			t.Errorf("thread %d, of %d: %+v", tid, s.TID, *s)
+		}
+	})
+	if err != nil || !found {
+		t.Errorf("the file has no sums: %v", err)
+	}
+}
+
+func testIOSums(t *testing.T, shared bool) {
 	path := filepath.Join(t.TempDir(), "data")
 	e := openIO(t, IOOptions{Slow: 13 * time.Millisecond, Gap: 8 * time.Millisecond, SmallOps: 20})
+	if err := e.Share(shared); err != nil {
+		t.Fatal(err)
+	}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		t.Fatal(err)
@@ -135,9 +195,12 @@ func TestIOSums(t *testing.T) {
 		}
 	}
 	var open iowatch.Sums // over the threads that this goroutine had
-	err = e.Sums(func(_ stack.TID, of int32, gen uint32, kind iowatch.Kind, s *iowatch.Sums) {
+	err = e.Sums(func(tid stack.TID, of int32, gen uint32, kind iowatch.Kind, s *iowatch.Sums) {
 		if of != fd || gen != e.Gen(fd) {
 			return
+		}
+		if (tid == 0) != shared {
+			t.Errorf("sums of thread %d", tid)
 		}
 		if kind != iowatch.KindFile {
 			t.Errorf("a file has kind %v", kind)

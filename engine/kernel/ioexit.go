@@ -31,11 +31,21 @@ func (a *assembler) get(r asm.Register, off int, size asm.Size) {
 }
 
 // more adds a register to a word of the use, R8.
-func (a *assembler) more(off int16, r asm.Register) {
-	a.add(asm.LoadMem(asm.R2, asm.R8, off, asm.DWord), asm.Add.Reg(asm.R2, r), asm.StoreMem(asm.R8, off, asm.R2, asm.DWord))
+func (a *assembler) more(off int16, r asm.Register) { a.addTo(asm.R8, off, r, asm.DWord) }
+
+// addTo adds a register other than R2 to memory. Threads that share their sums add atomically.
+func (a *assembler) addTo(to asm.Register, off int16, r asm.Register, size asm.Size) {
+	shared, done := a.fresh("shared"), a.fresh("sum")
+	a.add(asm.LoadMem(asm.R2, asm.RFP, onMask, asm.DWord), asm.JEq.Imm(asm.R2, 0, shared),
+		asm.LoadMem(asm.R2, to, off, size), asm.Add.Reg(asm.R2, r), asm.StoreMem(to, off, asm.R2, size), asm.Ja.Label(done))
+	a.label(shared)
+	a.add(asm.AddAtomic.Mem(to, r, size, off))
+	a.label(done)
+	a.add(asm.Mov.Imm(asm.R0, 0))
 }
 
-// most raises a word of the use to a register.
+// most raises a word of the use to a register. Of two threads that share their sums and raise it at
+// once, the lesser may remain.
 func (a *assembler) most(off int16, r asm.Register) {
 	done := a.fresh("most")
 	a.add(asm.LoadMem(asm.R2, asm.R8, off, asm.DWord), asm.JGE.Reg(asm.R2, r, done), asm.StoreMem(asm.R8, off, r, asm.DWord))
@@ -120,10 +130,14 @@ func (a *assembler) entry(m ioMaps) {
 	a.add(asm.JEq.Imm(asm.R0, 0, "out"))
 }
 
-// useKey stores the key of a use: thread, descriptor, generation.
-func (a *assembler) useKey() {
+// useKey stores the key of a use: thread, descriptor, generation. It sets onMask.
+func (a *assembler) useKey(m ioMaps) {
+	a.add(asm.LoadMapValue(asm.R2, m.mask, 0), asm.LoadMem(asm.R2, asm.R2, 0, asm.DWord), asm.StoreMem(asm.RFP, onMask, asm.R2, asm.DWord))
 	for i, off := range []int{recTID, recFD, recGen} {
 		a.get(asm.R1, off, asm.Word)
+		if off == recTID {
+			a.add(asm.And.Reg(asm.R1, asm.R2))
+		}
 		a.add(asm.StoreMem(asm.RFP, int16(onUse+4*i), asm.R1, asm.Word))
 	}
 	a.add(asm.StoreImm(asm.RFP, onUse+12, 0, asm.Word))
@@ -134,24 +148,31 @@ func (a *assembler) use(m ioMaps, l *layout) {
 	a.descriptor(m)
 	a.add(asm.LoadMem(asm.R1, asm.R0, fdGen, asm.Word))
 	a.put(recGen, asm.R1, asm.Word)
-	a.useKey()
+	a.useKey(m)
 	a.lookup(m.uses, onUse)
 	a.add(asm.JNE.Imm(asm.R0, 0, "use"))
 	a.inode(l)
 	a.add(storeWord(asm.RFP, onKey, 0))
 	a.lookup(m.zero, onKey)
 	a.add(asm.JEq.Imm(asm.R0, 0, "out"), asm.Mov.Reg(asm.R3, asm.R0), asm.LoadMapPtr(asm.R1, m.uses), asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, onUse),
-		asm.Mov.Imm(asm.R4, 0), asm.FnMapUpdateElem.Call(), asm.JEq.Imm(asm.R0, 0, "added"))
+		asm.Mov.Imm(asm.R4, 1), asm.FnMapUpdateElem.Call(), asm.JEq.Imm(asm.R0, 0, "added"), asm.JEq.Imm(asm.R0, -17, "exists")) // BPF_NOEXIST, EEXIST
 	a.count(m, lostUses)
 	a.add(asm.Ja.Label("out"))
+	a.label("exists") // another thread, which shares the sums, was first
+	a.lookup(m.uses, onUse)
+	a.add(asm.JEq.Imm(asm.R0, 0, "out"), asm.Ja.Label("use"))
 	a.label("added")
 	a.add(asm.StoreMem(asm.RFP, onKey, asm.R8, asm.DWord))
 	a.lookup(m.fds, onKey)
-	a.add(asm.JEq.Imm(asm.R0, 0, "out"), asm.LoadMem(asm.R1, asm.R0, fdUsers, asm.Word), asm.Add.Imm(asm.R1, 1), asm.StoreMem(asm.R0, fdUsers, asm.R1, asm.Word))
+	a.add(asm.JEq.Imm(asm.R0, 0, "out"), asm.Mov.Imm(asm.R1, 1), asm.AddAtomic.Mem(asm.R0, asm.R1, asm.Word, fdUsers))
 	a.lookup(m.uses, onUse)
-	a.add(asm.JEq.Imm(asm.R0, 0, "out"), asm.LoadMem(asm.R1, asm.RFP, onMode, asm.DWord), asm.StoreMem(asm.R0, useMode, asm.R1, asm.Word))
+	a.add(asm.JEq.Imm(asm.R0, 0, "out"), asm.LoadMem(asm.R1, asm.RFP, onMode, asm.DWord), asm.StoreMem(asm.R0, useMode, asm.R1, asm.Word),
+		asm.LoadMem(asm.R1, asm.RFP, onTID, asm.Word), asm.StoreMem(asm.R0, useTID, asm.R1, asm.Word))
 	a.label("use")
-	a.add(asm.Mov.Reg(asm.R8, asm.R0), asm.LoadMem(asm.R1, asm.R8, useMode, asm.Word))
+	a.add(asm.Mov.Reg(asm.R8, asm.R0), asm.LoadMem(asm.R1, asm.R8, useTID, asm.Word), asm.LoadMem(asm.R2, asm.RFP, onTID, asm.Word),
+		asm.JEq.Reg(asm.R1, asm.R2, "alone"), asm.StoreImm(asm.R8, useTID, 0, asm.Word))
+	a.label("alone")
+	a.add(asm.LoadMem(asm.R1, asm.R8, useMode, asm.Word))
 	a.put(recMode, asm.R1, asm.Word)
 	a.set(recSize, -1, asm.DWord)
 	a.histogram()
@@ -173,8 +194,8 @@ func (a *assembler) histogram() {
 	a.add(asm.Mov.Reg(asm.R4, asm.R2), asm.Sub.Imm(asm.R4, 1), asm.And.Imm(asm.R4, 31), asm.RSh.Reg(asm.R1, asm.R4), asm.And.Imm(asm.R1, 1),
 		asm.LSh.Imm(asm.R2, 1), asm.Add.Reg(asm.R2, asm.R1))
 	a.label("bucket")
-	a.add(asm.And.Imm(asm.R2, iowatch.Buckets-1), asm.LSh.Imm(asm.R2, 2), asm.Mov.Reg(asm.R3, asm.R8), asm.Add.Reg(asm.R3, asm.R2),
-		asm.LoadMem(asm.R1, asm.R3, useHist, asm.Word), asm.Add.Imm(asm.R1, 1), asm.StoreMem(asm.R3, useHist, asm.R1, asm.Word))
+	a.add(asm.And.Imm(asm.R2, iowatch.Buckets-1), asm.LSh.Imm(asm.R2, 2), asm.Mov.Reg(asm.R3, asm.R8), asm.Add.Reg(asm.R3, asm.R2), asm.Mov.Imm(asm.R1, 1))
+	a.addTo(asm.R3, useHist, asm.R1, asm.Word)
 }
 
 // transfer adds a read, write or sync to the sums, and decides whether it gets a record. The sums are
@@ -222,7 +243,9 @@ func (a *assembler) transfer(c *ioConfig, m ioMaps) {
 	a.put(recOp, asm.R5, asm.Byte)
 	a.add(asm.LoadMem(asm.R1, asm.R8, useFirst, asm.Word), asm.JNE.Imm(asm.R1, 0, "operations"), asm.StoreMem(asm.R8, useFirst, asm.R5, asm.Word))
 	a.label("operations")
-	a.add(asm.LoadMem(asm.R5, asm.R8, useOps, asm.DWord), asm.Add.Imm(asm.R5, 1), asm.StoreMem(asm.R8, useOps, asm.R5, asm.DWord))
+	a.add(asm.Mov.Imm(asm.R1, 1))
+	a.more(useOps, asm.R1)
+	a.add(asm.LoadMem(asm.R5, asm.R8, useOps, asm.DWord))
 
 	// Only files wait for storage. Threads that wait for a peer are idle.
 	a.add(asm.LoadMem(asm.R1, asm.R8, useMode, asm.Word), asm.And.Imm(asm.R1, 0o170000), asm.JEq.Imm(asm.R1, 0o100000, "file"), asm.JNE.Imm(asm.R1, 0o060000, "message"))
@@ -371,7 +394,7 @@ func (a *assembler) closing(m ioMaps) {
 		a.add(asm.LoadMem(asm.R1, asm.R9, x.from, x.size))
 		a.put(x.to, asm.R1, x.size)
 	}
-	a.useKey()
+	a.useKey(m)
 	a.lookup(m.uses, onUse)
 	a.add(asm.JEq.Imm(asm.R0, 0, "plain"), asm.Mov.Reg(asm.R8, asm.R0))
 	a.set(recForm, formSums, asm.Byte)

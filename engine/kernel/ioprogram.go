@@ -91,8 +91,9 @@ const (
 	useFirst   = 104 // 32 bits
 	useMode    = 108 // 32 bits
 	useSyncMax = 112
-	useHist    = 120 // 64 times 32 bits
-	useBytes   = useHist + 64*4
+	useHist    = 120            // 64 times 32 bits
+	useTID     = useHist + 64*4 // 32 bits: the thread; 0: there were several
+	useBytes   = useTID + 8
 )
 
 // Offsets in a record's header of 12 words.
@@ -157,7 +158,8 @@ const (
 	onTmp    = onUse - 8
 	onMode   = onTmp - 8
 	onSize   = onMode - 8
-	onRegs   = onSize - regBlock
+	onMask   = onSize - 8 // of the threads' numbers in keys: see IO.Share
+	onRegs   = onMask - regBlock
 )
 
 // layout has offsets in the kernel's structures, from its type information.
@@ -167,7 +169,7 @@ type layout struct {
 }
 
 // ioMaps are the maps of the programs.
-type ioMaps struct{ classes, tasks, fds, uses, zero, stats, lost, plans, ring int }
+type ioMaps struct{ classes, tasks, fds, uses, zero, mask, stats, lost, plans, ring int }
 
 // Indexes in the map of losses.
 const (

@@ -143,7 +143,8 @@ func parseSums(b []byte, s *iowatch.Sums) {
 	word := func(off int) uint64 { return binary.NativeEndian.Uint64(b[off:]) }
 	*s = iowatch.Sums{Ops: word(useOps), Writes: word(useWrites), Syncs: word(useSyncs), Want: word(useWant), Got: word(useGot), Written: word(useWritten),
 		Time: word(useTime), SyncTime: word(useSync), LongestSync: word(useSyncMax), Longest: word(useLongest), Run: word(useRun), LongestRun: word(useRunMax),
-		Last: stack.Time(word(useLast)), Buffer: word(useBuffer), First: iowatch.Op(b[useFirst])}
+		Last: stack.Time(word(useLast)), Buffer: word(useBuffer), First: iowatch.Op(b[useFirst]),
+		TID: stack.TID(binary.NativeEndian.Uint32(b[useTID:]))}
 	for i := range s.Hist {
 		s.Hist[i] = binary.NativeEndian.Uint32(b[useHist+4*i:])
 	}

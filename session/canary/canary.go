@@ -99,6 +99,10 @@ func Open(p *target.Process, o Options) (*Canary, error) {
 	}
 	c.image, _ = p.Image()
 	c.cwd, _ = p.Dir()
+	if err = c.share(); err != nil {
+		c.Close()
+		return nil, err
+	}
 	c.seed()
 	c.learn()
 	return c, nil
@@ -115,6 +119,19 @@ func (c *Canary) PID() int { return c.proc.PID() }
 
 // Began returns when Open was called.
 func (c *Canary) Began() time.Time { return c.began }
+
+// share lets the threads of a program with goroutines share their sums: a goroutine moves between them.
+func (c *Canary) share() error {
+	roams := c.Stacks.Roams()
+	if roams == c.Engine.Shared {
+		return nil
+	}
+	if err := c.io.Share(roams); err != nil {
+		return err
+	}
+	c.Engine.Shared = roams
+	return nil
+}
 
 // learn makes the kernel copy further memory of threads that run code of a runtime.
 func (c *Canary) learn() {
@@ -269,10 +286,12 @@ func (c *Canary) read() {
 	if im, err := c.proc.Image(); err == nil && im != 0 && im != c.image {
 		c.image = im
 		c.Stacks.Exec()
-		c.relist() // close-on-exec
+		_ = c.share() // the next round tries again
+		c.relist()    // close-on-exec
 	} else if now := time.Now(); now.Sub(c.began) < settles && now.Sub(c.looked) > settles/20 {
 		c.looked = now
 		c.Stacks.Refresh() // a command may load its runtime now
+		_ = c.share()
 		c.learn()
 	}
 	c.io.Read(c.record)
