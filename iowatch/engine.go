@@ -172,7 +172,7 @@ type Engine struct {
 	files    map[string]*File
 	found    []*Finding
 	known    map[string]*Finding // by rule, path and top of the stack
-	weak     map[string]*Finding // with an incomplete stack, by rule and path
+	weak     map[string]*Finding // with an incomplete stack or none, by rule and path
 	about    map[string]bool     // rules and paths that have a finding
 	repeats  map[string][]repeated
 	syncs    map[string]*syncs
@@ -555,8 +555,11 @@ func (e *Engine) publish(f *Finding) {
 // elapsed returns b-a.
 func elapsed(a, b stack.Time) time.Duration { return time.Duration(b - a) }
 
-// whole reports whether the stacks of a finding are complete.
-func (e *Engine) whole(f *Finding) bool { return e.complete(f.Stack) && e.complete(f.Where) }
+// whole reports whether the stacks of a finding are complete. One without any is not: most likely it is
+// of a place that has a finding, or gets one.
+func (e *Engine) whole(f *Finding) bool {
+	return (f.Stack != 0 || f.Where != 0) && e.complete(f.Stack) && e.complete(f.Where)
+}
 
 // complete reports whether a stack is complete, or there is none.
 func (e *Engine) complete(id StackID) bool { return id == 0 || e.Complete == nil || e.Complete(id) }
@@ -566,9 +569,9 @@ func (e *Engine) complete(id StackID) bool { return id == 0 || e.Complete == nil
 func (e *Engine) better(f, old *Finding) bool {
 	good := func(id, was StackID) int {
 		switch {
-		case !e.complete(id):
+		case !e.complete(id), id == 0 && was != 0:
 			return -1
-		case id != 0 && !e.complete(was):
+		case id != 0 && (was == 0 || !e.complete(was)):
 			return 1
 		}
 		return 0

@@ -3,6 +3,7 @@ package iowatch
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -436,6 +437,45 @@ func TestOnceForEachPlace(t *testing.T) {
 	}
 	if got := s.rules(); got != "main-io:1 main-io:1" {
 		t.Error(got)
+	}
+}
+
+// TestPoorStack fires a rule first where the stack is unknown, or lacks frames: it is the finding of the
+// place that has its stack later.
+func TestPoorStack(t *testing.T) {
+	const cut, whole, other = StackID(1), StackID(2), StackID(3)
+	for name, c := range map[string]struct {
+		stacks []StackID // of 20 opens each
+		want   []StackID
+	}{
+		"none":                     {[]StackID{0, whole}, []StackID{whole}},
+		"none later":               {[]StackID{whole, 0}, []StackID{whole}},
+		"incomplete":               {[]StackID{cut, whole}, []StackID{whole}},
+		"incomplete later":         {[]StackID{whole, cut}, []StackID{whole}},
+		"none, then incomplete":    {[]StackID{0, cut, whole}, []StackID{whole}},
+		"incomplete, then none":    {[]StackID{cut, 0, whole, cut, 0}, []StackID{whole}},
+		"always incomplete":        {[]StackID{cut, 0, cut}, []StackID{cut}},
+		"always none":              {[]StackID{0, 0}, []StackID{0}},
+		"two places":               {[]StackID{0, whole, cut, other}, []StackID{whole, other}},
+		"two places, at first cut": {[]StackID{cut, whole, other, cut}, []StackID{whole, other}},
+	} {
+		s := newScript(t, "repeat-open")
+		s.e.Complete = func(id StackID) bool { return id != cut }
+		for _, at := range c.stacks {
+			s.at = at
+			for range 20 {
+				s.open("/etc/app.conf")
+				s.close()
+			}
+		}
+		s.e.files["/etc/app.conf"].Stack = 0 // Findings takes it where there is none
+		var got []StackID
+		for _, f := range s.e.Findings() {
+			got = append(got, f.Stack)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
 	}
 }
 
