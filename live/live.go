@@ -184,6 +184,15 @@ func (t *Target) Maps() []stack.Mapping {
 // Remap implements sampler.Target.
 func (t *Target) Remap(exec bool) (changed bool, err error) { return t.remap(exec, 0) }
 
+// Mapped is Remap(false) for a caller that knows that the process has mapped a file: the time since the last
+// reading does not count.
+func (t *Target) Mapped() (changed bool, err error) {
+	t.mu.Lock()
+	t.unread = 0
+	t.mu.Unlock()
+	return t.remap(false, 0)
+}
+
 // Replaced implements sampler.Target.
 func (t *Target) Replaced(at stack.Time) (changed bool, err error) { return t.remap(false, at) }
 

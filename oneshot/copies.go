@@ -65,6 +65,7 @@ func OpenCopies(p *target.Process, o Options) (*Copies, error) {
 		return nil, err
 	}
 	c := &Copies{v: v, once: once, by: map[stack.TID]*copier{}, ids: map[string]uint32{}, all: make([]copied, 1)}
+	c.hold()
 	c.python()
 	return c, nil
 }
@@ -346,16 +347,37 @@ func (c *Copies) Exec() {
 	clear(v.names.at)
 	v.js, v.names.pys, v.names.js, v.names.jvm = nil, nil, nil, nil
 	_, _ = v.t.Remap(true) // if the process is gone, no stack follows
-	v.t.Preload()
+	c.hold()
 	c.once.Exec()
 	c.Refresh()
+}
+
+// Mapped reads the process's maps: it has mapped a file.
+func (c *Copies) Mapped() {
+	if changed, _ := c.v.t.Mapped(); changed {
+		c.hold()
+	}
+}
+
+// maxHeld bounds the files that hold opens.
+const maxHeld = 256
+
+// hold opens the files with code while the process lives: stacks may be walked and named after its end.
+func (c *Copies) hold() {
+	c.v.t.Preload()
+	maps := c.v.t.Maps()
+	for i := range maps {
+		if maps[i].Exec && len(c.v.names.mods) < maxHeld {
+			c.v.names.module(&maps[i])
+		}
+	}
 }
 
 // Refresh looks for runtimes that were loaded since: a command is watched from its first instruction.
 func (c *Copies) Refresh() {
 	v := c.v
-	if changed, _ := v.t.Remap(false); changed { // its libraries, too, while their files can be opened
-		v.t.Preload()
+	if changed, _ := v.t.Remap(false); changed {
+		c.hold()
 	}
 	v.lacks = v.lacks[:0]
 	if v.names.pys == nil {

@@ -29,6 +29,7 @@ type IO struct {
 	progs  []*ebpf.Program
 	links  []link.Link
 	reader *ringbuf.Reader
+	news   *ringbuf.Reader // of records that wake Wait
 	rec    ringbuf.Record
 	record IORecord
 	bad    uint64
@@ -83,6 +84,7 @@ func (e *IO) open(pid int, o IOOptions) error {
 		{Name: "io_lost", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: numLost},
 		{Name: "io_plans", Type: ebpf.Hash, KeySize: 4, ValueSize: planBytes, MaxEntries: maxPlans},
 		{Name: "io_ring", Type: ebpf.RingBuf, MaxEntries: ioRingBytes},
+		{Name: "io_news", Type: ebpf.RingBuf, MaxEntries: uint32(max(os.Getpagesize(), 4096))},
 	} {
 		m, err := ebpf.NewMap(&s)
 		if err != nil {
@@ -102,9 +104,12 @@ func (e *IO) open(pid int, o IOOptions) error {
 	}
 	fd := func(name string) int { return e.maps[name].FD() }
 	m := ioMaps{classes: fd("io_classes"), tasks: fd("io_tasks"), fds: fd("io_fds"), uses: fd("io_uses"), zero: fd("io_zero"), mask: fd("io_mask"), stats: fd("io_stats"),
-		lost: fd("io_lost"), plans: fd("io_plans"), ring: fd("io_ring")}
+		lost: fd("io_lost"), plans: fd("io_plans"), ring: fd("io_ring"), news: fd("io_news")}
 	c := &ioConfig{pid: uint32(pid), slow: uint64(o.Slow), gap: uint64(o.Gap), smallOps: o.SmallOps, each: o.Each, slower: uint64(o.Slower)}
 	if e.reader, err = ringbuf.NewReader(e.maps["io_ring"]); err != nil {
+		return fmt.Errorf("read the ring: %w", err)
+	}
+	if e.news, err = ringbuf.NewReader(e.maps["io_news"]); err != nil {
 		return fmt.Errorf("read the ring: %w", err)
 	}
 	var loaded [2]*ebpf.Program
@@ -195,8 +200,17 @@ func memberOffset(members []btf.Member, path []string) (uint32, bool) {
 	return 0, false
 }
 
-// Wait sleeps for d.
-func (e *IO) Wait(d time.Duration) { _, _ = unix.Poll(nil, int(d.Milliseconds())) }
+// Wait sleeps for d, or until the process maps code of a file or runs another program: it returns true
+// then. A program that ends soon has its maps until then only.
+func (e *IO) Wait(d time.Duration) (mapped bool) {
+	e.news.SetDeadline(time.Now().Add(d))
+	for e.news.ReadInto(&e.rec) == nil {
+		if mapped = true; e.news.AvailableBytes() == 0 {
+			break
+		}
+	}
+	return mapped
+}
 
 // Read calls f for each record, in the order of their ends per thread. The record is valid until f
 // returns.
@@ -349,6 +363,9 @@ func (e *IO) Close() error {
 	errs := []error{e.Stop()}
 	if e.reader != nil {
 		errs = append(errs, e.reader.Close())
+	}
+	if e.news != nil {
+		errs = append(errs, e.news.Close())
 	}
 	for _, p := range e.progs {
 		errs = append(errs, p.Close())

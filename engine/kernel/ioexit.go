@@ -78,6 +78,7 @@ func leave(c *ioConfig, m ioMaps, l *layout) asm.Instructions {
 	a.kernelRead(onRegs, regBlock, 0)
 	a.add(asm.LoadMem(asm.R1, asm.RFP, int16(onRegs+regSP), asm.DWord))
 	a.put(recSP, asm.R1, asm.DWord)
+	a.mapping(m)
 	a.statistics(m)
 
 	// Failed calls do not count, but a failed close closes too, except with EBADF.
@@ -96,6 +97,26 @@ func leave(c *ioConfig, m ioMaps, l *layout) asm.Instructions {
 	a.emit(m, l)
 	return a.end()
 }
+
+// mapping wakes Wait if the call mapped code of a file.
+func (a *assembler) mapping(m ioMaps) {
+	const exec, forceWakeup = 4, 2 // PROT_EXEC, BPF_RB_FORCE_WAKEUP
+	a.get(asm.R1, recRet, asm.DWord)
+	a.add(asm.LoadMem(asm.R2, asm.R9, taskClass, asm.DWord), asm.And.Imm(asm.R2, 0xff), asm.JEq.Imm(asm.R2, classExec, "program"), asm.JNE.Imm(asm.R2, classMap, "other"),
+		asm.JSLT.Imm(asm.R1, 0, "out"), asm.LoadMem(asm.R1, asm.RFP, int16(onRegs+int(regArgs[2])), asm.DWord), asm.And.Imm(asm.R1, exec), asm.JEq.Imm(asm.R1, 0, "out"),
+		asm.LoadMem(asm.R1, asm.RFP, int16(onRegs+int(regArgs[4])), asm.Word), asm.RSh.Imm(asm.R1, 31), asm.JNE.Imm(asm.R1, 0, "out"), // memory without a file
+		asm.Ja.Label("wake"))
+	a.label("program")
+	a.add(asm.JNE.Imm(asm.R1, 0, "out"))
+	a.label("wake")
+	a.add(asm.LoadMapPtr(asm.R1, m.news), asm.Mov.Imm(asm.R2, newsBytes), asm.Mov.Imm(asm.R3, 0), asm.FnRingbufReserve.Call(), asm.JEq.Imm(asm.R0, 0, "out"),
+		storeWord(asm.R0, 0, 0), asm.Mov.Reg(asm.R1, asm.R0), asm.Mov.Imm(asm.R2, forceWakeup), asm.FnRingbufSubmit.Call(), asm.Ja.Label("out"))
+	a.label("other")
+	a.add(asm.Mov.Imm(asm.R0, 0))
+}
+
+// newsBytes is the size of a record that wakes Wait. It has no content.
+const newsBytes = 8
 
 // statistics counts the call by number.
 func (a *assembler) statistics(m ioMaps) {

@@ -21,6 +21,8 @@ const (
 	classPair // two new descriptors
 	classRange
 	classConnect // descriptor, address, size of the address
+	classMap     // code of a file may be mapped: Wait returns
+	classExec    // as is that of another program
 )
 
 // Further bits of a class.
@@ -169,7 +171,7 @@ type layout struct {
 }
 
 // ioMaps are the maps of the programs.
-type ioMaps struct{ classes, tasks, fds, uses, zero, mask, stats, lost, plans, ring int }
+type ioMaps struct{ classes, tasks, fds, uses, zero, mask, stats, lost, plans, ring, news int }
 
 // Indexes in the map of losses.
 const (

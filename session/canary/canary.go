@@ -48,6 +48,7 @@ type Canary struct {
 	began  time.Time
 	looked time.Time // for runtimes
 	image  uint64
+	execed bool // it changed, and the descriptors were not listed since
 	cwd    string
 	names  map[stack.TID]string
 	each   func(r *kernel.IORecord, path string, kind iowatch.Kind)
@@ -70,12 +71,13 @@ type final struct {
 }
 
 const (
-	readEvery = 50 * time.Millisecond
-	tickEvery = time.Second
-	settles   = 5 * time.Second // a command has its runtime then
-	maxList   = 1 << 17         // descriptors of a process that are read
-	maxInfo   = 4096            // bytes of fdinfo
-	maxNames  = 1 << 14
+	readEvery  = 50 * time.Millisecond
+	remapAfter = 2 * time.Millisecond // what is mapped next comes soon
+	tickEvery  = time.Second
+	settles    = 5 * time.Second // a command has its runtime then
+	maxList    = 1 << 17         // descriptors of a process that are read
+	maxInfo    = 4096            // bytes of fdinfo
+	maxNames   = 1 << 14
 )
 
 // Open begins to watch p: when it returns, every further call is seen.
@@ -208,8 +210,20 @@ func (c *Canary) flags(fd int32) int64 {
 // are up to date; nil: not.
 func (c *Canary) Run(ctx context.Context, tick func()) error {
 	last := time.Now()
+	again := false
 	for ctx.Err() == nil {
-		c.io.Wait(readEvery)
+		wait := readEvery
+		if again {
+			wait = remapAfter
+		}
+		// The maps of a command are there until it ends, which may be before the next reading.
+		if mapped := c.io.Wait(wait); mapped || again {
+			c.exec()
+			c.Stacks.Mapped()
+			if again = mapped; again {
+				continue
+			}
+		}
 		c.read()
 		if time.Since(last) < tickEvery {
 			continue
@@ -279,15 +293,24 @@ func (c *Canary) relist() {
 	}
 }
 
+// exec prepares for another program, if the process runs another one now.
+func (c *Canary) exec() {
+	im, err := c.proc.Image()
+	if err != nil || im == 0 || im == c.image {
+		return
+	}
+	c.image, c.execed = im, true
+	c.Stacks.Exec()
+	_ = c.share() // the next round tries again
+}
+
 func (c *Canary) read() {
 	c.finals = nil
 	open, at := c.listed, c.listedAt
 	c.listed = nil
-	if im, err := c.proc.Image(); err == nil && im != 0 && im != c.image {
-		c.image = im
-		c.Stacks.Exec()
-		_ = c.share() // the next round tries again
-		c.relist()    // close-on-exec
+	if c.exec(); c.execed {
+		c.execed = false
+		c.relist() // close-on-exec
 	} else if now := time.Now(); now.Sub(c.began) < settles && now.Sub(c.looked) > settles/20 {
 		c.looked = now
 		c.Stacks.Refresh() // a command may load its runtime now
