@@ -110,6 +110,8 @@ type Finding struct {
 	Call   string // the operation, where that is not a read or write
 	Main   bool   // the thread is the main one
 	Writes bool   // repeat-open: it was opened for writing
+
+	seeded bool // the descriptor's open was not seen
 }
 
 // File is the sums of one path.
@@ -555,10 +557,10 @@ func (e *Engine) publish(f *Finding) {
 // elapsed returns b-a.
 func elapsed(a, b stack.Time) time.Duration { return time.Duration(b - a) }
 
-// whole reports whether the stacks of a finding are complete. One without any is not: most likely it is
-// of a place that has a finding, or gets one.
+// whole reports whether the stacks of a finding are complete. One without that of an open that was seen is
+// not: most likely it is of a place that has a finding, or gets one.
 func (e *Engine) whole(f *Finding) bool {
-	return (f.Stack != 0 || f.Where != 0) && e.complete(f.Stack) && e.complete(f.Where)
+	return (f.Stack != 0 || f.seeded && f.Where != 0) && e.complete(f.Stack) && e.complete(f.Where)
 }
 
 // complete reports whether a stack is complete, or there is none.

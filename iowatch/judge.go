@@ -20,7 +20,7 @@ type repeated struct {
 // finding returns a finding with the sums of a use.
 func finding(r Rule, d *desc, u *use, at stack.Time) *Finding {
 	return &Finding{Rule: r, Path: d.name(), Kind: d.kind, Size: d.size, Ops: u.Ops, Buffer: u.Buffer, Cost: int64(u.Time), First: u.First, Bytes: u.Want,
-		TID: cmp.Or(u.only(), u.slowBy, d.tid), At: at, Stack: d.place.stack, Where: u.slow}
+		TID: cmp.Or(u.only(), u.slowBy, d.tid), At: at, Stack: d.place.stack, Where: u.slow, seeded: d.seeded}
 }
 
 func (d *desc) name() string {
@@ -93,7 +93,7 @@ func (e *Engine) slowCall(d *desc, ev *Event) {
 		return
 	}
 	f := &Finding{Rule: LoopIO, Path: d.name(), Kind: d.kind, Size: d.size, Ops: 1, Cost: ev.Took, First: ev.Op, TID: ev.TID, At: ev.End,
-		Stack: d.place.stack, Where: ev.Stack, Count: 1, Longer: ev.Took, Call: ev.Call, Main: ev.TID == e.main}
+		Stack: d.place.stack, Where: ev.Stack, Count: 1, Longer: ev.Took, Call: ev.Call, Main: ev.TID == e.main, seeded: d.seeded}
 	if e.Slow != nil && e.c.On[LoopIO] {
 		e.Slow(f)
 	}

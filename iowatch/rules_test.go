@@ -479,6 +479,34 @@ func TestPoorStack(t *testing.T) {
 	}
 }
 
+// TestPoorOpen syncs files: an open with an unknown stack is of the place that has a finding. Descriptors
+// from before have none.
+func TestPoorOpen(t *testing.T) {
+	s := newScript(t, "fsync")
+	syncs := func() {
+		for range 20 {
+			s.e.Apply(&Event{Op: OpSync, End: s.now, Took: 1, TID: s.tid, FD: s.fd, Gen: s.gen, Kind: KindFile, Size: 10, Call: "fsync", Stack: 9})
+		}
+		s.close()
+	}
+	for _, at := range []StackID{7, 0, 8, 0} {
+		s.at = at
+		s.open("/data/f")
+		syncs()
+	}
+	if fs := s.e.Findings(); len(fs) != 2 || fs[0].Stack != 7 || fs[1].Stack != 8 || fs[0].Where != 9 {
+		t.Errorf("%+v", fs)
+	}
+	for range 2 {
+		s.gen++
+		s.e.Seed(s.fd, s.gen, "/data/old", KindFile, 0, s.now)
+		syncs()
+	}
+	if fs := s.e.Findings(); len(fs) != 3 || fs[2].Stack != 0 || fs[2].Where != 9 {
+		t.Errorf("%+v", fs)
+	}
+}
+
 // TestFailedCalls are ignored, also slow ones, and a close that fails still closes.
 func TestFailedCalls(t *testing.T) {
 	s := newScript(t)
