@@ -19,6 +19,7 @@ import (
 	"github.com/sliverprof/sliver/iowatch"
 	"github.com/sliverprof/sliver/oneshot"
 	"github.com/sliverprof/sliver/session/canary"
+	"github.com/sliverprof/sliver/stacks"
 	"github.com/sliverprof/sliver/target"
 )
 
@@ -148,7 +149,7 @@ func (f *ioFlags) watch(ctx context.Context, e *env, p *target.Process, ready fu
 		if live {
 			w := bufio.NewWriter(e.stdout)
 			fmt.Fprint(w, "\x1b[H\x1b[2J")
-			f.table(w, c)
+			f.table(w, c, func(iowatch.StackID) string { return "" }) // names can wait
 			fmt.Fprintf(w, "\n%d findings; Ctrl-C shows them\n", len(c.Engine.Findings()))
 			_ = w.Flush() // e.stdout keeps the error
 		}
@@ -164,7 +165,7 @@ func (f *ioFlags) watch(ctx context.Context, e *env, p *target.Process, ready fu
 		return errors.Join(f.writeJSON(w, c), w.Flush())
 	}
 	if !f.quiet {
-		f.table(w, c)
+		f.table(w, c, func(id iowatch.StackID) string { return opener(c, id) })
 		fmt.Fprintln(w)
 	}
 	f.findings(w, c)
@@ -174,18 +175,55 @@ func (f *ioFlags) watch(ctx context.Context, e *env, p *target.Process, ready fu
 	return w.Flush()
 }
 
-// table prints the files, those with the most time first.
-func (f *ioFlags) table(w io.Writer, c *canary.Canary) {
+// opener returns the function of the program itself in which a file was opened; "": unknown.
+func opener(c *canary.Canary, id iowatch.StackID) string {
+	frames, _ := c.Stacks.Frames(uint32(id))
+	if len(frames) == 0 {
+		return ""
+	}
+	hidden := stacks.Runtime(frames)
+	frame := func(i int) iowatch.Frame {
+		if hidden[i] {
+			return iowatch.Frame{}
+		}
+		return iowatch.Frame{Func: frames[i].Func, File: frames[i].File, Module: frames[i].Module}
+	}
+	return frames[iowatch.Caller(len(frames), frame)].Func
+}
+
+// maxOpener is the width of the column of functions.
+const maxOpener = 30
+
+// table prints the files, those with the most time first. opened returns the function that opened a file.
+func (f *ioFlags) table(w io.Writer, c *canary.Canary, opened func(iowatch.StackID) string) {
 	files := c.Engine.Files()
-	fmt.Fprintf(w, "%6s %5s %9s %7s %9s %9s %9s %9s %9s %9s  %s\n", "opens", "open", "ops", "syncs", "read", "written", "time", "p50", "p99", "max", "file")
+	names, width := map[iowatch.StackID]string{}, 0
+	for i := range files {
+		if f.rows > 0 && i == f.rows {
+			break
+		}
+		name := []rune(printable(opened(files[i].Stack)))
+		if n := len(name) - maxOpener; n > 0 { // similar names differ at the end
+			name = append([]rune("…"), name[n+1:]...)
+		}
+		names[files[i].Stack] = string(name)
+		width = max(width, len(name))
+	}
+	column := func(s string) string {
+		if width == 0 {
+			return ""
+		}
+		return fmt.Sprintf("  %-*s", max(width, len("opened in")), s)
+	}
+	fmt.Fprintf(w, "%6s %5s %9s %7s %9s %9s %9s %9s %9s %9s%s  %s\n", "opens", "open", "ops", "syncs", "read", "written", "time", "p50", "p99", "max", column("opened in"), "file")
 	for i := range files {
 		if f.rows > 0 && i == f.rows {
 			fmt.Fprintf(w, "%d more files\n", len(files)-i)
 			break
 		}
 		x := &files[i]
-		fmt.Fprintf(w, "%6d %5d %9d %7d %9s %9s %9s %9s %9s %9s  %s\n", x.Opens, x.Open, x.Ops, x.Syncs, report.Amount(x.Got-x.Written), report.Amount(x.Written),
-			callTime(int64(x.Time)), callTime(iowatch.Percentile(&x.Hist, .5)), callTime(iowatch.Percentile(&x.Hist, .99)), callTime(int64(x.Longest)), printable(x.Path))
+		fmt.Fprintf(w, "%6d %5d %9d %7d %9s %9s %9s %9s %9s %9s%s  %s\n", x.Opens, x.Open, x.Ops, x.Syncs, report.Amount(x.Got-x.Written), report.Amount(x.Written),
+			callTime(int64(x.Time)), callTime(iowatch.Percentile(&x.Hist, .5)), callTime(iowatch.Percentile(&x.Hist, .99)), callTime(int64(x.Longest)), column(names[x.Stack]), printable(x.Path))
 	}
 }
 
@@ -251,7 +289,8 @@ type fileLine struct {
 	P50     int64  `json:"p50_ns"`
 	P99     int64  `json:"p99_ns"`
 	Max     uint64 `json:"max_ns"`
-	Stack   string `json:"stack,omitempty"` // of the last open
+	Func    string `json:"function,omitempty"` // the innermost one of the program itself in Stack
+	Stack   string `json:"stack,omitempty"`    // of the last open
 }
 
 // callCount is a system call as JSON.
@@ -279,7 +318,8 @@ func (f *ioFlags) writeJSON(w io.Writer, c *canary.Canary) error {
 	for i := range files {
 		x := &files[i]
 		r.Files = append(r.Files, fileLine{Path: x.Path, Kind: x.Kind.String(), Opens: x.Opens, Open: x.Open, Ops: x.Ops, Syncs: x.Syncs, Want: x.Want, Read: x.Got - x.Written,
-			Written: x.Written, Time: x.Time, P50: iowatch.Percentile(&x.Hist, .5), P99: iowatch.Percentile(&x.Hist, .99), Max: x.Longest, Stack: text(x.Stack)})
+			Written: x.Written, Time: x.Time, P50: iowatch.Percentile(&x.Hist, .5), P99: iowatch.Percentile(&x.Hist, .99), Max: x.Longest,
+			Func: opener(c, x.Stack), Stack: text(x.Stack)})
 	}
 	for _, x := range c.Counts() {
 		r.Calls = append(r.Calls, callCount{x.Name, x.Calls, x.Errors, x.Time})

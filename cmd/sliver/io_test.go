@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -81,8 +82,13 @@ func TestIOCounts(t *testing.T) {
 	if i < 0 {
 		t.Fatalf("%s is missing", path)
 	}
-	if f := got.Files[i]; f.Opens != 50 || f.Ops != 200 || f.Syncs != 50 || f.Written != 100_000 || f.Read != 50*130 {
+	if f := got.Files[i]; f.Opens != 50 || f.Ops != 200 || f.Syncs != 50 || f.Written != 100_000 || f.Read != 50*130 || f.Func != "opening" {
 		t.Errorf("%+v", f)
+	}
+	shown := slivercmd(t, t.TempDir(), "io", "--", prog, "mixed", path, "50", "1000")
+	shown.Stdin = strings.NewReader("\n")
+	if r := runCmd(t, shown); !regexp.MustCompile(`max  opened in +file\n`).MatchString(r.out) || !regexp.MustCompile(` opening +\S*/mixed\n`).MatchString(r.out) {
+		t.Errorf("%+v", r)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/iowatch"
@@ -53,7 +54,7 @@ type IOFile struct {
 	P50     int64    `json:"p50_ns"`
 	P99     int64    `json:"p99_ns"`
 	Max     int64    `json:"max_ns"`
-	Stack   []string `json:"stack"` // of the last open, leaf first
+	Stack   []string `json:"stack"` // of the last open, from the innermost function of the program itself on
 }
 
 // io reports on I/O.
@@ -63,8 +64,7 @@ func (r *Report) io(v *view.View, top int) {
 		return
 	}
 	out := &IO{Findings: []IOFinding{}}
-	text := func(stack int) []string {
-		lines, cut := v.IOStack(stack)
+	list := func(lines []string, cut string) []string {
 		if cut != "" {
 			lines = append(lines, "… "+cut)
 		}
@@ -73,6 +73,7 @@ func (r *Report) io(v *view.View, top int) {
 		}
 		return lines
 	}
+	text := func(stack int) []string { return list(v.IOStack(stack)) }
 	begin := v.Begin()
 	v.Findings(func(f *trace.IOFinding, _ int) bool {
 		if len(out.Findings) == maxFindings {
@@ -99,7 +100,7 @@ func (r *Report) io(v *view.View, top int) {
 			kind = view.Text(v.Rec.IONames.Files[f.File].Kind, 64)
 		}
 		out.Files[i] = IOFile{Path: v.IOPath(f.File), Kind: kind, Opens: f.Opens, Open: f.Open, Ops: f.Ops, Syncs: f.Syncs, Read: f.Read, Written: f.Written,
-			Total: int64(f.Time), P50: f.P50, P99: f.P99, Max: int64(f.Max), Stack: text(f.Stack)}
+			Total: int64(f.Time), P50: f.P50, P99: f.P99, Max: int64(f.Max), Stack: list(v.IOCallers(f.Stack))}
 	}
 	r.IO = out
 }
@@ -194,7 +195,7 @@ func (r *Report) textFiles(w io.Writer) {
 		return
 	}
 	fmt.Fprintf(w, "\nFiles%s\n", more(r.More.Files))
-	t := newTable(w, "opens", "open", "ops", "syncs", "read", "written", "total", "p50", "p99", "longest", "file")
+	t := newTable(w, "opens", "open", "ops", "syncs", "read", "written", "total", "p50", "p99", "longest", "opened in", "file")
 	for i := range r.IO.Files {
 		f := &r.IO.Files[i]
 		name := f.Path
@@ -202,9 +203,21 @@ func (r *Report) textFiles(w io.Writer) {
 			name = f.Kind
 		}
 		t.row(fmt.Sprint(f.Opens), fmt.Sprint(f.Open), fmt.Sprint(f.Ops), fmt.Sprint(f.Syncs), Amount(f.Read), Amount(f.Written), duration(f.Total), duration(f.P50),
-			duration(f.P99), duration(f.Max), cell(name))
+			duration(f.P99), duration(f.Max), cell(opener(f.Stack)), cell(name))
 	}
 	t.end()
+}
+
+// opener returns the function of the first line of a stack without its place; "": there is none.
+func opener(stack []string) string {
+	if len(stack) == 0 {
+		return ""
+	}
+	name := stack[0]
+	if i := strings.LastIndex(name, " ("); i > 0 && strings.HasSuffix(name, ")") {
+		return name[:i]
+	}
+	return name
 }
 
 // Amount is a number of bytes with at most four digits.

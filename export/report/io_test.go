@@ -20,7 +20,7 @@ func TestIO(t *testing.T) {
 	m := b.Thread(1234, "main")
 	m.Look(exporttest.Look{At: 0, State: stack.StateRunning, Stack: "main:1"})
 	m.Look(exporttest.Look{At: 100 * ms, State: stack.StateRunning, Stack: "main:1"})
-	b.Op(1234, iowatch.OpOpen, "/etc/<app>.conf", 5*ms, 6*ms, 0, "open load main")
+	b.Op(1234, iowatch.OpOpen, "/etc/<app>.conf", 5*ms, 6*ms, 0, "os.Open load main")
 	b.Op(1234, iowatch.OpRead, "/etc/<app>.conf", 10*ms, 25*ms, 1000, "read load main")
 	b.Op(1234, iowatch.OpRead, "/etc/<app>.conf", 30*ms, 31*ms, 50, "")
 	b.Op(1234, iowatch.OpWrite, "/var/log/app", 40*ms, 42*ms, 7, "")
@@ -30,7 +30,7 @@ func TestIO(t *testing.T) {
 	if len(r.IO.Findings) != 1 || len(r.IO.Files) != 1 || r.More.Files != 1 || r.IO.Part {
 		t.Fatalf("%+v, more %+v", r.IO, r.More)
 	}
-	if f := r.IO.Files[0]; f.Path != "/etc/<app>.conf" || f.Opens != 1 || f.Ops != 2 || f.Read != 1050 || f.Total != 16*ms || f.Max != 15*ms || f.Stack[0] != "open (open.c:7)" {
+	if f := r.IO.Files[0]; f.Path != "/etc/<app>.conf" || f.Opens != 1 || f.Ops != 2 || f.Read != 1050 || f.Total != 16*ms || f.Max != 15*ms || len(f.Stack) != 2 || f.Stack[0] != "load (load.c:7)" {
 		t.Errorf("%+v", f)
 	}
 	if f := r.IO.Findings[0]; f.Rule != "main-io" || f.At != 31*ms || f.Longest != 15*ms || f.Stack[0] != "read (read.c:7)" || f.TID != 1234 {
@@ -45,7 +45,7 @@ func TestIO(t *testing.T) {
 	}
 	s := text.String()
 	if i := strings.Index(s, "Findings of I/O"); i < 0 || i > strings.Index(s, "\nThreads") || !strings.Contains(s, "move it to another thread.") ||
-		!strings.Contains(s, "called in read (read.c:7)") || !strings.Contains(s, "\nFiles (1 more; --top shows more)\n") || !strings.Contains(s, "1.05 kB") {
+		!strings.Contains(s, "called in read (read.c:7)") || !strings.Contains(s, "\nFiles (1 more; --top shows more)\n") || !strings.Contains(s, "1.05 kB") || !strings.Contains(s, "longest  opened in  file") || !strings.Contains(s, "ms  load       /etc/<app>.conf") {
 		t.Errorf("text:\n%s", s)
 	}
 	if p := page.String(); strings.Contains(p, "<app>") || !strings.Contains(p, "&lt;app&gt;.conf") || !strings.Contains(p, "<h2>Findings of I/O</h2>") || !strings.Contains(p, "1.05 kB") {

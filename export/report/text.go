@@ -197,7 +197,7 @@ func (t *table) end() {
 // left reports whether a column holds words.
 func left(head string) bool {
 	switch head {
-	case "call", "thread", "function", "for", "file", "command":
+	case "call", "thread", "function", "for", "file", "command", "opened in":
 		return true
 	}
 	return false

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/sliverprof/sliver/iowatch"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 )
@@ -83,7 +84,19 @@ const maxKnown = 1 << 16
 // IOStack returns the functions of an operation's stack, leaf first, each with its place, and why the
 // stack is not complete.
 func (v *View) IOStack(stack int) (lines []string, cut string) {
+	return v.ioLines(v.Rec.IONames.Stack(stack, false))
+}
+
+// IOCallers is IOStack from the innermost function of the program itself on: see iowatch.Caller.
+func (v *View) IOCallers(stack int) (lines []string, cut string) {
 	frames, cut := v.Rec.IONames.Stack(stack, false)
+	own := iowatch.Caller(len(frames), func(i int) iowatch.Frame {
+		return iowatch.Frame{Func: frames[i].Func, File: frames[i].File, Module: frames[i].Module}
+	})
+	return v.ioLines(frames[own:], cut)
+}
+
+func (v *View) ioLines(frames []trace.IOFrame, cut string) (lines []string, why string) {
 	for i := range frames {
 		f := &frames[i]
 		name := Text(f.Func, MaxName)

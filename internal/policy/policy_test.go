@@ -148,7 +148,7 @@ var table = []row{
 		"joins target to hotspot and python: the heap of a live process"},
 	{"heap/leak", "heap/graph heap/hprof", "github.com/google/pprof/profile",
 		"what of a heap's graph is a leak, and reports of it; pprof's own package writes its profile, which is small"},
-	{"export/view", "stack calls event diff trace wait/idle wait/syscalls", "",
+	{"export/view", "stack calls iowatch event diff trace wait/idle wait/syscalls", "",
 		"what all formats share; knows none of them"},
 	{"export/contend", "stack event diff trace export/view wait/infer", "",
 		"what threads wanted of each other: what formats with arrows and the report share"},

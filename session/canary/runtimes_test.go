@@ -50,9 +50,11 @@ func TestStacks(t *testing.T) {
 			for what, id := range map[string]iowatch.StackID{"opened": f.Stack, "read": f.Where} {
 				frames, why := s.Stacks.Frames(uint32(id))
 				var got []string
+				var of []iowatch.Frame
 				for i := range frames {
 					if name == "go" || frames[i].Kind.Managed() {
 						got = append(got, frames[i].Func)
+						of = append(of, iowatch.Frame{Func: frames[i].Func, File: frames[i].File, Module: frames[i].Module})
 					}
 				}
 				mine := want
@@ -65,6 +67,8 @@ func TestStacks(t *testing.T) {
 				}
 				if why != stack.ReasonNone || !s.Stacks.Complete(uint32(id)) || at < 0 || len(got) < at+len(mine) || !slices.Equal(got[at:at+len(mine)], mine) {
 					t.Errorf("%s at %q (%v), the program says %q", what, got, why, mine)
+				} else if own := iowatch.Caller(len(of), func(i int) iowatch.Frame { return of[i] }); got[own] != mine[0] {
+					t.Errorf("%s in %s of %+v, not %s", what, got[own], of, mine[0])
 				}
 			}
 			if f.Ops != 25 || f.Bytes != 2500 {
