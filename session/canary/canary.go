@@ -72,7 +72,7 @@ type final struct {
 
 const (
 	readEvery  = 50 * time.Millisecond
-	remapAfter = 2 * time.Millisecond // what is mapped next comes soon
+	remapAfter = 2 * time.Millisecond // the next library is mapped soon
 	tickEvery  = time.Second
 	settles    = 5 * time.Second // a command has its runtime then
 	maxList    = 1 << 17         // descriptors of a process that are read
