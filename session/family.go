@@ -29,12 +29,13 @@ type family struct {
 	members  sync.WaitGroup
 	once     sync.Once
 
-	mu     sync.Mutex // guards the fields below
-	closed bool
-	live   map[*Session]bool
-	done   []Recorded
-	stats  trace.Stats // of the processes in done
-	errs   []string
+	mu      sync.Mutex // guards the fields below
+	closed  bool
+	live    map[*Session]bool
+	watched int // members whose I/O is recorded, or that are too many for that
+	done    []Recorded
+	stats   trace.Stats // of the processes in done
+	errs    []string
 	// nameless are the processes that have ended. Their functions are named together at the end
 	// of the recording: naming takes more CPU time than sampling a process that lives for 100 ms,
 	// and would slow down the processes that still run.
@@ -58,6 +59,7 @@ type Recorded struct {
 	// Found is when the process was found, First its first sample; 0: none.
 	Found, First stack.Time
 	Reason       string // why its part of the recording ended
+	IO           *trace.IO
 }
 
 // newFamily begins the file of s.
@@ -132,6 +134,18 @@ func (f *family) record(ctx context.Context, m procset.Member) {
 	s.mods.renamed(facts)
 	f.mu.Lock()
 	f.live[s] = true
+	var without *trace.IO
+	if s.o.IO != nil {
+		if f.watched++; f.watched >= maxWatched { // the first process is one more
+			without = noIO(s.recorder, fmt.Sprintf("it is for at most %d processes at once", maxWatched))
+			s.o.IO = nil
+		}
+		defer func() {
+			f.mu.Lock()
+			f.watched--
+			f.mu.Unlock()
+		}()
+	}
 	f.mu.Unlock()
 	reason, err := s.Run(ctx)
 	if err != nil && !errors.Is(err, sampler.ErrNoThreads) && m.Process.Alive() {
@@ -157,19 +171,29 @@ func (f *family) record(ctx context.Context, m procset.Member) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if res != nil {
+	if r.IO = without; res != nil {
+		if res.IO != nil {
+			r.IO = res.IO
+		}
 		r.Stats = res.Stats.Total()
 		addStats(&f.stats, &res.Stats)
 	}
 	f.done = append(f.done, r)
 }
 
+// maxWatched bounds the processes whose I/O is recorded at once: each has programs of its own in the kernel,
+// which cost every system call of the machine. memberRing is the memory for records of those after the first.
+const (
+	maxWatched = 8
+	memberRing = 8 << 20
+)
+
 // member returns the Session of a process; prepare is still to be called.
 func (f *family) member(m procset.Member) *Session {
 	o := f.s.o
-	o.Duration, o.Outputs, o.Live, o.Renamed, o.Started, o.Trace, o.IO, o.Tracer, o.Set, o.First = 0, nil, false, nil, nil, nil, nil, nil, nil, nil
+	o.Duration, o.Outputs, o.Live, o.Renamed, o.Started, o.Trace, o.Tracer, o.Set, o.First = 0, nil, false, nil, nil, nil, nil, nil, nil
 	o.Await, o.Hosts = true, f.hosts
-	return &Session{o: o, proc: m.Process, parent: m.Parent, member: f, shared: f.shared, section: f.sections.Add(), part: f.s.part,
+	return &Session{o: o, proc: m.Process, parent: m.Parent, member: f, shared: f.shared, section: f.sections.Add(), part: f.s.part, ioRing: memberRing,
 		phases: newPhases(nil, m.Process.PID()), opened: target.Now()}
 }
 
@@ -288,7 +312,7 @@ func (f *family) account(res *Result, rec *trace.Recorder) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	st := f.s.stats()
-	own := Recorded{PID: f.s.proc.PID(), Comm: f.s.name(), Threads: res.Threads, Stats: st.Total(), Found: f.s.opened, First: f.s.smp.First(), Reason: res.Reason}
+	own := Recorded{PID: f.s.proc.PID(), Comm: f.s.name(), Threads: res.Threads, Stats: st.Total(), Found: f.s.opened, First: f.s.smp.First(), Reason: res.Reason, IO: res.IO}
 	res.Processes = append([]Recorded{own}, f.done...)
 	res.LeftOut = f.s.o.Set.Left()
 	res.Problems = append(res.Problems, f.errs...)

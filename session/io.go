@@ -54,8 +54,8 @@ const (
 )
 
 // logIO begins to record I/O. If this user or kernel cannot load the programs, the recording says so
-// and goes on without.
-func logIO(p *target.Process, o *IOOptions, names oneshot.Options, rec *trace.Recorder) (*ioLog, error) {
+// and goes on without. ring is that of kernel.IOOptions.
+func logIO(p *target.Process, o *IOOptions, names oneshot.Options, rec *trace.Recorder, ring int) (*ioLog, error) {
 	ctx, stop := context.WithCancel(context.Background())
 	x := &ioLog{o: o, rec: rec, stop: stop, done: make(chan struct{}), files: map[string]int{}, calls: map[string]int{},
 		frames: map[trace.IOFrame]int{}, ids: map[iowatch.StackID]int{}, written: time.Now()}
@@ -66,10 +66,9 @@ func logIO(p *target.Process, o *IOOptions, names oneshot.Options, rec *trace.Re
 		runtime.LockOSThread()
 		x.began = target.Now()
 		var err error
-		x.c, err = canary.Open(p, canary.Options{Rules: o.Rules, Names: names, Each: x.each, Slower: o.Slower})
+		x.c, err = canary.Open(p, canary.Options{Rules: o.Rules, Names: names, Each: x.each, Slower: o.Slower, Ring: ring})
 		if canary.Refused(err) {
-			x.last = &trace.IO{At: x.began, Began: x.began, Lost: []string{"I/O was not recorded: " + strings.TrimPrefix(err.Error(), "watch I/O: ")}}
-			rec.IO(x.last)
+			x.last = noIO(rec, strings.TrimPrefix(err.Error(), "watch I/O: "))
 			err = nil
 		}
 		opened <- err
@@ -86,6 +85,14 @@ func logIO(p *target.Process, o *IOOptions, names oneshot.Options, rec *trace.Re
 		return nil, err
 	}
 	return x, nil
+}
+
+// noIO writes why I/O was not recorded.
+func noIO(rec *trace.Recorder, why string) *trace.IO {
+	now := target.Now()
+	x := &trace.IO{At: now, Began: now, Lost: []string{"I/O was not recorded: " + why}}
+	rec.IO(x)
+	return x
 }
 
 // each takes an operation.

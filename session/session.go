@@ -100,6 +100,7 @@ type Session struct {
 	phases   *phases
 	traced   *tracing       // nil: no calls are traced
 	io       *ioLog         // nil: no I/O is recorded
+	ioRing   int            // see kernel.IOOptions
 	opened   stack.Time     // start of New
 	section  *trace.Section // nil: the recording is of one process
 	family   *family        // nil: the recording is of one process
@@ -297,7 +298,7 @@ func (s *Session) Run(ctx context.Context) (reason string, err error) {
 	}
 	if s.o.IO != nil {
 		names := oneshot.Options{DebugDirs: s.o.DebugDirs, FullNames: s.o.FullNames, Finder: s.o.Finder, Cache: s.o.Cache}
-		if s.io, err = logIO(s.proc, s.o.IO, names, s.recorder); err != nil {
+		if s.io, err = logIO(s.proc, s.o.IO, names, s.recorder, s.ioRing); err != nil {
 			return "I/O", err
 		}
 		defer func() {

@@ -29,7 +29,9 @@ type silent struct {
 	err  error
 }
 
-func (s silent) String() string { return fmt.Sprintf("recorder %s does not answer: %v", printable(s.name), s.err) }
+func (s silent) String() string {
+	return fmt.Sprintf("recorder %s does not answer: %v", printable(s.name), s.err)
+}
 
 // recorders returns the user's running recorders with their status, and removes the
 // sockets of killed ones. Each is asked at the same time as the others: one that is stopped or waits for

@@ -53,8 +53,8 @@ func (f *ioOfRecord) options() *session.IOOptions {
 // maxIOLines is how many findings and losses the summary shows.
 const maxIOLines = 5
 
-// writeIO prints the accounts of I/O; x may be nil.
-func writeIO(w io.Writer, x *trace.IO) {
+// writeIO prints the accounts of I/O of a process, which is named if there are several; x may be nil.
+func writeIO(w io.Writer, of string, x *trace.IO) {
 	if x == nil {
 		return
 	}
@@ -63,7 +63,7 @@ func writeIO(w io.Writer, x *trace.IO) {
 		ops, syncs = ops+x.Files[i].Ops, syncs+x.Files[i].Syncs
 	}
 	if ops+syncs > 0 {
-		fmt.Fprintf(w, "  I/O: %d reads and writes and %d syncs of %d files and sockets, %d findings\n", ops, syncs, len(x.Files)+x.MoreFiles, len(x.Findings))
+		fmt.Fprintf(w, "  I/O%s: %d reads and writes and %d syncs of %d files and sockets, %d findings\n", of, ops, syncs, len(x.Files)+x.MoreFiles, len(x.Findings))
 	}
 	for i := range x.Findings {
 		if i == maxIOLines {
@@ -77,6 +77,9 @@ func writeIO(w io.Writer, x *trace.IO) {
 		fmt.Fprintf(w, "  %d reads and writes are in the sums only: their threads had more than 20000 in a second\n", x.Skipped)
 	}
 	for _, l := range x.Lost {
+		if of != "" {
+			l = "I/O" + of + ": " + l
+		}
 		fmt.Fprintf(w, "  %s\n", printable(l))
 	}
 }

@@ -517,7 +517,12 @@ func (f *recordFlags) recordOnce(e *env, o session.Options, p *target.Process, c
 		writeSummary(e.stderr, res, s.Process())
 		writeProcesses(e.stderr, res)
 		writeCalls(e.stderr, res.Calls, f.trace.calls.limit)
-		writeIO(e.stderr, res.IO)
+		writeIO(e.stderr, "", res.IO)
+		for i := range res.Processes {
+			if p := &res.Processes[i]; i > 0 { // the first one is that of res
+				writeIO(e.stderr, fmt.Sprintf(" of %s (%d)", printable(p.Comm), p.PID), p.IO)
+			}
+		}
 	}
 	if view == nil {
 		return again, nil

@@ -78,8 +78,6 @@ func (f *recordFlags) single(o *session.Options) string {
 		return "a push has one process"
 	case len(f.trace.patterns) > 0:
 		return "--trace is for one process"
-	case f.io.on:
-		return "--io is for one process"
 	}
 	for _, out := range o.Outputs {
 		if !out.Format.Several() {
@@ -91,7 +89,7 @@ func (f *recordFlags) single(o *session.Options) string {
 
 // follow makes a recording of a command one of its descendants too.
 func (f *recordFlags) follow(o *session.Options, c *target.Command) error {
-	if f.several.noChildren {
+	if f.several.noChildren || f.io.on && !f.several.children { // programs in the kernel for each short command cost too much
 		return nil
 	}
 	if why := f.single(o); why != "" {

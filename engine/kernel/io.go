@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -44,12 +45,13 @@ type IOOptions struct {
 	// for each thread. Without it, only slow ones have records.
 	Each   bool
 	Slower time.Duration
+	Ring   int // bytes for records, a power of two of at least 1 MiB; 0: 32 MiB
 }
 
 // ErrTypes: the kernel was built without type information.
 var ErrTypes = errors.New("this kernel has no type information (/sys/kernel/btf/vmlinux)")
 
-// ioRingBytes is the size of the ring: 100 of the largest records, or 170,000 of the smallest.
+// ioRingBytes is the usual size of the ring: 160 of the largest records, or 320,000 of the smallest.
 const ioRingBytes = 32 << 20
 
 // OpenIO begins to watch process pid.
@@ -83,7 +85,7 @@ func (e *IO) open(pid int, o IOOptions) error {
 		{Name: "io_stats", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 24, MaxEntries: maxCalls},
 		{Name: "io_lost", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: numLost},
 		{Name: "io_plans", Type: ebpf.Hash, KeySize: 4, ValueSize: planBytes, MaxEntries: maxPlans},
-		{Name: "io_ring", Type: ebpf.RingBuf, MaxEntries: ioRingBytes},
+		{Name: "io_ring", Type: ebpf.RingBuf, MaxEntries: uint32(cmp.Or(o.Ring, ioRingBytes))},
 		{Name: "io_news", Type: ebpf.RingBuf, MaxEntries: uint32(max(os.Getpagesize(), 4096))},
 	} {
 		m, err := ebpf.NewMap(&s)

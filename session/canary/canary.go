@@ -34,6 +34,7 @@ type Options struct {
 	// Each returns.
 	Each   func(r *kernel.IORecord, path string, kind iowatch.Kind)
 	Slower time.Duration
+	Ring   int // see kernel.IOOptions
 }
 
 // Canary watches one process.
@@ -95,7 +96,7 @@ func Open(p *target.Process, o Options) (*Canary, error) {
 	c.Engine.Top = func(id iowatch.StackID) string { return c.Stacks.Top(uint32(id)) }
 	c.Engine.Complete = func(id iowatch.StackID) bool { return c.Stacks.Complete(uint32(id)) }
 	if c.io, err = kernel.OpenIO(p.PID(), kernel.IOOptions{Slow: o.Rules.Slow, Gap: o.Rules.Gap, SmallOps: o.Rules.SmallOps,
-		Each: o.Each != nil, Slower: o.Slower}); err != nil {
+		Each: o.Each != nil, Slower: o.Slower, Ring: o.Ring}); err != nil {
 		c.Close()
 		return nil, err
 	}
