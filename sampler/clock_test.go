@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -88,6 +89,7 @@ type clockThread struct {
 	cut   bool                  // its copies lack the stack
 	cpus  bool                  // there is a clock of all CPUs
 	room  int                   // copies that the buffer holds; 0: no limit
+	off   func(stack.Time) bool // interrupts are off: no copy; nil: never
 
 	on, ever bool
 	machine  bool
@@ -114,7 +116,9 @@ func (t *clockThread) StartClock(period int64, n int, machine bool) error {
 }
 
 func (t *clockThread) SetClock(period int64) error {
-	t.period, t.next = period, t.cpu(t.tr.now)+period
+	if !t.machine {
+		t.period, t.next = period, t.cpu(t.tr.now)+period
+	}
 	return nil
 }
 
@@ -137,6 +141,10 @@ func (t *clockThread) NextCopy(v *View) (ran int64, lost uint64, ok bool) {
 		} else {
 			hi = mid
 		}
+	}
+	if t.off != nil && t.off(lo) {
+		t.from, t.next = lo, t.next+t.period
+		return t.NextCopy(v)
 	}
 	t.regs, t.from = clockRegs(), lo
 	v.Regs, v.Call, v.Found = &t.regs, stack.Call{Nr: -1}, ActivityOnCPU
@@ -238,6 +246,55 @@ func TestClockShares(t *testing.T) {
 			ticks := float64(d / (10 * time.Millisecond))
 			if all < .93*ticks || all > 1.05*ticks {
 				t.Errorf("%.0f samples in %.0f intervals", all, ticks)
+			}
+		})
+	}
+}
+
+// TestOwedCalls: the CPU time around switches, in which a clock of all CPUs makes no copies, is that of
+// the call in which the thread blocks, up to a time for each switch. The limits are 4.5 standard
+// deviations of as many copies, and 2 % for periods that begin anew.
+func TestOwedCalls(t *testing.T) {
+	const us = 1000
+	for _, c := range []struct {
+		name  string
+		off   int64 // ns at both ends of each burst of 100 us, at three switches
+		least float64
+		most  float64 // of the CPU time
+	}{
+		{"never off", 0, 0, .02},
+		{"2 us at both ends", 2 * us, .04, .06},
+		{"6 us at both ends", 6 * us, .12, .14},
+		{"40 us: more than switches take", 40 * us, .15, .151},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			th := worker(100*us, 0, 125*us)
+			th.cpus = true
+			// The period is a multiple of a burst's length here: chance instead of a place in it.
+			rnd := rand.New(rand.NewPCG(1, uint64(c.off)))
+			th.off = func(stack.Time) bool { return rnd.Int64N(100*us) < 2*c.off }
+			sink, _ := clockSample(t, th, Config{Interval: 10 * time.Millisecond, Jitter: .5, Clock: true}, 60*time.Second)
+			if !th.machine {
+				t.Fatal("no clock of all CPUs")
+			}
+			made, last := 0.0, int64(0)
+			for _, s := range sink.samples {
+				if _, on, _ := th.at(s.Time - 1); s.Way == stack.WayClock && s.State == stack.StateRunning && !on {
+					made++
+				}
+				if s.CPU < last {
+					t.Fatalf("at %v: %d ns of CPU time after %d", s.Time, s.CPU, last)
+				}
+				last = s.CPU
+			}
+			copies := 60.0 * 100 / 225 * 100
+			share := made / copies
+			slack := 4.5 * math.Sqrt(c.most*(1-c.most)/copies)
+			if c.off == 0 {
+				slack = 0
+			}
+			if share < c.least-slack || share > c.most+slack {
+				t.Errorf("%.1f%% of the CPU time is that of the call, want %.1f%% to %.1f%%", 100*share, 100*(c.least-slack), 100*(c.most+slack))
 			}
 		})
 	}

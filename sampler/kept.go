@@ -82,6 +82,9 @@ func (g *group) asKept(th *thread) (done bool, err error) {
 	g.glance.Again = sum != 0 && sum == k.bytes && k.looks%keptLooks < keptLooks-1
 	k.bytes = sum
 	k.looks++
+	if !g.glance.Again {
+		g.owedCalls(th)
+	}
 	g.put(th)
 	g.glance.Again = false
 	return true, nil

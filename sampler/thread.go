@@ -466,6 +466,7 @@ func (g *group) readAndWalk(th *thread, st stack.State) (done bool, err error) {
 		th.unasked = append(th.unasked[:0], s.Stack...) // the next sample resolves its wait
 		return true, nil
 	}
+	g.owedCalls(th)
 	g.put(th)
 	return true, nil
 }

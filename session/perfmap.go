@@ -28,8 +28,8 @@ const (
 	maxPerfMap = 48 << 20
 	perfShare  = 16
 	perfPart   = 256 << 10
-	// perfLine bounds the stored entries, one for so many bytes of the bound: the shortest has six bytes,
-	// and takes more than ten times that when names are resolved.
+	// perfLine is the bound's size for an entry: the shortest has six bytes, and takes more than ten times
+	// that when names are resolved.
 	perfLine = 48
 	// maxDumpBytes bounds the stored part of a jitdump, in bytes.
 	maxDumpBytes = 192 << 20
