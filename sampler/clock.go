@@ -58,8 +58,8 @@ const (
 	// leastClockStack is the least stack to copy.
 	leastClockStack = 8 << 10
 	// switchTime is the most CPU time, in ns, that a switch takes with interrupts off: see owedCalls. It is
-	// 2 to 4 µs on a virtual machine.
-	switchTime = 5_000
+	// 2 to 4 µs on a virtual machine, and 10 where the thread sleeps by a timer of its own.
+	switchTime = 10_000
 	// mostOwed is how many samples of a call are made up at once.
 	mostOwed = 3
 )
