@@ -384,6 +384,14 @@ func (e *Engine) Path(fd int32, gen uint32) (string, Kind) {
 	return "", KindUnknown
 }
 
+// Folder returns the path of the descriptor that has a number now; "": unknown.
+func (e *Engine) Folder(fd int32) string {
+	if d := e.newest[fd]; d != nil {
+		return d.path
+	}
+	return ""
+}
+
 // Nameless calls f for each open descriptor without a path.
 func (e *Engine) Nameless(f func(fd int32, gen uint32)) {
 	for k, d := range e.open {

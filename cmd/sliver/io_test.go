@@ -2,13 +2,9 @@ package main
 
 import (
 	"encoding/json"
-	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -25,41 +21,10 @@ func bpf(t *testing.T, r result) {
 
 // TestIOCounts compares the number of calls with that of strace -c, of a program with calls that fail.
 func TestIOCounts(t *testing.T) {
-	strace, err := exec.LookPath("strace")
-	if err != nil {
-		testprog.Lack(t, "strace", err.Error())
-	}
 	path := filepath.Join(t.TempDir(), "mixed")
 	testprog.Need(t, "gcc", "ptrace")
 	prog := testprog.Build(t, "c/files", "O2")
-	table := filepath.Join(t.TempDir(), "counts")
-	cmd := exec.Command(strace, "-f", "-c", "-o", table, prog, "mixed", path, "50", "1000")
-	cmd.Stdin = strings.NewReader("\n")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		testprog.Lack(t, "strace", fmt.Sprintf("%v: %s", err, out))
-	}
-	b, err := os.ReadFile(table)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := map[string][2]uint64{}
-	for _, line := range strings.Split(string(b), "\n") { // % time, seconds, usecs/call, calls, errors, name
-		f := strings.Fields(line)
-		if len(f) < 5 || len(f) > 6 {
-			continue
-		}
-		calls, err := strconv.ParseUint(f[3], 10, 64)
-		if err != nil {
-			continue
-		}
-		x := [2]uint64{calls, 0}
-		if len(f) == 6 {
-			if x[1], err = strconv.ParseUint(f[4], 10, 64); err != nil {
-				t.Fatal(line)
-			}
-		}
-		want[f[len(f)-1]] = x
-	}
+	want := straced(t, t.TempDir(), "\n", prog, "mixed", path, "50", "1000")
 	own := slivercmd(t, t.TempDir(), "io", "--json", "--", prog, "mixed", path, "50", "1000")
 	own.Stdin = strings.NewReader("\n")
 	r := runCmd(t, own)

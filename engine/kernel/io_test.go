@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -46,6 +47,19 @@ func TestParseIO(t *testing.T) {
 	binary.NativeEndian.PutUint64(sums[recSums+useOps:], 21)
 	if err := parseIO(sums, &r); err != nil || r.Sums == nil || r.Sums.Ops != 21 || r.Memory != nil {
 		t.Errorf("%+v, %v", r, err)
+	}
+	for call, want := range map[string]int32{"openat": 9, "dup3": 9, "fcntl": 9, "socket": -1} {
+		op := iowatch.OpMake
+		if call == "openat" {
+			op = iowatch.OpOpen
+		}
+		b := record(formPlain, byte(op), recBytes)
+		i := slices.IndexFunc(ioCalls, func(c ioCall) bool { return c.name == call })
+		binary.NativeEndian.PutUint32(b[recNr:], uint32(ioCalls[i].nr))
+		binary.NativeEndian.PutUint32(b[recDir:], 9)
+		if err := parseIO(b, &r); err != nil || r.Dir != want || r.Call != call {
+			t.Errorf("%s: folder %d, %v", call, r.Dir, err)
+		}
 	}
 	for name, b := range map[string][]byte{
 		"no header":         make([]byte, recBytes-1),

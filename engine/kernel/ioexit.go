@@ -353,6 +353,8 @@ func (a *assembler) opened(m ioMaps, l *layout) {
 	a.label("open")
 	a.add(asm.LoadMem(asm.R8, asm.RFP, onHeader+recRet, asm.Word))
 	a.set(recOp, int64(iowatch.OpMake), asm.Byte)
+	a.arg(asm.R1, 0)
+	a.put(recDir, asm.R1, asm.Word)
 	// fcntl: F_DUPFD is 0, F_DUPFD_CLOEXEC 1030.
 	a.add(asm.Mov.Reg(asm.R1, asm.R7), asm.And.Imm(asm.R1, classFcntl), asm.JEq.Imm(asm.R1, 0, "path"))
 	a.add(asm.LoadMem(asm.R1, asm.RFP, int16(onRegs+int(regArgs[1])), asm.Word), asm.JEq.Imm(asm.R1, 0, "made"), asm.JEq.Imm(asm.R1, 1030, "made"), asm.Ja.Label("out"))
@@ -361,6 +363,7 @@ func (a *assembler) opened(m ioMaps, l *layout) {
 	a.set(recOp, int64(iowatch.OpOpen), asm.Byte)
 	a.arg(asm.R2, 2)
 	a.add(asm.JEq.Imm(asm.R1, classPath1, "flags"))
+	a.set(recDir, atCwd, asm.Word)
 	a.arg(asm.R2, 1)
 	a.label("flags")
 	a.put(recWant, asm.R2, asm.DWord)
@@ -375,6 +378,9 @@ func (a *assembler) opened(m ioMaps, l *layout) {
 	a.put(recSize, asm.R1, asm.DWord)
 	a.add(asm.Ja.Label("limited"))
 }
+
+// atCwd is AT_FDCWD (include/uapi/linux/fcntl.h).
+const atCwd = -100
 
 // generation begins a new generation of descriptor R8, and sets R1 to it.
 func (a *assembler) generation(m ioMaps) {

@@ -117,7 +117,7 @@ const (
 	recWritten = 72
 	recFD2     = 80 // 32 bits
 	recUsers   = 84 // 32 bits; of a pair: generation of FD2
-	recSpare   = 88
+	recDir     = 88 // 32 bits: of an open, the folder's descriptor; of a dup, the old one
 	recBytes   = 96
 
 	recPath    = recBytes

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"strings"
 
 	"github.com/sliverprof/sliver/iowatch"
 	"github.com/sliverprof/sliver/stack"
@@ -17,6 +18,9 @@ type IORecord struct {
 	// Sort is Op, or with OpMark what the call did: OpRead or OpWrite.
 	Sort iowatch.Op
 
+	// Dir is of an OpOpen the descriptor of the folder of a relative Path, negative for the working folder. Of
+	// an OpMake by dup, dup2, dup3 and fcntl it is the old descriptor, and -1 of others.
+	Dir  int32
 	FD2  int32 // OpMake of two descriptors: the second one; 0: none
 	Gen2 uint32
 	// Users is how many threads have sums for the descriptor that was closed.
@@ -60,7 +64,12 @@ func parseIO(b []byte, r *IORecord) error {
 		r.Size = -1
 	}
 	switch r.Op {
+	case iowatch.OpOpen:
+		r.Dir = int32(half(recDir))
 	case iowatch.OpMake:
+		if r.Dir = -1; call.name == "fcntl" || strings.HasPrefix(call.name, "dup") {
+			r.Dir = int32(half(recDir))
+		}
 		if r.FD2 = int32(half(recFD2)); r.FD2 != 0 {
 			r.Gen2 = half(recUsers)
 		}

@@ -52,6 +52,7 @@ type Canary struct {
 	execed bool // it changed, and the descriptors were not listed since
 	cwd    string
 	names  map[stack.TID]string
+	dups   map[int32]string // paths of descriptors that were duplicated: a file's table has opens alone
 	each   func(r *kernel.IORecord, path string, kind iowatch.Kind)
 
 	uring bool // a descriptor of io_uring was open
@@ -83,7 +84,7 @@ const (
 
 // Open begins to watch p: when it returns, every further call is seen.
 func Open(p *target.Process, o Options) (*Canary, error) {
-	c := &Canary{proc: p, Engine: iowatch.New(o.Rules, stack.TID(p.PID())), began: time.Now(), names: map[stack.TID]string{}, each: o.Each}
+	c := &Canary{proc: p, Engine: iowatch.New(o.Rules, stack.TID(p.PID())), began: time.Now(), names: map[stack.TID]string{}, dups: map[int32]string{}, each: o.Each}
 	var err error
 	if c.dir, err = live.OpenProc(p); err != nil {
 		return nil, err
@@ -334,6 +335,10 @@ func (c *Canary) record(r *kernel.IORecord) {
 		r.Path = c.path(r)
 	case iowatch.OpMake:
 		c.uring = c.uring || r.Call == "io_uring_setup"
+		delete(c.dups, r.FD)
+		if dir := c.folder(r.Dir); path.IsAbs(dir) && len(c.dups) < maxNames {
+			c.dups[r.FD] = dir
+		}
 	case iowatch.OpRange:
 		c.relist()
 		return
@@ -371,6 +376,14 @@ func (c *Canary) note(r *kernel.IORecord) {
 	c.each(r, name, kind)
 }
 
+// folder returns the path of a descriptor; "": unknown.
+func (c *Canary) folder(fd int32) string {
+	if dir := c.Engine.Folder(fd); dir != "" {
+		return dir
+	}
+	return c.dups[fd]
+}
+
 // path returns the absolute path of an open.
 func (c *Canary) path(r *kernel.IORecord) string {
 	if path.IsAbs(r.Path) && !r.Cut {
@@ -383,7 +396,13 @@ func (c *Canary) path(r *kernel.IORecord) string {
 	if r.Path == "" || r.Cut {
 		return r.Path
 	}
-	return path.Join(c.cwd, r.Path)
+	dir := c.cwd
+	if r.Dir >= 0 {
+		if dir = c.folder(r.Dir); !path.IsAbs(dir) {
+			return r.Path
+		}
+	}
+	return path.Join(dir, r.Path)
 }
 
 // lastSums adds the sums that other threads had on a descriptor that was closed.
