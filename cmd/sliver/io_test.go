@@ -44,7 +44,7 @@ func TestIOCounts(t *testing.T) {
 	}
 }
 
-// TestIOOpenedIn has the function of the program that opened a file, of a command that ends after some
+// TestIOOpenedIn looks for the function of the program that opened a file, of a command that ends after some
 // milliseconds. On a busy machine sliver may have no CPU while the command lives, so one of several runs has to.
 func TestIOOpenedIn(t *testing.T) {
 	testprog.Need(t, "gcc", "ptrace")
