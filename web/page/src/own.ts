@@ -24,6 +24,6 @@ function goLibrary(f: Place): boolean {
 // its functions outside of libraries, else those of its executable outside of Go's library.
 export function ownCode(kinds: Set<string>, exe?: string): (f: Place) => boolean {
   if (kinds.has('java') || kinds.has('python') || kinds.has('js')) return (f) => managed(f) && !library(f);
-  return (f) => !!exe && f.module === exe && !(f.kind === 'go' && goLibrary(f));
+  return (f) => !!exe && f.module === exe && f.name !== '_start' && !(f.kind === 'go' && goLibrary(f)); // _start is the C library's, linked in
 }
 

@@ -259,12 +259,12 @@ export class Side {
     fill(this.counted, h('p', { class: 'soft' }, 'counting…'));
     fill(this.spent, h('p', { class: 'soft' }, 'adding up…'));
     this.tell('');
-    fill(this.box, this.head(c.name), dl, this.said,
+    fill(this.box, this.head(c.name), this.said,
       h('div', { class: 'buttons' },
         h('button', { class: 'small', title: 'Zoom to this call (F)', onclick: () => this.zoom() }, 'Zoom to it'),
         h('button', { class: 'small', title: 'Select its time (M)', onclick: () => v.onRange({ t0: c.start, t1: c.end }, true) }, 'Select its time'),
         h('button', { class: 'small', title: 'Light up all its calls', onclick: () => this.onFunc(c.func) }, 'Find all')),
-      h('h3', null, 'Where its time went'), this.spent,
+      h('h3', null, 'Where its time went'), this.spent, dl,
       h('h3', null, 'All calls of this function'), this.counted,
       h('h3', null, 'Stack ', copied), stack);
   }

@@ -311,6 +311,19 @@ test('tracks of counters and locks', async () => {
   await page.locator('#panel').getByText('Wanted in').waitFor();
   assert.deepEqual(page.problems, []);
   await s.stop();
+  // While a program is recorded they come and move on.
+  const l = await serve('-live', '-threads', '5');
+  const live = await open(l.url);
+  await ready(live);
+  await until(live, () => window.sliver.state.lanes.some((x) => x.lock));
+  await live.evaluate(() => { document.getElementById('tracks').scrollTop = 1e6; });
+  const seen = () => live.evaluate(() => window.sliver.held()?.t1 ?? 0);
+  await until(live, () => window.sliver.held() !== null);
+  const before = await seen();
+  await until(live, (t) => window.sliver.state.follow && window.sliver.held()?.t1 > t + 5e8, before);
+  await picture(live, 'lanes-live');
+  assert.deepEqual(live.problems, []);
+  await l.stop();
 });
 
 test('the menu of a call, a thread, a lock; links to an editor', async () => {
