@@ -9,8 +9,7 @@ import (
 	"github.com/sliverprof/sliver/web/store"
 )
 
-// lanesReply has the locks that threads waited for and counters of all threads, over n equal parts of
-// [T0, T1).
+// lanesReply describes contended locks, and all threads together, in n equal parts of [T0, T1).
 type lanesReply struct {
 	T0       float64        `json:"t0"`
 	T1       float64        `json:"t1"`
@@ -34,10 +33,8 @@ type lockLane struct {
 	Holder  []stack.TID `json:"holder"`  // that held it most; 0: not known
 }
 
-const (
-	maxLockLanes = 64
-	maxLockAddrs = 1 << 16 // locks that are told apart, the first ones
-)
+// maxLockLanes limits the locks of a reply.
+const maxLockLanes = 64
 
 // binned spreads numbers over equal parts of a time.
 type binned struct {
@@ -87,9 +84,7 @@ func (f *feed) lanes(q *query) lanesReply {
 	total := map[uint64]int64{}
 	f.st.EachLane(store.LaneLock, from, to, q.Threads, func(_ int, x store.Slice) {
 		p.each(n, x.Start, x.End, func(k int, ns float64) { lock[k] += ns })
-		if a := f.st.Lock(x.Place).Addr; total[a] > 0 || len(total) < maxLockAddrs {
-			total[a] += int64(x.End - x.Start)
-		}
+		total[f.st.Lock(x.Place).Addr] += int64(x.End - x.Start)
 	})
 	for _, c := range []counterReply{{"cpu", cpu}, {"runnable", ready}, {"lock", lock}, {"gap", gap}} {
 		for i := range c.Bins {
@@ -101,7 +96,7 @@ func (f *feed) lanes(q *query) lanesReply {
 	return r
 }
 
-// lockLanes returns those with the largest totals, and how many there are besides.
+// lockLanes returns the locks with the largest totals and the number of the others.
 func (f *feed) lockLanes(q *query, total map[uint64]int64, p binned, n int) ([]lockLane, int) {
 	addrs := make([]uint64, 0, len(total))
 	for a := range total {

@@ -1,4 +1,4 @@
-// The menu of what is below the pointer: a call, a thread, a lock.
+// The context menu of a call, a thread, or a lock.
 
 import { el, h, popup, say } from './dom';
 import { LaneHit } from './lanes';

@@ -22,7 +22,7 @@ const shownLocks = 8;
 const step = 2; // pixels of a part
 const recent = 60e9; // ns of a live recording that decide which locks have a track
 const wholeEvery = 5000; // ms between looks at that
-const viewEvery = 400; // ms between views of a live recording that is followed
+const viewEvery = 200; // ms between views of a live recording that is followed
 
 const counters: Record<string, { title: string; unit: string }> = {
   cpu: { title: 'CPUs in use', unit: 'CPUs' }, runnable: { title: 'Waiting for a CPU', unit: 'threads' },
@@ -56,7 +56,7 @@ export class Lanes {
 
   constructor(private v: View & { wake(): void }, private conn: Link) {}
 
-  // reset drops what is known, after another recording came.
+  // reset drops all replies, after a connection to another recording.
   reset(): void {
     this.whole = this.view = null;
     this.wholeAt = this.viewAt = -Infinity;
@@ -105,7 +105,7 @@ export class Lanes {
     if (focused !== undefined) this.list.querySelector<HTMLElement>(`[data-key="${focused}"]`)?.focus();
   }
 
-  // request asks for what is not there in this resolution.
+  // request sends a query if the replies do not cover the view in its resolution.
   request(): void {
     const v = this.v;
     const now = performance.now();
@@ -118,7 +118,7 @@ export class Lanes {
       this.wholeAt = now;
       const t0 = live ? Math.max(v.model.from(), to - recent) : v.model.from();
       return this.ask(t0, to, n, (r) => {
-        // What was asked for while it grew is not complete.
+        // A reply from before the end is incomplete.
         this.whole = { ...r, t1: done ? Infinity : r.t1 };
         this.onLayout();
       });
@@ -149,7 +149,7 @@ export class Lanes {
     });
   }
 
-  // settled reports whether what is shown is there.
+  // settled reports whether no reply is pending.
   settled(): boolean {
     return !!this.whole && !this.busy;
   }
@@ -168,7 +168,7 @@ export class Lanes {
     return { lane, t0: r.t0 + k * width, t1: r.t0 + (k + 1) * width, waiting: bins[k] ?? 0, holder };
   }
 
-  // text says in lines what is at a place.
+  // text describes a place in lines.
   text(x: LaneHit): string[] {
     const { lock, key } = x.lane;
     const c = counters[key];

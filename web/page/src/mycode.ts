@@ -52,16 +52,16 @@ export function folds(root: Node, own: (k: Node) => boolean, open: (path: string
   return out;
 }
 
-// mine makes a test of nodes for the program's own code. What is not code, as the root and threads, passes it.
-// Null: none of the tree is the program's own.
+// mine returns a test for nodes of the program's own code. The root and nodes of threads pass it too.
+// It returns null if the tree has no such code.
 export function mine(a: Analysis, own: (f: AFunc) => boolean): ((k: Node) => boolean) | null {
   const is = a.funcs.map((f) => f.thread === undefined && own(f));
   if (!a.tree.func.some((i) => is[i])) return null;
   return (k) => k.func < 0 || !!is[k.func] || a.funcs[k.func]?.thread !== undefined;
 }
 
-// covers is the share of a tree that is below the program's own code. Where it is small, what counts as own
-// code is not what the program mostly does, and folding would hide that.
+// covers is the share of a tree that is below the program's own code. If it is small, the program spends
+// its time in other code, and folding would hide that code.
 export function covers(root: Node, own: (k: Node) => boolean): number {
   let sum = 0;
   const walk = (k: Node): void => {
