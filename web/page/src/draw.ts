@@ -199,18 +199,18 @@ function drawTrack(g: CanvasRenderingContext2D, v: View, t: Track, d: ThreadData
   });
   const l = d.lanes.get(LOCKS);
   // A lock whose holder is known; fainter, a word in memory that is waited for.
-  if (l) strip(g, v, l, y + 12, 6, edge, (i) => (v.model.locks[l.value[i]]?.holder ? c.lock : c.park));
+  if (l) strip(g, v, l, y + 12, 6, edge, (i) => (v.model.locks[l.value[i]!]?.holder ? c.lock : c.park));
   const p = d.lanes.get(PAUSES);
   if (p) {
     thin.band(y + 18, 2, g.globalAlpha);
     const from = p.at(v.t0);
     let until = -1;
-    for (let i = from; i < p.n && p.start[i] < Math.min(v.t1, edge); i++) {
-      const a = v.x(p.start[i]);
-      const b = Math.max(v.x(p.end[i]), a + 1);
+    for (let i = from; i < p.n && p.start[i]! < Math.min(v.t1, edge); i++) {
+      const a = v.x(p.start[i]!);
+      const b = Math.max(v.x(p.end[i]!), a + 1);
       // Merged pauses are drawn the lighter the rarer they are.
       if (b <= until) continue;
-      thin.put(a, b, c.pause, p.count[i] > 1 ? Math.max(0.25, Math.min(1, p.busy[i] / Math.max(1, p.end[i] - p.start[i]))) : 1);
+      thin.put(a, b, c.pause, p.count[i]! > 1 ? Math.max(0.25, Math.min(1, p.busy[i]! / Math.max(1, p.end[i]! - p.start[i]!))) : 1);
       until = b;
     }
   }
@@ -239,7 +239,7 @@ function folded(g: CanvasRenderingContext2D, v: View, t: Track, d: ThreadData, c
     const head = `▸ ${t.skip} outer calls: `;
     let text = '';
     for (let i = names.length - 1; i >= 0; i--) {
-      const more = names[i].slice(0, 100) + (text && ' › ') + text;
+      const more = names[i]!.slice(0, 100) + (text && ' › ') + text;
       if (g.measureText(head + '… › ' + more).width > v.width - x - 8) {
         text = '… › ' + text;
         break;
@@ -260,16 +260,16 @@ function folded(g: CanvasRenderingContext2D, v: View, t: Track, d: ThreadData, c
 function drawGaps(g: CanvasRenderingContext2D, v: View, t: Track, gaps: Row, c: Theme): void {
   const y = t.y - v.top;
   let until = -1;
-  for (let i = gaps.at(v.t0 - v.span / 50); i < gaps.n && gaps.start[i] < v.t1; i++) {
-    const a = v.x(gaps.start[i]);
-    const w = v.x(gaps.end[i]) - a;
+  for (let i = gaps.at(v.t0 - v.span / 50); i < gaps.n && gaps.start[i]! < v.t1; i++) {
+    const a = v.x(gaps.start[i]!);
+    const w = v.x(gaps.end[i]!) - a;
     g.fillStyle = c.gap;
-    if (w < 3 && !(gaps.value[i] & 1)) {
+    if (w < 3 && !(gaps.value[i]! & 1)) {
       // Too short to be hatched: a tick above the state.
       if (a < until) continue;
       until = a + Math.max(w, 1);
       g.fillRect(a, y, until - a, 3);
-    } else if (gaps.value[i] & 1) {
+    } else if (gaps.value[i]! & 1) {
       g.beginPath();
       g.moveTo(a - 4, y + 1);
       g.lineTo(a + 4, y + 1);
@@ -313,9 +313,9 @@ function strip(g: CanvasRenderingContext2D, v: View, r: Row, y: number, h: numbe
   let until = -1;
   const t1 = Math.min(v.t1, edge);
   thin.band(y, h, g.globalAlpha);
-  for (let i = r.at(v.t0); i < r.n && r.start[i] < t1; i++) {
-    const a = Math.max(v.x(r.start[i]), 0);
-    const b = Math.min(v.x(Math.min(r.end[i], edge)), v.width);
+  for (let i = r.at(v.t0); i < r.n && r.start[i]! < t1; i++) {
+    const a = Math.max(v.x(r.start[i]!), 0);
+    const b = Math.min(v.x(Math.min(r.end[i]!, edge)), v.width);
     if (b <= until && b - a < 0.5) continue;
     const f = color(i);
     const w = Math.max(b - a, 0.75);
@@ -330,7 +330,7 @@ function strip(g: CanvasRenderingContext2D, v: View, r: Row, y: number, h: numbe
 }
 
 function fillFor(f: FuncView | undefined, c: Theme): string {
-  return f && f.fill >= 0 ? c.fills[f.fill] : c.unknown;
+  return f && f.fill >= 0 ? c.fills[f.fill]! : c.unknown;
 }
 
 function calls(g: CanvasRenderingContext2D, v: View, r: Row, y: number, h: number, text: boolean, d: ThreadData, edge: number, c: Theme): void {
@@ -344,22 +344,22 @@ function calls(g: CanvasRenderingContext2D, v: View, r: Row, y: number, h: numbe
   const named: number[] = [];
   thin.band(y, h, alpha);
   for (let i = r.at(v.t0); i < r.n; i++) {
-    const s = r.start[i];
+    const s = r.start[i]!;
     if (s >= t1) break;
     const open = r.end[i] === Infinity;
     const a = Math.max((s - v.t0) * scale, -2);
-    const end = Math.min(r.end[i], edge);
+    const end = Math.min(r.end[i]!, edge);
     const b = Math.min((end - v.t0) * scale, v.width + 2);
     // Coarser data than pixels, while the finer is on its way in: one for each.
     if (b < until + 0.2 && b - a < 0.4) continue;
-    const id = r.value[i];
+    const id = r.value[i]!;
     const lit = hits ? hits[id] === 1 : true;
     if (v.hideHits && hits && lit) continue;
     const f = !hits || v.hideHits ? fillFor(funcs[id], c) : !lit ? c.dim : v.model.colorBy === 'state' ? c.found : fillFor(funcs[id], c);
     let w = b - a;
-    const many = r.count[i] > 1;
+    const many = r.count[i]! > 1;
     // Merged calls: as dense as the time that they took.
-    const dense = many ? 0.35 + 0.65 * Math.min(1, r.busy[i] / Math.max(1, r.end[i] - s)) : 1;
+    const dense = many ? 0.35 + 0.65 * Math.min(1, r.busy[i]! / Math.max(1, r.end[i]! - s)) : 1;
     if (w < few && !open) {
       thin.put(a, a + Math.max(w, 0.8), f, dense);
       until = b;
@@ -387,13 +387,13 @@ function calls(g: CanvasRenderingContext2D, v: View, r: Row, y: number, h: numbe
   if (!named.length) return;
   const onFill = v.model.colorBy === 'state' ? c.onState : c.onFill;
   for (const i of named) {
-    const a = Math.max((r.start[i] - v.t0) * scale, 0);
-    const b = Math.min((Math.min(r.end[i], edge) - v.t0) * scale, v.width);
-    const f = funcs[r.value[i]];
+    const a = Math.max((r.start[i]! - v.t0) * scale, 0);
+    const b = Math.min((Math.min(r.end[i]!, edge) - v.t0) * scale, v.width);
+    const f = funcs[r.value[i]!];
     if (!f || b - a < 20) continue;
     const s = label(g, f, b - a - 8);
     if (!s) continue;
-    labels.push({ x: a + 4, y: y + h / 2 + 0.5, text: s, color: hits && !hits[r.value[i]] && !v.hideHits ? c.dimText : onFill, alpha });
+    labels.push({ x: a + 4, y: y + h / 2 + 0.5, text: s, color: hits && !hits[r.value[i]!] && !v.hideHits ? c.dimText : onFill, alpha });
   }
 }
 
@@ -416,14 +416,14 @@ function arrows(g: CanvasRenderingContext2D, v: View, c: Theme, shown: Track[], 
   for (const t of shown) {
     const l = v.model.data.get(t.seq)?.lanes.get(LOCKS);
     if (!l) continue;
-    for (let i = l.at(v.t0); i < l.n && l.start[i] < v.t1; i++) {
-      const wide = v.x(Math.min(l.end[i], edge)) - v.x(l.start[i]);
+    for (let i = l.at(v.t0); i < l.n && l.start[i]! < v.t1; i++) {
+      const wide = v.x(Math.min(l.end[i]!, edge)) - v.x(l.start[i]!);
       const is = marked !== null && marked.row === l && marked.i === i;
-      if ((wide < 14 && !is) || l.count[i] > 1) continue;
-      const lock = v.model.locks[l.value[i]];
+      if ((wide < 14 && !is) || l.count[i]! > 1) continue;
+      const lock = v.model.locks[l.value[i]!];
       const holder = lock?.holder ? byTID.get(lock.holder) : undefined;
-      if (!holder || holder === t || v.arrows.length > 400) continue;
-      const x = Math.max(v.x(l.start[i]), 2); // of a wait that began before the view: at its edge
+      if (!lock || !holder || holder === t || v.arrows.length > 400) continue;
+      const x = Math.max(v.x(l.start[i]!), 2); // of a wait that began before the view: at its edge
       const y0 = t.y - v.top + 15;
       const down = holder.y > t.y;
       const y1 = holder.y - v.top + (down ? 3 : 18);
@@ -457,8 +457,8 @@ function outline(g: CanvasRenderingContext2D, v: View, c: Theme, edge: number): 
   const box = (seq: number, depth: number, row: Row, i: number, w: number, color: string): void => {
     const t = v.track(seq);
     if (!t || t.mode === 'strip' || depth >= 0xff00) return;
-    const a = Math.max(v.x(row.start[i]), -4);
-    const b = Math.min(v.x(Math.min(row.end[i], edge)), v.width + 4);
+    const a = Math.max(v.x(row.start[i]!), -4);
+    const b = Math.min(v.x(Math.min(row.end[i]!, edge)), v.width + 4);
     g.strokeStyle = color;
     g.lineWidth = w;
     if (depth < t.skip || depth >= t.skip + t.rows) return;

@@ -78,7 +78,7 @@ export class Flame {
     let k = this.cursor ?? this.zoomed ?? this.root;
     const sib = (d: number): Node => {
       const s = k.parent?.kids ?? [k];
-      return s[Math.min(s.length - 1, Math.max(0, s.indexOf(k) + d))];
+      return s[Math.min(s.length - 1, Math.max(0, s.indexOf(k) + d))]!;
     };
     const into = this.up ? 'ArrowUp' : 'ArrowDown';
     const out = this.up ? 'ArrowDown' : 'ArrowUp';

@@ -89,7 +89,7 @@ export function short(name: string): string {
 // would be left of it where there is little room.
 export function forms(name: string): string[] {
   const out = [name.slice(0, 400)];
-  const add = (s: string): void => void (s.length < out[out.length - 1].length && out.push(s));
+  const add = (s: string): void => void (s.length < out[out.length - 1]!.length && out.push(s));
   let s = short(name);
   add(s.slice(0, 400));
   if (/^[[<]|\+0x[0-9a-f]+$|operator|[: ]\//.test(s)) return out;
@@ -98,12 +98,12 @@ export function forms(name: string): string[] {
   const end = s.search(/(\.(cold|part|constprop|isra|lto_priv)(\.\d+)*)*$/); // parts that the compiler made
   const begins: number[] = []; // of the words, the outermost first
   for (let i = 0, nested = 0; i < end; i++) {
-    const c = s[i];
+    const c = s[i]!;
     if ('(<[{'.includes(c)) nested++;
     else if (')>]}'.includes(c)) nested--;
     else if (nested === 0 && '.:/'.includes(c)) begins.push(i + 1);
   }
-  const words = begins.filter((b) => b < end && !'.:/'.includes(s[b]));
+  const words = begins.filter((b) => b < end && !'.:/'.includes(s[b]!));
   // Names that a compiler made are kept with their outer function.
   const least = words.length && /^(func|gowrap)?\d+$|^[<{]/.test(s.slice(words[words.length - 1], end)) ? 2 : 1;
   for (let n = 2; n >= least; n--) if (words.length >= n) add(s.slice(words[words.length - n]).slice(0, 400));
@@ -114,7 +114,7 @@ export function forms(name: string): string[] {
 // that would be a letter or two.
 export function cut(of: [string, number][], w: number, width: (s: string) => number): string {
   for (const [s, is] of of) if (is <= w) return s;
-  const [s, is] = of[of.length - 1];
+  const [s, is] = of[of.length - 1]!;
   const n = Math.floor((s.length * (w - 8)) / is);
   if (n < 3) return '';
   const c = s.slice(0, n) + '…';

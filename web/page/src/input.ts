@@ -3,10 +3,12 @@
 import { el } from './dom';
 import { Timeline } from './timeline';
 
+interface Point { x: number; y: number }
+
 export function pointers(v: Timeline): void {
   const calls = el<HTMLCanvasElement>('calls');
   const axis = el<HTMLCanvasElement>('axis');
-  const down = new Map<number, { x: number; y: number }>();
+  const down = new Map<number, Point>();
   let mode: 'none' | 'pan' | 'range' | 'pinch' = 'none';
   let start = { x: 0, y: 0, t: 0 };
   let moved = false;
@@ -46,7 +48,7 @@ export function pointers(v: Timeline): void {
     c.setPointerCapture(e.pointerId);
     down.set(e.pointerId, p);
     if (down.size === 2) {
-      const [a, b] = [...down.values()];
+      const [a, b] = [...down.values()] as [Point, Point];
       mode = 'pinch';
       pinch = { d: Math.max(20, Math.hypot(a.x - b.x, a.y - b.y)), x: (a.x + b.x) / 2 };
       v.onHover(null, 0, 0);
@@ -82,7 +84,7 @@ export function pointers(v: Timeline): void {
     }
     down.set(e.pointerId, p);
     if (mode === 'pinch' && down.size === 2) {
-      const [a, b] = [...down.values()];
+      const [a, b] = [...down.values()] as [Point, Point];
       const d = Math.max(20, Math.hypot(a.x - b.x, a.y - b.y));
       const mid = (a.x + b.x) / 2;
       v.zoom(pinch.d / d, mid, true);
@@ -106,7 +108,7 @@ export function pointers(v: Timeline): void {
     } else if (mode === 'range') {
       // There is nothing to choose before the recording's beginning or behind its end.
       const b = v.bounds();
-      const [t, from] = [v.time(Math.min(Math.max(p.x, 0), v.width)), start.t].map((x) => Math.min(Math.max(x, b.t0), b.t1));
+      const [t, from] = [v.time(Math.min(Math.max(p.x, 0), v.width)), start.t].map((x) => Math.min(Math.max(x, b.t0), b.t1)) as [number, number];
       v.onRange({ t0: Math.min(from, t), t1: Math.max(from, t) }, false);
     }
   };
@@ -119,7 +121,7 @@ export function pointers(v: Timeline): void {
     calls.classList.remove('drag');
     if (down.size) {
       // One finger of two is left: it pans on.
-      const [p] = [...down.values()];
+      const [p] = [...down.values()] as [Point];
       start = { ...p, t: v.time(p.x) };
       mode = 'pan';
       moved = true;
@@ -145,7 +147,7 @@ export function pointers(v: Timeline): void {
           return v.onLane(lane, null);
         }
         const h = v.hit(p.x, p.y);
-        last = { at: e.timeStamp, x: e.clientX, y: e.clientY, t0: h ? h.row.start[h.i] : 0, t1: h ? Math.min(h.row.end[h.i], v.model.edge()) : -1 };
+        last = { at: e.timeStamp, x: e.clientX, y: e.clientY, t0: h ? h.row.start[h.i]! : 0, t1: h ? Math.min(h.row.end[h.i]!, v.model.edge()) : -1 };
         if (!h && v.range && !v.selectMode) v.onRange(null, true);
         v.onSelect(h);
       }

@@ -99,8 +99,8 @@ timeline.onSelect = (hit) => {
     timeline.frozen = true;
     bar.update();
   }
-  if (hit && !hit.lane && hit.row.count[hit.i] === 1) void side.select({ thread: hit.seq, depth: hit.depth, start: hit.row.start[hit.i] });
-  else if (hit && !hit.lane) timeline.zoom(0.3, timeline.x((hit.row.start[hit.i] + hit.row.end[hit.i]) / 2));
+  if (hit && !hit.lane && hit.row.count[hit.i] === 1) void side.select({ thread: hit.seq, depth: hit.depth, start: hit.row.start[hit.i]! });
+  else if (hit && !hit.lane) timeline.zoom(0.3, timeline.x((hit.row.start[hit.i]! + hit.row.end[hit.i]!) / 2));
   else void side.select(null);
 };
 timeline.onLane = (x, at) => {
@@ -405,9 +405,9 @@ function middle(): Hit | null {
     if (!d) continue;
     const at = timeline.time(timeline.width / 2);
     for (let depth = Math.min(d.rows.length, t.skip + t.rows) - 1; depth >= t.skip; depth--) {
-      const r: Row = d.rows[depth];
+      const r: Row = d.rows[depth]!;
       const i: number = r.at(at);
-      if (i < r.n && r.start[i] <= at && r.count[i] === 1) return { seq: t.seq, depth, row: r, i, lane: false };
+      if (i < r.n && r.start[i]! <= at && r.count[i] === 1) return { seq: t.seq, depth, row: r, i, lane: false };
     }
   }
   return null;
@@ -431,15 +431,15 @@ Object.defineProperty(window, 'sliver', {
         const d = model.data.get(t.seq);
         if (!d || (t.mode !== 'full' && t.mode !== 'part')) continue;
         for (let depth = Math.min(d.rows.length, t.skip + t.rows) - 1; depth >= t.skip; depth--) {
-          const row = d.rows[depth];
+          const row = d.rows[depth]!;
           const y = timeline.rowY(t, depth) - timeline.top + 8;
           if (y < 4 || y > timeline.height - 8) continue;
-          for (let i = row.at(timeline.t0); i < row.n && row.start[i] < timeline.t1; i++) {
-            const f = model.funcs[row.value[i]];
-            const a = Math.max(timeline.x(row.start[i]), 0);
-            const b = Math.min(timeline.x(Math.min(row.end[i], model.edge())), timeline.width);
-            if (row.count[i] === 1 && b - a >= wide && f && (!name || f.name === name)) {
-              return { x: r.left + (a + b) / 2, y: r.top + y, name: f.name, seq: t.seq, depth, start: row.start[i], end: row.end[i] };
+          for (let i = row.at(timeline.t0); i < row.n && row.start[i]! < timeline.t1; i++) {
+            const f = model.funcs[row.value[i]!];
+            const a = Math.max(timeline.x(row.start[i]!), 0);
+            const b = Math.min(timeline.x(Math.min(row.end[i]!, model.edge())), timeline.width);
+            if (row.count[i]! === 1 && b - a >= wide && f && (!name || f.name === name)) {
+              return { x: r.left + (a + b) / 2, y: r.top + y, name: f.name, seq: t.seq, depth, start: row.start[i]!, end: row.end[i]! };
             }
           }
         }
@@ -464,12 +464,12 @@ Object.defineProperty(window, 'sliver', {
       const r: DOMRect = el('calls').getBoundingClientRect();
       for (const t of timeline.tracks) {
         const row = model.data.get(t.seq)?.lanes.get(depth);
-        const y = t.y - timeline.top + ({ [0xffff]: 7, [0xfffe]: 15, [0xfffd]: 19, [0xfffc]: 5 } as Record<number, number>)[depth];
+        const y = t.y - timeline.top + ({ [0xffff]: 7, [0xfffe]: 15, [0xfffd]: 19, [0xfffc]: 5 } as Record<number, number>)[depth]!;
         if (!row || y < 0 || y > timeline.height) continue;
-        for (let i = row.at(timeline.t0); i < row.n && row.start[i] < timeline.t1; i++) {
-          const a = Math.max(timeline.x(row.start[i]), 0);
-          const b = Math.min(timeline.x(Math.min(row.end[i], model.edge())), timeline.width);
-          if (row.count[i] === 1 && b - a >= wide && (value < 0 || (row.value[i] & 0xff) === value)) return { x: r.left + (a + b) / 2, y: r.top + y, seq: t.seq };
+        for (let i = row.at(timeline.t0); i < row.n && row.start[i]! < timeline.t1; i++) {
+          const a = Math.max(timeline.x(row.start[i]!), 0);
+          const b = Math.min(timeline.x(Math.min(row.end[i]!, model.edge())), timeline.width);
+          if (row.count[i] === 1 && b - a >= wide && (value < 0 || (row.value[i]! & 0xff) === value)) return { x: r.left + (a + b) / 2, y: r.top + y, seq: t.seq };
         }
       }
       return null;
@@ -485,7 +485,7 @@ Object.defineProperty(window, 'sliver', {
     // items is how many there are to draw in a span of time.
     items(t0: number, t1: number) {
       let n = 0;
-      for (const d of model.data.values()) for (const r of [...d.rows, ...d.lanes.values()]) for (let i = r.at(t0); i < r.n && r.start[i] < t1; i++) n++;
+      for (const d of model.data.values()) for (const r of [...d.rows, ...d.lanes.values()]) for (let i = r.at(t0); i < r.n && r.start[i]! < t1; i++) n++;
       return n;
     },
     newest() {

@@ -95,7 +95,7 @@ export class Minimap {
       g.beginPath();
       g.moveTo(x(l.t0), h);
       for (let i = 0; i < l.bins.length; i++) {
-        const y = h - 2 - Math.min(1, l.bins[i] / top) * (h - 8);
+        const y = h - 2 - Math.min(1, l.bins[i]! / top) * (h - 8);
         g.lineTo(x(l.t0) + i * step, y);
         g.lineTo(x(l.t0) + (i + 1) * step, y);
       }

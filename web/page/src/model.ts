@@ -43,21 +43,21 @@ export class Row {
     this.room(to - from);
     for (let i = from; i < to; i++) {
       const k = this.n - 1;
-      const s = t.start[i];
-      const e = t.end[i];
-      if (k >= 0 && e - s < bin && this.end[k] - this.start[k] < 2 * bin && this.busy[k] < bin && Math.floor(this.start[k] / bin) === Math.floor(s / bin)) {
-        if (t.busy[i] > this.busy[k]) this.value[k] = t.value[i];
+      const s = t.start[i]!;
+      const e = t.end[i]!;
+      if (k >= 0 && e - s < bin && this.end[k]! - this.start[k]! < 2 * bin && this.busy[k]! < bin && Math.floor(this.start[k]! / bin) === Math.floor(s / bin)) {
+        if (t.busy[i]! > this.busy[k]!) this.value[k] = t.value[i]!;
         this.end[k] = e;
-        this.busy[k] += t.busy[i];
-        this.count[k] += t.count[i];
+        this.busy[k]! += t.busy[i]!;
+        this.count[k]! += t.count[i]!;
         continue;
       }
       const j = this.n++;
       this.start[j] = s;
       this.end[j] = e;
-      this.busy[j] = t.busy[i];
-      this.value[j] = t.value[i];
-      this.count[j] = t.count[i];
+      this.busy[j] = t.busy[i]!;
+      this.value[j] = t.value[i]!;
+      this.count[j] = t.count[i]!;
     }
   }
 
@@ -84,17 +84,17 @@ export class Row {
   // one lasts to edge.
   time(edge: number): [all: number, most: number] {
     for (this.added = Math.min(this.added, this.n); this.added < this.n && this.end[this.added] !== Infinity; this.added++) {
-      const v = this.value[this.added];
-      const sum = (this.sums.get(v) ?? 0) + this.busy[this.added];
+      const v = this.value[this.added]!;
+      const sum = (this.sums.get(v) ?? 0) + this.busy[this.added]!;
       this.sums.set(v, sum);
-      this.all += this.busy[this.added];
+      this.all += this.busy[this.added]!;
       if (sum > (this.sums.get(this.lead) ?? 0)) this.lead = v;
     }
     const most = this.sums.get(this.lead) ?? 0;
     if (this.added === this.n) return [this.all, most];
-    const open = Math.max(0, edge - this.start[this.added]);
-    const sum = open + (this.sums.get(this.value[this.added]) ?? 0);
-    if (!most) this.lead = this.value[this.added];
+    const open = Math.max(0, edge - this.start[this.added]!);
+    const sum = open + (this.sums.get(this.value[this.added]!) ?? 0);
+    if (!most) this.lead = this.value[this.added]!;
     return [this.all + open, Math.max(most, sum)];
   }
 
@@ -103,7 +103,7 @@ export class Row {
     this.time(edge);
     let sum = 0;
     for (const [v, ns] of this.sums) if (want(v)) sum += ns;
-    return sum + (this.added < this.n && want(this.value[this.added]) ? Math.max(0, edge - this.start[this.added]) : 0);
+    return sum + (this.added < this.n && want(this.value[this.added]!) ? Math.max(0, edge - this.start[this.added]!) : 0);
   }
 
   // at is the index of the first item that ends after t.
@@ -112,7 +112,7 @@ export class Row {
     let hi = this.n;
     while (lo < hi) {
       const m = (lo + hi) >> 1;
-      if (this.end[m] > t) hi = m;
+      if (this.end[m]! > t) hi = m;
       else lo = m + 1;
     }
     return lo;
@@ -174,12 +174,12 @@ export class Model {
     const funcs = m.funcs ?? [];
     const kinds = this.kinds.size;
     for (let i = 0; i < funcs.length; i++) {
-      const f = funcs[i];
+      const f = funcs[i]!;
       this.funcs[m.from + i] = { ...f, short: short(f.name), fill: this.colorOf(f), forms: null };
       if (f.kind !== 'error') this.kinds.add(f.kind ?? 'native');
     }
     const locks = m.locks ?? [];
-    for (let i = 0; i < locks.length; i++) this.locks[(m.locks_from ?? 0) + i] = locks[i];
+    for (let i = 0; i < locks.length; i++) this.locks[(m.locks_from ?? 0) + i] = locks[i]!;
     this.namesVersion++;
     if (this.colorBy === 'state' && this.kinds.size !== kinds) this.recolor('state'); // what counts as own code depends on them
   }

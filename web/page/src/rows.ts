@@ -25,7 +25,7 @@ export function owned(m: Model): [own: (func: number) => boolean, wide: (func: n
 // fewer outer rows that stay the same, and more of the program's own, than before: the rows that are
 // shown is not to jump about.
 export function survey(rows: Row[], edge: number, [own, wide]: ReturnType<typeof owned>, was?: Rows): Rows {
-  const [all] = rows[0].time(edge);
+  const [all] = rows[0]!.time(edge);
   const part = (of: (func: number) => boolean, was: Part = { first: Infinity, last: -1 }): Part => {
     const is = { ...was };
     rows.forEach((r, i) => {
@@ -36,7 +36,7 @@ export function survey(rows: Row[], edge: number, [own, wide]: ReturnType<typeof
     return is;
   };
   let trunk = 0;
-  while (trunk < rows.length && trunk < (was?.trunk ?? Infinity) && rows[trunk].time(edge)[1] >= steady * all) trunk++;
+  while (trunk < rows.length && trunk < (was?.trunk ?? Infinity) && rows[trunk]!.time(edge)[1] >= steady * all) trunk++;
   return { trunk, own: part(own, was?.own), wide: part(wide, was?.wide) };
 }
 

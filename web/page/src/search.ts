@@ -51,7 +51,7 @@ export class Search {
     this.input.setCustomValidity('');
     if (m) {
       try {
-        return new RegExp(m[1], m[2]);
+        return new RegExp(m[1]!, m[2]);
       } catch (e) {
         this.input.setCustomValidity((e as Error).message);
         this.out.textContent = 'not a regular expression';
@@ -127,7 +127,7 @@ export class Search {
     this.out.textContent = parts.join(' · ') || 'nothing found';
     say(this.out.textContent);
     if (!this.set.size && threads.length) {
-      v.track(threads[0].seq) && v.scrollBy(v.track(threads[0].seq)!.y - v.top);
+      v.track(threads[0]!.seq) && v.scrollBy(v.track(threads[0]!.seq)!.y - v.top);
     }
   }
 
@@ -138,7 +138,7 @@ export class Search {
     if (!this.set.size || !this.hits) return;
     const s = v.selected;
     const here = s && v.near(s);
-    const near = s && here && this.set.has(here.row.value[here.i]) ? s : { thread: -1, depth: -1, start: Math.round(Math.max(v.t0, v.range?.t0 ?? v.t0)) };
+    const near = s && here && this.set.has(here.row.value[here.i]!) ? s : { thread: -1, depth: -1, start: Math.round(Math.max(v.t0, v.range?.t0 ?? v.t0)) };
     try {
       const h = await v.conn.ask<Hits>('hits', { ...this.args(), near, ...(v.tracks.length < v.model.order.length ? { threads: v.tracks.map((t) => t.seq) } : {}) });
       const to = dir > 0 ? h.next ?? h.first : h.prev ?? h.last;

@@ -85,32 +85,32 @@ export class Side {
     const { row, i } = hit;
     const v = this.v;
     const open = row.end[i] === Infinity;
-    const d = (open ? v.model.edge() : row.end[i]) - row.start[i];
+    const d = (open ? v.model.edge() : row.end[i]!) - row.start[i]!;
     const line = (...t: string[]): HTMLElement => h('div', null, ...t);
-    const many = row.count[i] > 1;
+    const many = row.count[i]! > 1;
     const lasts = dur(d) + (open ? ' so far' : '');
     switch (hit.depth) {
       case STATES:
-        return [h('b', null, stateText(v, row.value[i])), line(many ? `${count(row.count[i])} changes within ${dur(d)}` : lasts)];
+        return [h('b', null, stateText(v, row.value[i]!)), line(many ? `${count(row.count[i]!)} changes within ${dur(d)}` : lasts)];
       case LOCKS: {
-        const l = v.model.locks[row.value[i]];
-        return [h('b', null, 'Waits for a lock'), line(l ? lockText(l, v) : ''), line(many ? `${count(row.count[i])} waits, ${dur(row.busy[i])} in all` : lasts)];
+        const l = v.model.locks[row.value[i]!];
+        return [h('b', null, 'Waits for a lock'), line(l ? lockText(l, v) : ''), line(many ? `${count(row.count[i]!)} waits, ${dur(row.busy[i]!)} in all` : lasts)];
       }
       case PAUSES:
-        return [h('b', null, 'Held by sliver'), line(many ? `${count(row.count[i])} pauses, ${dur(row.busy[i])} of ${dur(d)}` : `for ${dur(d)}`)];
+        return [h('b', null, 'Held by sliver'), line(many ? `${count(row.count[i]!)} pauses, ${dur(row.busy[i]!)} of ${dur(d)}` : `for ${dur(d)}`)];
       case GAPS: {
-        return [h('b', null, row.value[i] & 1 ? 'Mark' : 'Samples are missing'), line(whyText[row.value[i] >> 1] ?? 'unknown reason'), d > 0 ? line(dur(d)) : line('')];
+        return [h('b', null, row.value[i]! & 1 ? 'Mark' : 'Samples are missing'), line(whyText[row.value[i]! >> 1] ?? 'unknown reason'), d > 0 ? line(dur(d)) : line('')];
       }
     }
-    const f = v.model.funcs[row.value[i]];
+    const f = v.model.funcs[row.value[i]!];
     const name = f?.name ?? '?';
-    if (many) return [h('b', null, `${count(row.count[i])} calls, too thin to show`), line(`the longest: ${name}`), line(`${dur(row.busy[i])} in all, within ${dur(d)}`), line('zoom in to see them')];
+    if (many) return [h('b', null, `${count(row.count[i]!)} calls, too thin to show`), line(`the longest: ${name}`), line(`${dur(row.busy[i]!)} in all, within ${dur(d)}`), line('zoom in to see them')];
     const at = f?.file ? `${base(f.file)}${f.line ? ':' + f.line : ''}` : '';
     return [h('b', null, name), line([at, f?.module ? base(f.module) : ''].filter(Boolean).join(' · ')), line(lasts)];
   }
 
   private async more(hit: Hit, key: string): Promise<void> {
-    const d = await this.ask(hit.seq, hit.depth, hit.row.start[hit.i]).catch(() => null);
+    const d = await this.ask(hit.seq, hit.depth, hit.row.start[hit.i]!).catch(() => null);
     if (!d || key !== this.key) return;
     const c = d.calls[hit.depth];
     if (!c) return;
@@ -169,7 +169,7 @@ export class Side {
       const d = await this.ask(w.thread, w.depth, w.start);
       if (v.selected !== w) return;
       this.detail = d;
-      this.call = d.calls[w.depth];
+      this.call = d.calls[w.depth]!;
       w.start = this.call.start;
       this.draw(w);
       say(`${this.call.name}, ${dur(this.call.end - this.call.start)}, thread ${v.model.threads.get(w.thread)?.name ?? ''}`);
@@ -361,7 +361,7 @@ export class Side {
     const mine = this.call ? this.call.end - this.call.start : 0;
     const bin = Math.floor(2 * Math.log2(Math.max(1, mine)));
     for (let i = a; i <= b; i++) {
-      const y = (s.hist[i] / top) * (hgt - 22);
+      const y = (s.hist[i]! / top) * (hgt - 22);
       g.fillStyle = i === bin ? t.hit : t.load;
       if (s.hist[i]) g.fillRect((i - a) * step + 0.5, hgt - 16 - Math.max(y, 1), step - 1, Math.max(y, 1));
     }

@@ -63,7 +63,7 @@ export class Thin {
     for (let k = Math.floor(a); k < b; k++) {
       const cover = ((b < k + 1 ? b : k + 1) - (a > k ? a : k)) * alpha * 255;
       const at = this.base + k;
-      const was = px[at];
+      const was = px[at]!;
       if (was < 1 << 24) {
         px[at] = ((cover + 0.5) << 24) | c;
         continue;

@@ -227,9 +227,9 @@ export class Timeline implements View {
     const rows = this.model.data.get(seq)?.rows ?? [];
     let n = rows.length;
     for (; n > 0; n--) {
-      const r = rows[n - 1];
+      const r = rows[n - 1]!;
       const i = r.at(this.t0);
-      if (i < r.n && r.start[i] < this.t1) break;
+      if (i < r.n && r.start[i]! < this.t1) break;
     }
     return n;
   }
@@ -385,10 +385,10 @@ export class Timeline implements View {
       if (!row) return null;
       const t = this.time(x);
       let i = row.at(t);
-      if (i < row.n && row.start[i] <= t) return { seq: tr.seq, depth, row, i, lane };
-      if (i < row.n && row.start[i] - t < slack) return { seq: tr.seq, depth, row, i, lane };
+      if (i < row.n && row.start[i]! <= t) return { seq: tr.seq, depth, row, i, lane };
+      if (i < row.n && row.start[i]! - t < slack) return { seq: tr.seq, depth, row, i, lane };
       i--;
-      if (i >= 0 && t - row.end[i] < slack) return { seq: tr.seq, depth, row, i, lane };
+      if (i >= 0 && t - row.end[i]! < slack) return { seq: tr.seq, depth, row, i, lane };
       return null;
     };
     const off = Y - tr.y;
@@ -409,7 +409,7 @@ export class Timeline implements View {
     const row = this.model.data.get(w.thread)?.rows[w.depth];
     if (!row) return null;
     let i = row.at(w.start);
-    if (i < row.n && row.start[i] <= w.start) return { seq: w.thread, depth: w.depth, row, i, lane: false };
+    if (i < row.n && row.start[i]! <= w.start) return { seq: w.thread, depth: w.depth, row, i, lane: false };
     return null;
   }
 

@@ -33,8 +33,8 @@ export function build(t: Columns, w: Weight, names: (i: number) => Named | undef
   const weight = t[w] ?? [];
   const n = t.parent.length;
   const own = new Float64Array(n);
-  for (let i = 0; i < n; i++) own[i] = weight[i];
-  for (let i = n - 1; i > 0; i--) own[t.parent[i]] -= weight[i];
+  for (let i = 0; i < n; i++) own[i] = weight[i]!;
+  for (let i = n - 1; i > 0; i--) own[t.parent[i]!]! -= weight[i]!;
   const root = node('all', -1, null);
   const at: Node[] = new Array(n);
   const focused = new Uint8Array(n);
@@ -46,28 +46,28 @@ export function build(t: Columns, w: Weight, names: (i: number) => Named | undef
     for (let p: Node | null = k; p; p = p.parent) p.value += v;
   };
   for (let i = 1; i < n; i++) {
-    const p = at[t.parent[i]];
-    const fn = names(t.func[i]);
+    const p = at[t.parent[i]!]!;
+    const fn = names(t.func[i]!);
     const name = fn?.name ?? '?';
-    focused[i] = focused[t.parent[i]] || (f.focus !== null && f.focus.test(name)) ? 1 : 0;
+    focused[i] = focused[t.parent[i]!] || (f.focus !== null && f.focus.test(name)) ? 1 : 0;
     if (f.hide?.test(name)) at[i] = p;
     else if (f.hide) {
       // A node below a hidden function may now be a sibling of an equal one.
       let m = index.get(p);
       if (!m) index.set(p, (m = new Map()));
-      let k = m.get(t.func[i]);
+      let k = m.get(t.func[i]!);
       if (!k) {
-        k = node(name, t.func[i], p);
+        k = node(name, t.func[i]!, p);
         p.kids.push(k);
-        m.set(t.func[i], k);
+        m.set(t.func[i]!, k);
       }
       at[i] = k;
     } else {
-      at[i] = node(name, t.func[i], p);
-      p.kids.push(at[i]);
+      at[i] = node(name, t.func[i]!, p);
+      p.kids.push(at[i]!);
     }
-    at[i].count += t.count?.[i] ?? 0;
-    if (focused[i] && own[i] > 0) add(at[i], own[i]);
+    at[i]!.count += t.count?.[i] ?? 0;
+    if (focused[i] && own[i]! > 0) add(at[i]!, own[i]!);
   }
   prune(root);
   return root;

@@ -37,10 +37,10 @@ export function read(): State {
   const call = list(p.get('call'));
   return {
     token: p.get('token') ?? '', t0: num('t0'), t1: num('t1'), follow: p.get('live') === '1',
-    range: range?.length === 2 ? [range[0], range[1]] : undefined,
-    call: call?.length === 3 ? [call[0], call[1], call[2]] : undefined,
+    range: range?.length === 2 ? [range[0]!, range[1]!] : undefined,
+    call: call?.length === 3 ? [call[0]!, call[1]!, call[2]!] : undefined,
     q: p.get('q') ?? undefined, chosen: list(p.get('on')), hidden: list(p.get('hide')), pinned: list(p.get('pin')), order: list(p.get('order')),
-    modes: p.get('rows')?.split(',').map((s) => s.split(':')).filter((x) => x.length === 2).map(([a, b]) => [Number(a), b]),
+    modes: p.get('rows')?.split(',').map((s) => s.split(':')).filter((x) => x.length === 2).map(([a, b]) => [Number(a), b!]),
     filter: p.get('threads') ?? undefined, tab: p.get('tab') ?? undefined, top: num('top'),
     color: p.get('color') ?? undefined, kinds: p.get('kinds') ?? undefined,
     weight: p.get('weight') ?? undefined, flame: p.get('flame') ?? undefined, idle: p.get('idle') === '1', code: p.get('code') ?? undefined,
