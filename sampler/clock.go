@@ -77,7 +77,7 @@ type clock struct {
 	at      int64         // CPU time at the last copy
 	drawn   int           // copies since the period was drawn
 	stack   []stack.Frame // of the last sample, if that was a copy and whole; else empty
-	copied  int64         // CPU time that copies since from stand for, and those of owedCalls
+	copied  int64         // CPU time of the copies since from and of the samples of owedCalls, an interval each
 	owed    int64         // CPU time of owedCalls
 	turns   uint64        // switches at from
 	whole   int           // copies with a complete stack

@@ -253,7 +253,7 @@ func TestClockShares(t *testing.T) {
 
 // TestOwedCalls: the CPU time around switches, in which a clock of all CPUs makes no copies, is that of
 // the call in which the thread blocks, up to a time for each switch. The limits are 4.5 standard
-// deviations of as many copies, and 2 % for periods that begin anew.
+// deviations of the number of copies.
 func TestOwedCalls(t *testing.T) {
 	const us = 1000
 	for _, c := range []struct {
