@@ -90,7 +90,7 @@ func checkLimits() Check {
 	c := Check{Name: "limits"}
 	n, name := limits.Memory()
 	c.Found = fmt.Sprintf("%d open files; %d MB of memory (%s)", limits.Descriptors(), n>>20, name)
-	const fewFiles, littleMemory, fewTasks = 1024, 512 << 20, 64
+	const fewFiles, littleMemory, fewTasks = 1024, 512 << 20, 80
 	var advice []string
 	if limits.Descriptors() < fewFiles {
 		advice = append(advice, "raise ulimit -n: each thread takes three open files")
@@ -100,7 +100,7 @@ func checkLimits() Check {
 	}
 	if left, limit := limits.Tasks(); left >= 0 && left < fewTasks {
 		c.Found += fmt.Sprintf("; %d more threads or processes (%s)", left, limit)
-		advice = append(advice, "let it start more threads and processes: a recording takes some 20")
+		advice = append(advice, "let it start more threads and processes: a recording takes up to 80")
 	}
 	if len(advice) > 0 {
 		c.Verdict, c.Advice = Limited, strings.Join(advice, "; ")

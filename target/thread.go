@@ -231,7 +231,22 @@ func (t *Thread) State() (stack.State, error) {
 	if !ok {
 		return stack.StateUnknown, fmt.Errorf("stat of thread %d: no state", t.tid)
 	}
-	return StateOf(c), nil
+	s := StateOf(c)
+	if s == stack.StateTraced && t.heldHere() {
+		return stack.StateUnknown, ErrTimeout
+	}
+	return s, nil
+}
+
+// heldHere reports whether it is this program that holds the thread: a stop that came too late for its
+// tick is not released yet.
+func (t *Thread) heldHere() bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/status", t.pid, t.tid))
+	if err != nil {
+		return false
+	}
+	st, err := ParseStatus(b)
+	return err == nil && st.TracerPid != 0 && ownThread(st.TracerPid)
 }
 
 // StateOf converts the kernel's letter (fs/proc/array.c, task_state_array).

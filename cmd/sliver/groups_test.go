@@ -56,6 +56,9 @@ func TestTasksOfGroup(t *testing.T) {
 	if status, errs, _ := underGroup(t, 400, testprog.GroupTasks, args...); status != 0 || errs != "" {
 		t.Errorf("400 tasks: status %d: %s", status, errs)
 	}
+	if _, out, _ := underGroup(t, 70, testprog.GroupTasks, "doctor"); !strings.Contains(out, "pids.max of the control group is 70") {
+		t.Errorf("doctor does not name the limit: %s", out)
+	}
 	free(t, p.PID)
 }
 
