@@ -307,3 +307,32 @@ func hold(arg string) {
 	fail(unix.PtraceDetach(tid))
 	os.Exit(0)
 }
+
+// A thread that this program itself holds, after a stop that came late, is not in another tracer's hands.
+func TestStateHeldHere(t *testing.T) {
+	prog := start(t, build(t, "testdata/life.c"), "leader")
+	p := openProcess(t, prog.pid())
+	tids, err := p.Threads(nil)
+	if err != nil || len(tids) < 2 {
+		t.Fatalf("threads %v %v", tids, err)
+	}
+	tid := tids[len(tids)-1]
+	th := openThread(t, p, int(tid))
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := unix.PtraceAttach(int(tid)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := unix.Wait4(int(tid), nil, unix.WALL, nil); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := th.State(); err != ErrTimeout {
+		t.Errorf("held by this program: state %v, %v", s, err)
+	}
+	if err := unix.PtraceDetach(int(tid)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "its own state", func() bool { s, err := th.State(); return err == nil && s != stack.StateTraced })
+	prog.in.Close()
+	prog.wait()
+}

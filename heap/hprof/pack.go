@@ -13,11 +13,15 @@ import (
 // The packed format: docs/spack.md.
 const (
 	packMagic   = "\x89SPACK\r\n"
-	packVersion = 1
+	packVersion = 2
 
 	blockEnd   = 0 // the sum of the dump follows
 	blockItems = 1
 	blockRaw   = 2
+
+	// How a part is compressed: the lowest bit of its size, since version 2.
+	partZstd  = 0
+	partMixed = 1
 
 	// packedBlock is how much of a dump is packed at once, about.
 	packedBlock = 2 << 20
@@ -48,7 +52,7 @@ func pack(w io.Writer, src io.Reader, block int64) error {
 	}
 	start = nil
 	r.forced = cut
-	p := &packer{block: block, Reader: r, model: newModel(true), out: bufio.NewWriterSize(w, 64<<10)}
+	p := &packer{block: block, Reader: r, model: newModel(true), text: newMixer(), mixed: mixedText, out: bufio.NewWriterSize(w, 64<<10)}
 	if p.zip, err = newZipper(); err != nil {
 		return err
 	}
@@ -82,6 +86,8 @@ type packer struct {
 	packed     int64 // offset of the first byte that is not in a block
 	data       []byte
 	lengths    []byte
+	text       *mixer
+	mixed      int   // bytes of text that may still be mixed
 	ends       []int // of a group's columns
 	frame      []byte
 }
@@ -189,7 +195,7 @@ func (p *packer) flush() error {
 	}
 	for g := range groups {
 		p.data, p.lengths = p.model.gather(g, p.data[:0], p.lengths[:0])
-		if err := p.part(p.lengths, nil); err != nil {
+		if err := p.part(p.lengths, nil, nil); err != nil {
 			return err
 		}
 		p.ends = p.ends[:0]
@@ -198,7 +204,12 @@ func (p *packer) flush() error {
 			at, rest = at+int(n), rest[size:]
 			p.ends = append(p.ends, at)
 		}
-		if err := p.part(p.data, p.ends); err != nil {
+		var text *mixer
+		if g == groupText && len(p.data) <= p.mixed {
+			p.mixed -= len(p.data)
+			text = p.text
+		}
+		if err := p.part(p.data, p.ends, text); err != nil {
 			return err
 		}
 	}
@@ -208,16 +219,20 @@ func (p *packer) flush() error {
 	return nil
 }
 
-// part writes bytes compressed, behind their sizes before and after. Columns end at ends.
-func (p *packer) part(b []byte, ends []int) error {
+// part writes bytes compressed, behind their sizes before and after: by text, or, if that is nil, as a
+// zstd frame. Columns end at ends.
+func (p *packer) part(b []byte, ends []int, text *mixer) error {
 	p.frame = binary.AppendUvarint(p.frame[:0], uint64(len(b)))
 	var zipped []byte
 	if len(b) > 0 {
 		var err error
-		if zipped, err = p.zip.frame(b, ends); err != nil {
+		how := uint64(partZstd)
+		if text != nil {
+			how, zipped = partMixed, text.mix(nil, b)
+		} else if zipped, err = p.zip.frame(b, ends); err != nil {
 			return err
 		}
-		p.frame = binary.AppendUvarint(p.frame, uint64(len(zipped)))
+		p.frame = binary.AppendUvarint(p.frame, uint64(len(zipped))<<1|how)
 	}
 	if _, err := p.out.Write(p.frame); err != nil {
 		return err
@@ -274,5 +289,5 @@ func (p *packer) writeRaw(b []byte) error {
 	if _, err := p.out.Write([]byte{blockRaw}); err != nil {
 		return err
 	}
-	return p.part(b, nil)
+	return p.part(b, nil, nil)
 }

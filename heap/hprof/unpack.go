@@ -18,13 +18,14 @@ var ErrPacked = errors.New("not packed by sliver")
 // Unpack writes the dump that Pack was given. It compares the dump's checksum:
 // without an error, it is the same.
 func Unpack(w io.Writer, src io.Reader) error {
-	u := &unpacker{in: bufio.NewReaderSize(src, 64<<10), model: newModel(false)}
+	u := &unpacker{in: bufio.NewReaderSize(src, 64<<10), model: newModel(false), mixed: mixedText}
 	head := make([]byte, len(packMagic)+1)
 	if _, err := io.ReadFull(u.in, head); err != nil || string(head[:len(packMagic)]) != packMagic {
 		return ErrPacked
 	}
-	if v := head[len(packMagic)]; v != packVersion {
-		return fmt.Errorf("packed in version %d of the format; version %d can be read", v, packVersion)
+	u.version = head[len(packMagic)]
+	if u.version < 1 || u.version > packVersion {
+		return fmt.Errorf("packed in version %d of the format; versions up to %d can be read", u.version, packVersion)
 	}
 	var err error
 	if u.zip, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxMemory(maxBlock), zstd.WithDecoderMaxWindow(maxBlock)); err != nil {
@@ -50,13 +51,16 @@ func Unpack(w io.Writer, src io.Reader) error {
 }
 
 type unpacker struct {
-	in     *bufio.Reader
-	model  *model
-	zip    *zstd.Decoder
-	x      rec
-	out    []byte // the block's part of the dump
-	blocks int
-	done   int64
+	in      *bufio.Reader
+	model   *model
+	zip     *zstd.Decoder
+	text    *mixer // nil: not needed yet
+	mixed   int    // bytes of text that may still be mixed
+	version byte
+	x       rec
+	out     []byte // the block's part of the dump
+	blocks  int
+	done    int64
 }
 
 // number reads a number of at most limit.
@@ -73,13 +77,28 @@ func (u *unpacker) number(limit uint64) (int, error) {
 
 // frame reads a compressed part of size bytes.
 func (u *unpacker) frame(size int) ([]byte, error) {
-	n, err := u.number(maxBlock)
+	n, err := u.number(2*maxBlock + 1)
 	if err != nil {
 		return nil, err
+	}
+	how := partZstd
+	if u.version > 1 {
+		n, how = n>>1, n&1
+	}
+	if how == partMixed {
+		if u.mixed -= size; u.mixed < 0 {
+			return nil, fmt.Errorf("more than %d bytes of mixed text", mixedText)
+		}
+		if u.text == nil {
+			u.text = newMixer()
+		}
 	}
 	var packed bytes.Buffer // grows with the input, not with the claimed size
 	if _, err := io.CopyN(&packed, u.in, int64(n)); err != nil {
 		return nil, io.ErrUnexpectedEOF
+	}
+	if how == partMixed {
+		return u.text.unmix(packed.Bytes(), size), nil
 	}
 	b, err := u.zip.DecodeAll(packed.Bytes(), nil)
 	if err == nil && len(b) != size {
