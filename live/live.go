@@ -35,7 +35,7 @@ type Target struct {
 	maps   []stack.Mapping
 	mapped stack.Time   // the time passed to onMap with the last maps
 	left   atomic.Int64 // files with code that stamp left out
-	unread stack.Time   // until then the maps are not read again but for an exec: see remapShare
+	unread stack.Time   // until then the maps are not read again: see manyMappings
 	onMap  func(maps []stack.Mapping, at stack.Time, exec bool)
 	// tracers are all tracers ever made, for their statistics.
 	tracers         []*target.Tracer
@@ -196,27 +196,22 @@ func (t *Target) Mapped() (changed bool, err error) {
 // Replaced implements sampler.Target.
 func (t *Target) Replaced(at stack.Time) (changed bool, err error) { return t.remap(false, at) }
 
-// remapShare bounds the time for maps to 1/remapShare: if a thread's stack leads to addresses outside of
-// all mappings, each of its samples would read them. A reading of at most shortRemap that finds other code
-// does not count.
+// If a thread's stack leads to addresses outside of all mappings, each of its samples would read the maps.
+// Those of a process with more than manyMappings are read again after remapEach for each of them at the
+// earliest: the kernel takes some 1 us for one, and holds the process's lock of its memory.
 const (
-	remapShare = 20
-	shortRemap = 1_000_000 // ns
+	manyMappings = 4096
+	remapEach    = 20_000 // ns
 )
 
 // remap reads the maps. They are valid from time at; 0: from now on.
 func (t *Target) remap(exec bool, at stack.Time) (changed bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	began := target.Now()
-	if !exec && began < t.unread {
+	if !exec && at == 0 && len(t.maps) > manyMappings && target.Now() < t.unread {
 		return false, nil
 	}
-	defer func() {
-		if took := target.Now() - began; !changed || took > shortRemap {
-			t.unread = began + remapShare*took
-		}
-	}()
+	defer func() { t.unread = target.Now() + stack.Time(len(t.maps))*remapEach }()
 	maps, err := t.proc.Maps()
 	if err != nil {
 		return false, fmt.Errorf("read the maps: %w", err)

@@ -215,7 +215,7 @@ func addressReuseKept(t *testing.T, folder ...string) {
 func TestReusedBefore(t *testing.T) {
 	m := newModules(nil, nil)
 	for at := stack.Time(0); at <= 40; at += 10 {
-		m.generation([]stack.Mapping{{Start: uint64(at)}}, at, at == 30)
+		m.generation([]stack.Mapping{{Start: uint64(at), Exec: true}}, at, at == 30)
 	}
 	m.reused(25)
 	m.reused(45)

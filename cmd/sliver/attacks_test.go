@@ -61,6 +61,7 @@ func TestAttackStacks(t *testing.T) {
 	p.Ready()
 	p.Go()
 	record, report := survive(t, p, usual)
+	record = strings.Join(strings.Fields(record), " ") // its lines are wrapped
 	for _, want := range []string{"frames", "damaged unwind table"} {
 		if !strings.Contains(record, want) {
 			t.Errorf("'record' does not say %q: %s", want, record)

@@ -78,6 +78,23 @@ func (o *opened) count(t *testing.T) (n int) {
 	}
 }
 
+// random makes a device of random bytes that no other program on the machine knows, and so opens.
+func random(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "random")
+	err := unix.Mknod(path, unix.S_IFCHR|0o666, int(unix.Mkdev(1, 9)))
+	if err == nil {
+		var f *os.File
+		if f, err = os.Open(path); err == nil { // not if devices are not allowed there
+			f.Close()
+		}
+	}
+	if err != nil {
+		testprog.Lack(t, "root", "no device can be made: "+err.Error())
+	}
+	return path
+}
+
 // Next to the program are pipes, devices, terminals and links to them with the names of
 // debug files. None is opened, no terminal becomes the controlling one, and the recording
 // does not differ.
@@ -88,7 +105,7 @@ func TestHostileDebugFiles(t *testing.T) {
 	}
 	defer master.Close()
 	defer slave.Close()
-	for _, c := range []struct{ name, kind string }{{"pipe", ""}, {"terminal", slave.Name()}, {"device", "/dev/urandom"}, {"kernel", "/proc/kmsg"}} {
+	for _, c := range []struct{ name, kind string }{{"pipe", ""}, {"terminal", slave.Name()}, {"device", random(t)}, {"kernel", "/proc/kmsg"}} {
 		t.Run(c.name, func(t *testing.T) {
 			p, path := nasty(t, "debuglink")
 			dir, link := filepath.Dir(path), filepath.Base(path)+".debug"
