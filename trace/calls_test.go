@@ -116,11 +116,11 @@ func TestDamagedCalls(t *testing.T) {
 
 func FuzzCalls(f *testing.F) {
 	one := someCalls(1)
-	f.Add(appendCalls(nil, one[0].TID, one))
+	f.Add(callRecords.append(nil, one))
 	f.Add(binary.AppendUvarint(nil, 1<<40))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var got []calls.Call
-		more, err := decodeCalls(b, func(c calls.Call) bool { got = append(got, c); return true })
+		more, err := callRecords.decode(b, func(c calls.Call) bool { got = append(got, c); return true })
 		if more != (err == nil) {
 			t.Fatal(more, err)
 		}
@@ -133,7 +133,7 @@ func FuzzCalls(f *testing.F) {
 			return
 		}
 		var again []calls.Call
-		if _, err := decodeCalls(appendCalls(nil, got[0].TID, got), func(c calls.Call) bool { again = append(again, c); return true }); err != nil || !reflect.DeepEqual(got, again) {
+		if _, err := callRecords.decode(callRecords.append(nil, got), func(c calls.Call) bool { again = append(again, c); return true }); err != nil || !reflect.DeepEqual(got, again) {
 			t.Fatalf("%v: %+v, then %+v", err, got, again)
 		}
 	})

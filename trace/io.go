@@ -127,8 +127,6 @@ const (
 	maxIOStacks   = 1 << 18
 	maxIODepth    = 1 << 12
 	maxIOFindings = 1 << 14
-	maxOpChunks   = 1 << 20
-	maxOpChunk    = 1 << 14 // operations that a writer puts into one chunk
 )
 
 // add appends the names of a chunk.

@@ -157,12 +157,12 @@ func TestHostileIONames(t *testing.T) {
 
 func FuzzOps(f *testing.F) {
 	one := someOps(1)
-	f.Add(appendOps(nil, one))
+	f.Add(opRecords.append(nil, one))
 	f.Add(binary.AppendUvarint(nil, 1<<40))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		n := 0
 		var ops []IOOp
-		_, err := decodeOps(b, func(o IOOp) bool {
+		_, err := opRecords.decode(b, func(o IOOp) bool {
 			if o.End() < o.Begin || !validOp(o.Op) || o.File < -1 || o.Stack < -1 || o.FD < 0 {
 				t.Fatalf("%+v", o)
 			}
@@ -177,7 +177,7 @@ func FuzzOps(f *testing.F) {
 			return
 		}
 		var again []IOOp
-		if _, err := decodeOps(appendOps(nil, ops), func(o IOOp) bool { again = append(again, o); return true }); err != nil || !reflect.DeepEqual(ops, again) {
+		if _, err := opRecords.decode(opRecords.append(nil, ops), func(o IOOp) bool { again = append(again, o); return true }); err != nil || !reflect.DeepEqual(ops, again) {
 			t.Fatalf("%v: %+v became %+v", err, ops, again)
 		}
 	})

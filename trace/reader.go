@@ -94,9 +94,9 @@ func Open(r io.ReaderAt, size int64) (*Recording, error) {
 		if typ == chunkEvents {
 			err = at(off, rec.noteEvents(off, length, crc))
 		} else if typ == chunkCalls {
-			rec.noteCalls(off, length, crc)
+			callRecords.note(&rec.calls, off, length, crc)
 		} else if typ == chunkOps {
-			rec.noteOps(off, length, crc)
+			opRecords.note(&rec.ops, off, length, crc)
 		} else if knownChunk(typ) {
 			buf, err = payloadAt(r, off, typ, length, crc, buf)
 			if err == nil {
