@@ -49,7 +49,7 @@ func (f *filler) io() {
 				lines = append(lines, "… "+cut)
 			}
 			t = orNull(strings.Join(lines, " < "))
-			if len(stacks) < maxCallers {
+			if len(stacks) < maxStackTexts {
 				stacks[stack] = t
 			}
 		}
@@ -101,3 +101,6 @@ func (f *filler) io() {
 		})
 	}
 }
+
+// maxStackTexts bounds the stacks whose texts are kept.
+const maxStackTexts = 1 << 16

@@ -3,7 +3,8 @@
 // share is a counter; states and times with missing samples are asynchronous events of the
 // process. Times are in µs since the start of the recording, with three decimals. A wait for
 // a lock with a known holder starts an arrow; it ends at the call in which the holder
-// released the lock.
+// released the lock. Traced calls are asynchronous events too, so that nothing counts them
+// as calls of the thread again.
 //
 // Write streams; it may run for several recordings at once.
 package chrome
@@ -51,6 +52,7 @@ func Write(w io.Writer, rec *trace.Recording, o view.Options) error {
 	for i := range v.Threads {
 		out.thread(&v.Threads[i])
 	}
+	out.traced()
 	if len(rec.Waits) > 0 {
 		out.arrows(contend.Of(v))
 	}
@@ -117,10 +119,15 @@ func (o *writer) start(ph byte, t stack.Time, tid int) {
 
 // head writes the start of an infrequent event; args is JSON or nil.
 func (o *writer) head(ph byte, t stack.Time, tid int, name string, args []byte) {
+	o.headOf("sliver", ph, t, tid, name, args)
+}
+
+// headOf is head with a category.
+func (o *writer) headOf(category string, ph byte, t stack.Time, tid int, name string, args []byte) {
 	o.start(ph, t, tid)
 	o.line = append(o.line, `,"name":`...)
 	o.line = append(o.line, view.JSON(name, view.MaxName)...)
-	o.line = append(o.line, `,"cat":"sliver"`...)
+	o.line = append(o.line, `,"cat":"`+category+`"`...)
 	if args != nil {
 		o.line = append(append(o.line, `,"args":`...), args...)
 	}

@@ -1,12 +1,12 @@
 // Package firefox writes a recording as a processed profile, version 60, for
 // https://profiler.firefox.com. Samples have the elapsed ms as weight and the kernel's
-// CPU time. Categories separate running from waiting; states and gaps are markers.
+// CPU time. Categories separate running from waiting; states, gaps and traced calls are markers.
 // Inlined frames, libraries and source files are included. The file is gzip-compressed
 // JSON.
 //
 // The format stores columns, so the samples of one thread are kept, packed, until it is
-// written. Stacks, frames and strings are shared by all threads and come last. The
-// profile's information lists the recording's losses.
+// written, and the traced calls of all threads. Stacks, frames and strings are shared by
+// all threads and come last. The profile's information lists the recording's losses.
 //
 // Write may run for several recordings at once.
 package firefox
@@ -43,7 +43,11 @@ func Write(w io.Writer, rec *trace.Recording, o view.Options) error {
 		p.libs0 = append(p.libs0, libs)
 		libs += len(v.Rec.Modules)
 	}
-	p.v = views[0]
+	for n, v := range views {
+		p.n, p.v = n, v
+		p.traced = append(p.traced, p.calls())
+	}
+	p.n, p.v = 0, views[0]
 	p.print(`{"meta":`)
 	p.meta()
 	p.print(",\n\"libs\":")
@@ -75,12 +79,14 @@ func Write(w io.Writer, rec *trace.Recording, o view.Options) error {
 type profile struct {
 	views []*view.View // of all processes
 	libs0 []int        // number of the first library of each
-	n     int          // process that is being written
-	v     *view.View   // of process n
-	end   stack.Time
-	w     *bufio.Writer
-	base  stack.Time
-	line  []byte
+	// traced are the traced calls of each process, by thread.
+	traced [][]markers
+	n      int        // process that is being written
+	v      *view.View // of process n
+	end    stack.Time
+	w      *bufio.Writer
+	base   stack.Time
+	line   []byte
 
 	tree    *tally.Tree // labels are frame numbers
 	frames  []frameKey
@@ -167,6 +173,22 @@ const schema = `[{"name":"State","tooltipLabel":"{marker.data.what}","tableLabel
 	`{"name":"Mark","tooltipLabel":"{marker.data.what}","tableLabel":"{marker.data.what}","chartLabel":"{marker.data.what}",` +
 	`"display":["marker-chart","marker-table","timeline-overview"],"fields":[{"key":"what","label":"What happened","format":"string"}]}]`
 
+// callSchema is for traced calls, in profiles that have some.
+const callSchema = `{"name":"Call","tooltipLabel":"{marker.data.function}","tableLabel":"{marker.data.function}","chartLabel":"{marker.data.function}",` +
+	`"display":["marker-chart","marker-table","timeline-overview"],"fields":[{"key":"function","label":"Traced function","format":"string"},` +
+	`{"key":"ended","label":"Ended","format":"string"},{"key":"caller","label":"Called from","format":"string"},{"key":"module","label":"Module","format":"string"},` +
+	`{"key":"task","label":"Task","format":"string"},{"key":"thread","label":"Thread","format":"string"},{"key":"note","label":"Note","format":"string"}]}`
+
+// schema describes the markers.
+func (p *profile) schema() string {
+	for _, v := range p.views {
+		if v.Rec.Traced != nil {
+			return schema[:len(schema)-1] + "," + callSchema + "]"
+		}
+	}
+	return schema
+}
+
 func (p *profile) print(s string) { p.w.WriteString(s) } // p.w keeps the first error until Flush
 
 // ms appends ns in milliseconds, without rounding.
@@ -220,7 +242,7 @@ func (p *profile) meta() {
 	field("arguments", view.Command(r.Cmdline))
 	b = append(b, `,"logicalCPUs":`...)
 	b = strconv.AppendInt(b, int64(max(r.CPUs, 0)), 10)
-	b = append(b, `,"categories":`+categories+`,"markerSchema":`+schema+`,"extra":[{"label":"Recording","entries":[`...)
+	b = append(b, `,"categories":`+categories+`,"markerSchema":`+p.schema()+`,"extra":[{"label":"Recording","entries":[`...)
 	entry := func(k, val string) {
 		if b[len(b)-1] != '[' {
 			b = append(b, ',')

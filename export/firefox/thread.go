@@ -50,6 +50,7 @@ const (
 	markGap
 	markOther
 	markWait // its string is a list of JSON members
+	markCall // likewise
 )
 
 func (m *markers) add(kind, text int, begin, end int64) {
@@ -234,6 +235,11 @@ func (p *profile) thread(th *view.Thread) {
 	p.v.Steps(th, r)
 	r.flush()
 	r.cuts.Close(r.last)
+	kinds := []string{"State", "Gap", "Mark", "Wait"}
+	if p.v.Rec.Traced != nil {
+		kinds = append(kinds, "Call")
+		p.traced[p.n][th.Index].sorted(&r.markers)
+	}
 
 	process := view.JSON(p.v.Rec.Process.Comm, 256)
 	b := append(p.line[:0], "\n{\"processType\":\"default\",\"processStartupTime\":0,\"processShutdownTime\":null,\"registerTime\":"...)
@@ -286,11 +292,10 @@ func (p *profile) thread(th *view.Thread) {
 		return b
 	})
 	p.print("},\n\"markers\":{\"length\":" + strconv.Itoa(r.markers.n))
-	kinds := [...]string{"State", "Gap", "Mark", "Wait"}
-	keys := [...]string{"what", "why", "what", ""}
-	var names [len(kinds)]int
-	for i, k := range kinds {
-		names[i] = p.str(k)
+	keys := [...]string{"what", "why", "what"}
+	var names []int
+	for _, k := range kinds {
+		names = append(names, p.str(k))
 	}
 	mark := func(name string, put func(b []byte, kind, text, begin, dur uint64) []byte) {
 		p.print(",\n\"" + name + "\":[")
@@ -321,11 +326,11 @@ func (p *profile) thread(th *view.Thread) {
 		return append(b, '1')
 	})
 	mark("category", func(b []byte, kind, _, _, _ uint64) []byte {
-		return strconv.AppendInt(b, int64([...]int{catWaiting, catMissing, catOther, catWaiting}[kind]), 10)
+		return strconv.AppendInt(b, int64([...]int{catWaiting, catMissing, catOther, catWaiting, catNative}[kind]), 10)
 	})
 	mark("data", func(b []byte, kind, text, _, _ uint64) []byte {
-		if kind == markWait {
-			return append(append(append(b, `{"type":"Wait",`...), p.table[text]...), '}')
+		if kind == markWait || kind == markCall {
+			return append(append(append(b, `{"type":"`+kinds[kind]+`",`...), p.table[text]...), '}')
 		}
 		b = append(b, `{"type":"`+kinds[kind]+`","`+keys[kind]+`":`...)
 		return append(append(b, view.JSON(p.table[text], 256)...), '}')

@@ -70,6 +70,7 @@ const (
 	categorySliver = 1
 	categoryWait   = 2
 	categoryIO     = 100 // of operations and findings
+	categoryCalls  = 101 // of traced calls
 	categoryKinds  = 3   // first ID of managed frames, by stack.Kind
 )
 
@@ -187,16 +188,20 @@ func (n *interned) source(f *trace.LocFrame) uint32 {
 	if file == "" {
 		return 0
 	}
-	p := place{f.Func, line, file}
+	return n.sourceAt(place{f.Func, line, file}, n.v.FuncName(f.Func))
+}
+
+// sourceAt interns a place in a function with this name.
+func (n *interned) sourceAt(p place, function string) uint32 {
 	id, ok := n.sources[p]
 	if !ok {
 		id = uint32(len(n.sources) + 1)
 		n.sources[p] = id
 		at := n.fresh.open(internedSource)
 		n.fresh.uint(entryIID, uint64(id))
-		n.fresh.str(sourceFile, view.Text(file, view.MaxName))
-		n.fresh.str(sourceFunction, n.v.FuncName(f.Func))
-		n.fresh.uint(sourceLine, uint64(max(line, 0)))
+		n.fresh.str(sourceFile, view.Text(p.file, view.MaxName))
+		n.fresh.str(sourceFunction, function)
+		n.fresh.uint(sourceLine, uint64(max(p.line, 0)))
 		n.fresh.end(at)
 	}
 	return id

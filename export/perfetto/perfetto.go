@@ -3,7 +3,7 @@
 // and switches. Pauses by sliver have their own track, marks show where samples are
 // missing, and callstack samples feed the flame graph. Each contended lock has a lane
 // with its holder and the number of waiters. An arrow leads from a wait to the thread
-// that released the lock.
+// that released the lock. Traced calls are on tracks of their own below their threads'.
 //
 // Slices carry their source line (source_location) and module with build ID (annotation
 // "module"). A callstack sample represents one interval of CPU time by the kernel's
@@ -82,7 +82,7 @@ func (e *exporter) all() uint64 {
 		}
 	}
 	id := e.locks()
-	id = e.io(e.taskWaits(id))
+	id = e.calls(e.io(e.taskWaits(id)))
 	return max(id+1, e.ids+uint64(5*len(e.v.Threads)))
 }
 
@@ -127,6 +127,7 @@ const (
 	kindIO
 	kindFile
 	kindFindings
+	kindExact
 )
 
 // uuid returns a track's ID. It is stable for a recording and unlikely to collide with a

@@ -274,14 +274,15 @@ func (b *batches) close() error {
 // sequence is a series of packets that share a default track, an incremental clock and
 // interned strings.
 type sequence struct {
-	out     *batches
-	id      uint64
-	track   uint64
-	base    stack.Time
-	at      stack.Time
-	begun   bool
-	extra   uint64 // track of the counter whose value its slices may carry; 0: none
-	samples int64  // period in ns of the PerfSamples on it; 0: none
+	out      *batches
+	id       uint64
+	track    uint64
+	base     stack.Time
+	at       stack.Time
+	begun    bool
+	extra    uint64 // track of the counter whose value its slices may carry; 0: none
+	samples  int64  // period in ns of the PerfSamples on it; 0: none
+	absolute bool   // packets are not in the order of their times, which are CLOCK_MONOTONIC
 }
 
 // start writes the packet that the other packets depend on: see begin.
@@ -289,11 +290,17 @@ func (s *sequence) start() {
 	s.begun = true
 	at := s.out.packet()
 	o := s.out
-	s.snapshot()
+	clock := uint64(clockSequence)
+	if s.absolute {
+		clock = clockMonotonic
+		o.uint(packetSequenceID, s.id)
+	} else {
+		s.snapshot()
+	}
 	o.uint(packetSequenceFlags, flagStateCleared)
 	o.uint(packetFirstOnSequence, 1)
 	d := o.open(packetDefaults)
-	o.uint(defaultsClockID, clockSequence)
+	o.uint(defaultsClockID, clock)
 	e := o.open(defaultsTrackEvent)
 	o.uint(eventTrack, s.track)
 	if s.extra != 0 {
@@ -355,9 +362,13 @@ func (s *sequence) begin(t stack.Time, needs bool) int {
 		s.start()
 	}
 	at := s.out.packet()
-	t = max(t, s.at)
-	s.out.uint(packetTimestamp, uint64(t-s.at))
-	s.at = t
+	if s.absolute {
+		s.out.uint(packetTimestamp, uint64(t))
+	} else {
+		t = max(t, s.at)
+		s.out.uint(packetTimestamp, uint64(t-s.at))
+		s.at = t
+	}
 	s.out.uint(packetSequenceID, s.id)
 	if needs {
 		s.out.uint(packetSequenceFlags, flagNeedsState)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/sliverprof/sliver/calls"
+	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 )
@@ -59,6 +60,28 @@ func (v *View) sharing(tid stack.TID) (n int) {
 	}
 	return n
 }
+
+// Callers returns a function that names the place that a call was made from; "": not known.
+func (v *View) Callers() func(*Call) string {
+	names := map[uint64]string{}
+	return func(c *Call) string {
+		if c.Ret == 0 {
+			return ""
+		}
+		name, ok := names[c.Ret]
+		if !ok {
+			l := v.Names.Resolve(event.WordOf(&stack.Frame{PC: c.Ret}), c.Enter)
+			name = v.FuncName(l.Frames[0].Func)
+			if len(names) < maxCallers {
+				names[c.Ret] = name
+			}
+		}
+		return name
+	}
+}
+
+// maxCallers bounds the return addresses whose names are kept.
+const maxCallers = 1 << 16
 
 // TracedName is the name of a traced function by its number.
 func (v *View) TracedName(fn int) string { return Text(v.Rec.Traced.Functions[fn].Name, MaxName) }
