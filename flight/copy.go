@@ -5,6 +5,7 @@ import (
 	"io"
 	"slices"
 
+	exact "github.com/sliverprof/sliver/calls"
 	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/ringbuf"
 	"github.com/sliverprof/sliver/stack"
@@ -22,6 +23,8 @@ type Copy struct {
 	Waits    []trace.Wait
 	Tasks    []trace.Tasks
 	Stats    trace.Stats
+	Traced   *trace.Traced // traced functions; nil: there are none
+	Calls    []exact.Call  // of these functions
 	// IDs are the Recorder's numbers of the Modules.
 	IDs []int
 }
@@ -195,6 +198,14 @@ func (c *Copy) Write(out io.Writer, triggers []trace.Trigger, reason string) err
 	}
 	for i := range c.Tasks {
 		if err := w.Tasks(&c.Tasks[i]); err != nil {
+			return err
+		}
+	}
+	if c.Traced != nil {
+		if err := w.Traced(c.Traced); err != nil {
+			return err
+		}
+		if err := w.Calls(c.Calls); err != nil {
 			return err
 		}
 	}

@@ -91,11 +91,15 @@ func (x *tracing) flush() {
 // note writes the accounts.
 func (x *tracing) note() { x.rec.Traced(x.traced()) }
 
-func (x *tracing) traced() *trace.Traced {
-	st := x.t.Stats()
-	out := &trace.Traced{At: target.Now(), Began: x.t.Began, Engine: x.t.Engine, Slower: int64(x.o.Slower), Lost: st.Lost, Dropped: st.Dropped}
-	for i := range x.t.Functions {
-		f := &x.t.Functions[i]
+func (x *tracing) traced() *trace.Traced { return TracedOf(x.t, x.o.Slower) }
+
+// TracedOf describes, for a recording, the functions of t and the accounts so far. Calls shorter than
+// slower are not in the recording.
+func TracedOf(t *exact.Tracer, slower time.Duration) *trace.Traced {
+	st := t.Stats()
+	out := &trace.Traced{At: target.Now(), Began: t.Began, Engine: t.Engine, Slower: int64(slower), Lost: st.Lost, Dropped: st.Dropped}
+	for i := range t.Functions {
+		f := &t.Functions[i]
 		out.Functions = append(out.Functions, trace.TracedFunction{Name: f.Name, Module: f.Module, File: f.File, Line: f.Line, Addr: f.Addr,
 			Ranges: f.Ranges, Calls: st.Funcs[i].Calls, Left: st.Funcs[i].Left})
 	}

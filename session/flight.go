@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sliverprof/sliver/calls"
 	"github.com/sliverprof/sliver/export"
 	"github.com/sliverprof/sliver/flight"
 	"github.com/sliverprof/sliver/internal/background"
@@ -196,7 +197,9 @@ func (f *Flight) Threads() int { return f.smp.Threads() }
 type Dump struct {
 	Outputs  []export.Output // the first is the recording
 	Triggers []trace.Trigger
-	Reason   string // stored as the recording's end
+	Reason   string        // stored as the recording's end
+	Traced   *trace.Traced // traced functions; nil: there are none
+	Calls    []calls.Call  // of these functions, sorted in place
 }
 
 // Dumped is the result of a Dump.
@@ -219,6 +222,7 @@ func (f *Flight) Dump(d Dump) (*Dumped, error) {
 	var c *flight.Copy
 	background.Urgent(func() { c = f.copy() })
 	out := &Dumped{Frozen: time.Since(begin), Threads: len(c.Threads)}
+	c.Traced, c.Calls = d.Traced, d.Calls
 	for i := range d.Triggers {
 		c.Mark(&d.Triggers[i])
 	}

@@ -49,7 +49,7 @@ func (k *calls) find(rules []*trigger.Rule) {
 	}
 	var places []calledPlace
 	for _, r := range rules {
-		if r.Kind != trigger.Call || k.off[r] {
+		if r.Kind != trigger.Call || r.Slower > 0 || k.off[r] {
 			continue
 		}
 		for _, addr := range k.t.names.Find(r.Function, trigger.Names, target.MaxCallCounters+1) {

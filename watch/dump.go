@@ -323,7 +323,8 @@ func (t *watched) write(a ask, paths []string) (*session.Dumped, error) {
 	if f == nil {
 		return nil, fmt.Errorf("process %d has just ended", t.pid)
 	}
-	return f.Dump(session.Dump{Outputs: outs, Triggers: a.triggers(), Reason: "dump: " + a.reason()})
+	tr, calls := t.slow.dumped()
+	return f.Dump(session.Dump{Outputs: outs, Triggers: a.triggers(), Reason: "dump: " + a.reason(), Traced: tr, Calls: calls})
 }
 
 // send makes a dump for a client and keeps none.

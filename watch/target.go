@@ -49,6 +49,7 @@ type watched struct {
 	tracks    map[int]*follower
 	calls     calls
 	io        inputs
+	slow      slowCalls
 	buf       [512]ringbuf.Event
 	java      *snapshot.Meter // nil: not found
 	javaTried time.Time
@@ -92,9 +93,10 @@ func (w *Watcher) run(ctx context.Context, t *watched, release func()) error {
 	}
 	defer life.Close()
 	t.tracks = map[int]*follower{}
-	t.calls.t, t.io.t = t, t
+	t.calls.t, t.io.t, t.slow.t = t, t, t
 	defer t.calls.close()
 	defer t.io.end()
+	defer t.slow.end()
 	if err := t.reload(); err != nil {
 		return err
 	}
@@ -227,6 +229,7 @@ func (t *watched) reload() error {
 	clear(t.tracks) // they restart with the contents of the rings
 	t.calls.find(rules)
 	t.io.begin(rules)
+	t.slow.begin(rules)
 	return nil
 }
 
@@ -298,9 +301,10 @@ func (t *watched) look() {
 		t.maps = g
 		t.set.Remapped()
 		t.calls.stale = true
+		t.slow.remapped()
 	}
 	t.calls.renew(target.Now())
-	l := &trigger.Look{Now: target.Now(), IO: t.io.look()}
+	l := &trigger.Look{Now: target.Now(), IO: t.io.look(), Slow: t.slow.look(), Traced: t.slow.traced}
 	byTrack := map[*trigger.Track]*follower{}
 	rec.Reading(func() {
 		there := map[int]bool{}

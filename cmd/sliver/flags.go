@@ -57,7 +57,7 @@ var flagTable = map[string]flagInfo{
 	"stall": {"Triggers", "RULE"}, "slow": {"Triggers", "RULE"}, "blocked": {"Triggers", "RULE"}, "deadlock": {"Triggers", "RULE"},
 	"cpu": {"Triggers", "RULE"}, "memory": {"Triggers", "RULE"}, "fds": {"Triggers", "RULE"}, "thread-limit": {"Triggers", "RULE"},
 	"java-heap": {"Triggers", "RULE"}, "java-growth": {"Triggers", "RULE"},
-	"on-call": {"Triggers", "RULE"}, "on-file": {"Triggers", "RULE"}, "crash": {"Triggers", "yes|no"},
+	"call": {"Triggers", "RULE"}, "on-file": {"Triggers", "RULE"}, "crash": {"Triggers", "yes|no"},
 	"mem-limit":   {"Triggers", "SIZE"},
 	"no-triggers": {"Triggers", ""},
 	"config":      {"Triggers", "FILE"},

@@ -81,7 +81,7 @@ var ruleFlags = []struct {
 	{trigger.Memory, "memory", "memory is near its limit: auto, or a share such as 80%"},
 	{trigger.FDs, "fds", "file descriptors are near their limit: auto, or a share"},
 	{trigger.Threads, "thread-limit", "threads are near their limit: auto, or a share"},
-	{trigger.Call, "on-call", "this function is called"},
+	{trigger.Call, "call", "this function is called; or 'handle_request slower=200ms': all its calls are traced, and one took longer"},
 	{trigger.File, "on-file", "this file is written"},
 	{trigger.IO, "io", "an operation on a file holds the main thread or an event loop: slow=13ms; or a rule of 'sliver io', or all"},
 	{trigger.JavaHeap, "java-heap", "the Java heap is near its maximum: auto, or a share such as 80%,3x; also writes a heap dump (.spack)"},
@@ -127,6 +127,7 @@ func (f *watchFlags) register(fs *pflag.FlagSet) {
 		fs.StringArrayVar(texts, r.flag, nil, r.help)
 	}
 	retire(fs, "on-crash", "crash")
+	retire(fs, "on-call", "call")
 	fs.Var(&f.memLimit, "mem-limit", "memory limit for --memory if no control group sets one (default: the machine's RAM)")
 	fs.BoolVar(&f.none, "no-triggers", false, "write dumps only on request")
 	fs.StringVar(&f.config, "config", "", "read settings and triggers from this YAML file; SIGHUP reloads the triggers")
@@ -195,7 +196,7 @@ Nothing is written until a trigger fires or a dump is requested: 'sliver dump',
 SIGUSR2 or HTTP. A dump is a recording called NAME-TIME-REASON.sliver.
 
 Triggers take options after commas:
-  threads=main|all|NAME*   of which threads (stall, slow, blocked, cpu, on-call)
+  threads=main|all|NAME*   of which threads (stall, slow, blocked, cpu, call)
   loop=FUNCTION            the event loop, if it is not detected (stall)
   of=process checks=3 every=1s      (cpu; memory, fds, thread-limit: checks, every)
   times=3/1m               only if it happens that often in that time
@@ -207,6 +208,7 @@ Examples:
   sliver watch -p 1234
   sliver watch --name 'nginx' --stall 1s --dir /var/tmp/dumps
   sliver watch --unit myserver --slow 'handle_request>50ms,times=3/1m' -o .pftrace
+  sliver watch -p 1234 --call 'handle_request slower=200ms,cool=5m'
   sliver watch --config /etc/sliver/watch.yaml
   sliver watch -- ./server --port 8080
 
@@ -218,7 +220,9 @@ slow, blocked, deadlock, cpu, memory, fds, threads, call, file, io, crash):
     - stall: 1s
       cool: 10m
     - slow: handle_request>50ms
-      times: 3/1m`,
+      times: 3/1m
+    - call: handle_request
+      slower: 200ms`,
 		run: f.run,
 	}
 }

@@ -81,7 +81,7 @@ var whoFlags = []string{"pid", "name", "unit"}
 
 func (f *watchFlags) ruleFlag(name string) bool {
 	for _, r := range ruleFlags {
-		if r.flag == name || name == "on-crash" {
+		if r.flag == name || name == "on-crash" || name == "on-call" {
 			return true
 		}
 	}

@@ -2,7 +2,7 @@
 // (Find), starts an engine on them (Start), and delivers their calls (Tracer.Run). What a call and a
 // function's exit are, package calls knows; what a recording is, package trace.
 //
-// A Tracer is for one goroutine; Stats may be called from others.
+// A Tracer is for one goroutine; Stats and Hot may be called from others.
 package exact
 
 import (
@@ -341,6 +341,13 @@ func (t *Tracer) Stats() Stats {
 	}
 	s.Hot = slices.Clone(s.Hot)
 	return s
+}
+
+// Hot returns the functions that were detached so far.
+func (t *Tracer) Hot() []Hot {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.stats.Hot)
 }
 
 // Close ends tracing.

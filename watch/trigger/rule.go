@@ -28,7 +28,7 @@ const (
 	Memory   Kind = "memory"   // memory near its limit
 	FDs      Kind = "fds"      // descriptors near their limit
 	Threads  Kind = "threads"  // threads near their limit
-	Call     Kind = "call"     // the target calls a function
+	Call     Kind = "call"     // the target calls a function, or a call of it took too long
 	File     Kind = "file"     // the target, or anyone, writes a file
 	Crash    Kind = "crash"    // the target dies of a signal
 	IO       Kind = "io"       // a slow or wasteful use of a file
@@ -47,6 +47,7 @@ type Rule struct {
 	Kind     Kind
 	Function string        // Stall, Slow, Call: a name, or a pattern with *
 	Limit    time.Duration // Stall, Slow, Blocked, Deadlock
+	Slower   time.Duration // Call: all calls are traced, and those that took as long count; 0: every call counts
 	Share    float64       // CPU: of one CPU; Memory, FDs, Threads: of the limit, 0: depends on the limit's size
 	Path     string        // File
 	IO       string        // IO: the value
@@ -90,7 +91,7 @@ const (
 //	fds, threads                 as memory
 //	java-heap auto | 80%         as memory; 3x is checks=3
 //	java-growth 350MB            every=5s
-//	call      FUNCTION           threads=
+//	call      FUNCTION           slower=200ms threads=
 //	file      PATH
 //	io        slow=13ms | all | RULE, as sliver io has them
 //	crash     yes | no
@@ -123,6 +124,9 @@ func Parse(kind Kind, text string) (*Rule, error) {
 	}
 	if kind == CPU && !r.Process && r.Share >= 1 {
 		return fail("no thread uses more than 100%% of a CPU; use less, or add of=process for all threads together")
+	}
+	if err := r.traceable(); err != nil {
+		return fail("%v", err)
 	}
 	return r, nil
 }
@@ -180,7 +184,11 @@ func (r *Rule) value(v string) (err error) {
 			r.Share, err = Percent(v, 100)
 		}
 	case Call:
-		if r.Function = v; v == "" {
+		fn, limit, slow := cutSlower(v)
+		if r.Function = fn; slow {
+			err = r.slower(limit)
+		}
+		if fn == "" {
 			err = fmt.Errorf("write the name of a function")
 		}
 	case File:
@@ -244,6 +252,8 @@ func (r *Rule) option(key, v string) (err error) {
 		if _, err := path.Match(v, ""); err != nil {
 			return fmt.Errorf("the pattern %q cannot be read", v)
 		}
+	case key == "slower" && r.Kind == Call:
+		err = r.slower(v)
 	case key == "loop" && r.Kind == Stall && r.Function == "":
 		r.Loop = v
 	case key == "of" && r.Kind == CPU:
@@ -272,8 +282,10 @@ func Options(k Kind) []string {
 	switch k {
 	case Stall:
 		out = []string{"threads", "loop"}
-	case Slow, Blocked, Call:
+	case Slow, Blocked:
 		out = []string{"threads"}
+	case Call:
+		out = []string{"slower", "threads"}
 	case CPU:
 		out = []string{"of", "threads", "checks", "every"}
 	case Memory, FDs, Threads, JavaHeap:

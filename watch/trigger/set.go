@@ -99,6 +99,10 @@ type Look struct {
 	Hits    []Hit
 	IO      []IOFinding // since the last Look
 	Counted func(*Rule, stack.TID) bool
+	// Slow are traced calls that ended since the last Look. Traced reports whether all calls of a
+	// rule's function are traced: then samples of them only find those that do not end. It may be nil.
+	Slow   []SlowCall
+	Traced func(*Rule) bool
 	// Name formats a frame for texts.
 	Name func(w event.Word, t stack.Time) string
 	// Contain runs the check of one rule and returns its panic, if any. That check is
@@ -227,7 +231,7 @@ func (s *Set) contained(r *state, l *Look) (found []Fired) {
 func (s *Set) check(r *state, l *Look) []Fired {
 	switch r.Kind {
 	case Stall, Slow:
-		return s.calls(r, l)
+		return s.calls(r, l, r.Limit)
 	case Blocked:
 		return s.blocked(r, l)
 	case Deadlock:
@@ -239,6 +243,9 @@ func (s *Set) check(r *state, l *Look) []Fired {
 	case JavaGrowth:
 		return s.grows(r, l)
 	case Call:
+		if r.Slower > 0 {
+			return s.slowCalls(r, l)
+		}
 		return s.called(r, l)
 	case File:
 		return s.files(r, l)
@@ -311,8 +318,8 @@ func (r *state) forget(l *Look) {
 	}
 }
 
-// calls evaluates the rules about one long call.
-func (s *Set) calls(r *state, l *Look) (out []Fired) {
+// calls evaluates the rules about one long call, of at least limit.
+func (s *Set) calls(r *state, l *Look, limit time.Duration) (out []Fired) {
 	r.forget(l)
 	for _, t := range l.Threads {
 		if !r.Picks(t) {
@@ -343,7 +350,7 @@ func (s *Set) calls(r *state, l *Look) (out []Fired) {
 			x.count(n, way == stack.WayUnrun, t.now.state == stack.StateRunnable, int64(e.Time-max(seen, t.now.at)))
 			seen = e.Time
 		}
-		if !r.edge(key{t.TID, uint64(x.begin)}, x.longer(int64(r.Limit), seen)) {
+		if !r.edge(key{t.TID, uint64(x.begin)}, x.longer(int64(limit), seen)) {
 			continue
 		}
 		lasts := time.Duration(seen - x.begin)
@@ -361,7 +368,7 @@ func (s *Set) calls(r *state, l *Look) (out []Fired) {
 		} else {
 			f.Text = fmt.Sprintf("thread %s is in %s for %s%s", t.label(), fn, short(lasts), l.inner(t, x.depth))
 		}
-		f.Values = append(f.Values, Value{"function", fn}, Value{"for", short(lasts)}, Value{"limit", short(r.Limit)},
+		f.Values = append(f.Values, Value{"function", fn}, Value{"for", short(lasts)}, Value{"limit", short(limit)},
 			Value{"samples", strconv.Itoa(x.loose[0] + x.loose[1])})
 		out = append(out, f)
 	}
@@ -410,6 +417,8 @@ func short(d time.Duration) string {
 		return d.Round(100 * time.Millisecond).String()
 	case d >= time.Second:
 		return d.Round(10 * time.Millisecond).String()
+	case d < 10*time.Millisecond: // a traced call
+		return d.Round(10 * time.Microsecond).String()
 	}
 	return d.Round(time.Millisecond).String()
 }
@@ -508,89 +517,4 @@ func (l *Look) usage(k Kind) (Usage, bool) {
 		return Usage{}, false
 	}
 	return l.Usage(k)
-}
-
-// threshold returns the share of a limit that counts as near: a small limit leaves less
-// margin to a healthy program. The steps are KOOM's (KwaiAppTeam/KOOM, koom-java-leak,
-// OOMMonitorConfig).
-func threshold(limit float64, unit float64) float64 {
-	switch {
-	case limit >= 512*unit:
-		return .80
-	case limit >= 256*unit:
-		return .85
-	}
-	return .90
-}
-
-// gap is how much the share may fall between two checks without counting as falling, the
-// same as in KOOM.
-const gap = .05
-
-// grows checks the rules about the growth of a Java heap from one check to the next, which
-// KOOM has too.
-func (s *Set) grows(r *state, l *Look) (out []Fired) {
-	if _, ok := r.due(l.Now); !ok {
-		return nil
-	}
-	u, ok := l.usage(r.Kind)
-	if !ok || u.JavaHeap < 0 {
-		return nil
-	}
-	k := key{}
-	before, seen := r.previous[k]
-	r.previous[k] = u.JavaHeap
-	if !r.edge(k, seen && u.JavaHeap-before >= r.Bytes) {
-		return nil
-	}
-	mib := func(v float64) string { return fmt.Sprintf("%.1f MiB", v/(1<<20)) }
-	return []Fired{{At: l.Now, Text: fmt.Sprintf("Java heap: grew by %s to %s within %v, %s or more", mib(u.JavaHeap-before), mib(u.JavaHeap), r.Every, mib(r.Bytes)),
-		Values: []Value{{"used", mib(u.JavaHeap)}, {"before", mib(before)}, {"limit", mib(u.JavaHeapMax)}}}}
-}
-
-// near evaluates the rules about limits: above a threshold at several consecutive checks,
-// and not falling.
-func (s *Set) near(r *state, l *Look) (out []Fired) {
-	if _, ok := r.due(l.Now); !ok {
-		return nil
-	}
-	u, ok := l.usage(r.Kind)
-	if !ok {
-		return nil
-	}
-	used, limit, unit, what, of := u.Memory, u.MemoryMax, float64(1<<20), "memory", u.MemoryOf
-	amount := func(v float64) string { return fmt.Sprintf("%.1f MiB", v/(1<<20)) }
-	switch r.Kind {
-	case FDs:
-		used, limit, unit, what, of = u.FDs, u.FDsMax, 1, "descriptors", "limit"
-	case Threads:
-		used, limit, unit, what, of = u.Threads, u.ThreadsMax, 1, "threads", u.ThreadsOf+"'s limit"
-	case JavaHeap:
-		used, limit, what, of = u.JavaHeap, u.JavaHeapMax, "Java heap", "maximum"
-	}
-	if r.Kind != Memory && r.Kind != JavaHeap {
-		amount = func(v float64) string { return fmt.Sprintf("%.0f", v) }
-	}
-	if used < 0 || limit <= 0 {
-		return nil
-	}
-	most := r.Share
-	if most == 0 {
-		most = threshold(limit, unit)
-	}
-	k := key{}
-	share, before := used/limit, r.previous[k]
-	r.previous[k] = share
-	if share > most && share >= before-gap {
-		r.inRow[k]++
-	} else {
-		r.inRow[k] = 0
-	}
-	if !r.edge(k, r.inRow[k] >= r.Checks) {
-		return nil
-	}
-	return []Fired{{At: l.Now, Text: fmt.Sprintf("%s: %s of %s in use (%.0f%% of the %s), over %.0f%% at %d checks in a row", what,
-		amount(used), amount(limit), share*100, of, most*100, r.Checks),
-		Values: []Value{{"used", amount(used)}, {"limit", amount(limit)}, {"of", of}, {"share", fmt.Sprintf("%.1f%%", share*100)},
-			{"threshold", fmt.Sprintf("%.0f%%", most*100)}, {"checks", strconv.Itoa(r.Checks)}}}}
 }

@@ -189,7 +189,7 @@ func (t *Track) begin(mask uint64, at stack.Time, depth int) {
 			if l := t.named(bit); l.depth < 0 {
 				l.depth = depth
 			}
-		} else if f.rule.Kind == Call && len(t.calls) < maxTimes {
+		} else if f.rule.Kind == Call && f.rule.Slower == 0 && len(t.calls) < maxTimes {
 			t.calls = append(t.calls, called{bit, at, t.frames[depth].word})
 		}
 	}
