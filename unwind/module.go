@@ -24,6 +24,7 @@ type module struct {
 	// gone: another file is mapped in its place. trusted: memory differs from the file, but the
 	// mappings still show this file.
 	gone, trusted atomic.Bool
+	doubts        atomic.Int32 // see maxDoubts
 }
 
 func newModule(s *Space, m *stack.Mapping) *module {

@@ -23,6 +23,8 @@ const (
 	maxMarked = 8
 	// maxNoteBytes bounds a notes segment that is searched for a build ID.
 	maxNoteBytes = 4096
+	// maxDoubts is how often in a row a file must differ from memory right after the mappings were read.
+	maxDoubts = 8
 	// maxLinked bounds the recorded names of linked files.
 	maxLinked = 1 << 16
 )
@@ -134,8 +136,9 @@ func (m *module) loose() bool {
 }
 
 // replaced compares the marks of the files on the walk with memory, and reports whether one of them
-// was replaced. twice means that the mappings were already read again. A file that still differs
-// then is not compared any more.
+// was replaced. twice means that the mappings were already read again. A file that still differs then
+// is not compared any more after maxDoubts times in a row: its memory was changed. The first times, the
+// program may have replaced the file once more since the mappings were read.
 func (w *Walker) replaced(twice bool) (yes bool) {
 	if w.space.mem == nil {
 		return false
@@ -147,7 +150,10 @@ func (w *Walker) replaced(twice bool) (yes bool) {
 			continue
 		}
 		r := w.snap.find(f.PC - 1)
-		if r == nil || r.mod == nil || !r.exec || !r.mod.loose() {
+		if r == nil || r.mod == nil || !r.exec {
+			continue
+		}
+		if !r.mod.loose() {
 			continue
 		}
 		bias, ok := r.mod.bias(r)
@@ -162,10 +168,15 @@ func (w *Walker) replaced(twice bool) (yes bool) {
 	for i, m := range w.marked {
 		at := w.markOff[i]
 		if at >= 0 && bytes.Equal(w.markBuf[at:at+len(m.mark.data)], m.mark.data) {
+			if m.doubts.Load() != 0 {
+				m.doubts.Store(0)
+			}
 			continue
 		}
 		if twice {
-			m.trusted.Store(true)
+			if m.doubts.Add(1) >= maxDoubts {
+				m.trusted.Store(true)
+			}
 			continue
 		}
 		yes = true
