@@ -20,7 +20,7 @@ func attack(t *testing.T, program, variant string, args ...string) *testprog.Pro
 }
 
 // survive records a hostile process for a moment, and looks at it in other ways. It fails if sliver
-// takes more than 256 MB, if it does not end, or if the process is not left as it was. It returns what
+// takes more than most bytes of memory, if it does not end, or if the process is not left as it was. It returns what
 // 'record' and 'report' printed.
 func survive(t *testing.T, p *testprog.Proc, most int64) (record, report string) {
 	t.Helper()

@@ -19,13 +19,11 @@ type Output struct {
 	z     io.WriteCloser
 }
 
-// IsName reports whether a file name is that of a heap dump: NAME.hprof, perhaps with .gz, .zst or .hpk
-// after it.
+// IsName reports whether a file name is that of a heap dump: NAME.hprof, compressed or not, or a packed one,
+// NAME.spack.
 func IsName(name string) bool {
-	for _, packed := range []string{".gz", ".zst", ".hpk"} {
-		name = strings.TrimSuffix(name, packed)
-	}
-	return strings.HasSuffix(name, ".hprof")
+	name = strings.TrimSuffix(strings.TrimSuffix(name, ".gz"), ".zst")
+	return strings.HasSuffix(name, ".hprof") || strings.HasSuffix(name, ".spack")
 }
 
 // Create begins a file. A path that ends in .gz or .zst is compressed.

@@ -73,3 +73,12 @@ func TestPackedVersions(t *testing.T) {
 		t.Error("a later version is read")
 	}
 }
+
+func TestIsName(t *testing.T) {
+	for name, want := range map[string]bool{"a.hprof": true, "a.hprof.gz": true, "a.hprof.zst": true, "a.hprof.spack": true, "a.spack": true,
+		"a.sliver": false, "a.gz": false, "a.pftrace": false, "hprof": false} {
+		if IsName(name) != want {
+			t.Errorf("%s: %v", name, !want)
+		}
+	}
+}
