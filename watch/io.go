@@ -3,7 +3,6 @@ package watch
 import (
 	"context"
 	"runtime"
-	"sync"
 
 	"github.com/sliverprof/sliver/iowatch"
 	"github.com/sliverprof/sliver/oneshot"
@@ -18,13 +17,8 @@ type inputs struct {
 	stop context.CancelFunc // nil: it is not watched
 	done chan struct{}
 
-	mu    sync.Mutex
-	found []trigger.IOFinding
-	lost  int // findings beyond maxFound since the last look
+	found inbox[trigger.IOFinding]
 }
-
-// maxFound bounds the findings between two looks. A rule fires once in a look.
-const maxFound = 1000
 
 // begin ends watching, and starts it again with the thresholds of these rules.
 func (x *inputs) begin(rules []*trigger.Rule) {
@@ -67,13 +61,7 @@ func (x *inputs) begin(rules []*trigger.Rule) {
 }
 
 func (x *inputs) take(f *iowatch.Finding) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if len(x.found) >= maxFound {
-		x.lost++
-		return
-	}
-	x.found = append(x.found, trigger.IOFinding{Rule: f.Rule, At: f.At, TID: f.TID, Path: f.Path, Longest: f.Longer, Text: f.Advice()})
+	x.found.put(trigger.IOFinding{Rule: f.Rule, At: f.At, TID: f.TID, Path: f.Path, Longest: f.Longer, Text: f.Advice()})
 }
 
 // look returns the findings since the last look.
@@ -81,13 +69,9 @@ func (x *inputs) look() []trigger.IOFinding {
 	if x.stop == nil {
 		return nil
 	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	out := x.found
-	x.found = nil
-	if x.lost > 0 {
-		x.t.w.log.Warn("I/O triggers", "pid", x.t.pid, "lost_findings", x.lost)
-		x.lost = 0
+	out, lost := x.found.take()
+	if lost > 0 {
+		x.t.w.log.Warn("I/O triggers", "pid", x.t.pid, "lost_findings", lost)
 	}
 	return out
 }

@@ -23,6 +23,7 @@ type slowCalls struct {
 	stop    context.CancelFunc // nil: no rule needs it
 	done    chan struct{}
 	changed chan struct{} // the address space has changed
+	found   inbox[trigger.SlowCall]
 
 	mu    sync.Mutex // guards the fields below
 	tr    *exact.Tracer
@@ -30,8 +31,6 @@ type slowCalls struct {
 	on    map[*trigger.Rule]int
 	hot   int // functions of tr that were detached
 	least time.Duration
-	found []trigger.SlowCall
-	lost  int               // of found, since the last look
 	kept  []exactcalls.Call // by end
 	since stack.Time        // the calls in kept are complete after this time
 }
@@ -209,11 +208,7 @@ func (x *slowCalls) take(cs []exactcalls.Call) {
 			if c.Duration() < int64(r.Slower) {
 				continue
 			}
-			if len(x.found) >= maxFound {
-				x.lost++
-				continue
-			}
-			x.found = append(x.found, trigger.SlowCall{Rule: r, Function: x.tr.Functions[c.Fn].Name, TID: c.TID, Enter: c.Enter, Took: c.Duration(), How: how})
+			x.found.put(trigger.SlowCall{Rule: r, Function: x.tr.Functions[c.Fn].Name, TID: c.TID, Enter: c.Enter, Took: c.Duration(), How: how})
 		}
 	}
 	x.forget(target.Now())
@@ -238,14 +233,12 @@ func (x *slowCalls) look() []trigger.SlowCall {
 	if x.stop == nil {
 		return nil
 	}
+	out, lost := x.found.take()
+	if lost > 0 {
+		x.t.w.log.Warn("slow calls", "pid", x.t.pid, "lost", lost)
+	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	out := x.found
-	x.found = nil
-	if x.lost > 0 {
-		x.t.w.log.Warn("slow calls", "pid", x.t.pid, "lost", x.lost)
-		x.lost = 0
-	}
 	if x.on == nil {
 		return out
 	}
@@ -289,7 +282,8 @@ func (x *slowCalls) end() {
 	x.stop = nil
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.tr, x.of, x.found, x.kept = nil, nil, nil, nil
+	x.found.take()
+	x.tr, x.of, x.kept = nil, nil, nil
 }
 
 // remapped reports that the address space has changed.
