@@ -5,12 +5,11 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// maxCodeFiles limits the files with code of one process that are opened, together with a quarter of
-// the descriptors that this program may have. The largest desktop programs map some 500. Code of
+// maxCodeFiles limits the files with code of one process that are opened, together with limits.Files. The largest desktop programs map some 500. Code of
 // further files is walked by frame pointers and has no names.
 const maxCodeFiles = 4096
 
-func codeFiles() int { return max(int(min(limits.Descriptors()/4, maxCodeFiles)), 64) }
+func codeFiles() int { return max(int(min(limits.Files(), maxCodeFiles)), 64) }
 
 // stamp sets Mapping.Gen, which distinguishes files that had the same path and inode number
 // in turn: a file that was rewritten, or that got the number of a deleted one. Gen comes from

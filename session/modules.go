@@ -79,8 +79,7 @@ const (
 	maxRecentMappings = 1 << 18
 )
 
-// openFiles counts the files that all processes' modules keep open. They may take a quarter of the
-// descriptors.
+// openFiles counts the files that all processes' modules keep open, at most limits.Files.
 var openFiles atomic.Int64
 
 func newModules(p *target.Process, r notebook) *modules {
@@ -236,7 +235,7 @@ func (m *modules) open(mp *stack.Mapping) (trace.Module, target.File) {
 	if mp.Inode == 0 && mp.Path != "[vdso]" {
 		return mod, nil
 	}
-	if openFiles.Load() > limits.Descriptors()/4 {
+	if openFiles.Load() > limits.Files() {
 		return mod, nil
 	}
 	f, err := m.file(mp)

@@ -18,6 +18,10 @@ func Descriptors() int64 {
 	return int64(min(l.Cur, 1<<30))
 }
 
+// Files returns how many files of targets may be kept open at once: a quarter of the descriptors. Threads
+// and outputs take the others.
+func Files() int64 { return Descriptors() / 4 }
+
 // rlimitNproc is RLIMIT_NPROC of asm-generic/resource.h, which package syscall lacks.
 const rlimitNproc = 6
 
