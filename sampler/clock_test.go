@@ -265,7 +265,7 @@ func TestOwedCalls(t *testing.T) {
 		{"never off", 0, 0, .02},
 		{"2 us at both ends", 2 * us, .04, .06},
 		{"6 us at both ends", 6 * us, .12, .14},
-		{"40 us: more than switches take", 40 * us, .30, .301},
+		{"20 us: more than switches take", 20 * us, .30, .301},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			th := worker(100*us, 0, 125*us)

@@ -40,13 +40,15 @@ func (m *misplaced) Begin(_ stack.Time, depth int, s *trace.Slice) {
 func (m *misplaced) End(_ stack.Time, depth int, _ *trace.Slice) { m.stack = m.stack[:depth] }
 func (m *misplaced) Other(event.Event)                           {}
 
-// checkReads bounds the calls of process_vm_readv per stop.
+// checkReads bounds the calls of process_vm_readv per stop, beside those of the first stops, which learn
+// how much to read.
 func checkReads(t *testing.T, total stack.ThreadStats, most float64) {
 	t.Helper()
 	per := float64(total.StopReads) / float64(total.Stops)
 	t.Logf("%.3f reads a stop, of %d", per, total.Stops)
-	if total.Stops == 0 || per < 1 || per > most {
-		t.Errorf("%d reads in %d stops, %.3f each, want 1 to %v", total.StopReads, total.Stops, per, most)
+	const learning = 60
+	if total.Stops == 0 || per < 1 || float64(total.StopReads) > most*float64(total.Stops)+learning {
+		t.Errorf("%d reads in %d stops, %.3f each, want 1 to %v and %d more", total.StopReads, total.Stops, per, most, learning)
 	}
 }
 

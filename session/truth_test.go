@@ -28,7 +28,6 @@ type seen struct {
 	depth int // among such functions
 	// Its start is in (notYet, first], its end in (last, gone].
 	notYet, first, last, gone stack.Time
-	stood                     stack.Time // up to here from first, it had no CPU
 	open                      bool
 	matched                   bool
 }
@@ -40,6 +39,8 @@ type watcher struct {
 	names   map[string]bool
 	at      stack.Time // last sample so far
 	samples []stack.Time
+	used    []int64 // CPU time in ns up to each of samples
+	cpu     int64   // the last of these, with samples that are not in the list
 	stack   []*seen // of all depths; nil for other functions
 	out     []*seen
 	gaps    [][2]stack.Time // no complete sample in between
@@ -59,7 +60,7 @@ func (w *watcher) Begin(t stack.Time, depth int, s *trace.Slice) {
 				d++
 			}
 		}
-		x = &seen{tid: w.tid, fn: fn, depth: d, notYet: w.at, first: t, stood: t, open: true}
+		x = &seen{tid: w.tid, fn: fn, depth: d, notYet: w.at, first: t, open: true}
 		w.out = append(w.out, x)
 	}
 	w.stack = append(w.stack[:depth], x)
@@ -79,21 +80,23 @@ func (w *watcher) End(t stack.Time, depth int, _ *trace.Slice) {
 func (w *watcher) Other(e event.Event) {
 	switch e.Kind() {
 	case event.Seen:
-		way, _, _ := event.SeenFields(e.Payload())
+		way, n, cpu := event.SeenFields(e.Payload())
+		before := w.cpu
+		w.cpu += cpu
 		if len(w.cut) > 0 { // a function missing from it may still have been running
 			if w.lost == 0 {
 				w.lost = cmp.Or(w.at, e.Time)
 			}
 			return
 		}
-		for _, x := range w.stack {
-			if x != nil && way == stack.WayUnrun && x.stood == w.at {
-				x.stood = e.Time
-			}
-		}
 		if way != stack.WayPart {
+			// Only the last of several equal samples has a time: the others are spread out evenly.
+			from := cmp.Or(w.at, e.Time)
+			for i := 1; i <= n; i++ {
+				w.samples = append(w.samples, from+(e.Time-from)*stack.Time(i)/stack.Time(n))
+				w.used = append(w.used, before+cpu*int64(i)/int64(n))
+			}
 			w.at = max(w.at, e.Time)
-			w.samples = append(w.samples, e.Time)
 		}
 		if w.lost > 0 {
 			w.gaps = append(w.gaps, [2]stack.Time{w.lost, e.Time})
@@ -219,6 +222,7 @@ func checkTruth(t *testing.T, rec *trace.Recording, calls []testprog.Call, inter
 	gaps := map[int][][2]stack.Time{}
 	newest := map[int]int64{} // sample
 	samples := map[int][]stack.Time{}
+	watchers := map[int]*watcher{}
 	for i := range rec.Threads {
 		th := &rec.Threads[i]
 		w := &watcher{n: n, tid: int(th.TID), names: names}
@@ -230,6 +234,7 @@ func checkTruth(t *testing.T, rec *trace.Recording, calls []testprog.Call, inter
 		since[int(th.TID)], newest[int(th.TID)] = int64(th.Since), int64(w.at)
 		gaps[int(th.TID)] = append(gaps[int(th.TID)], w.gaps...)
 		samples[int(th.TID)] = append(samples[int(th.TID)], w.samples...)
+		watchers[int(th.TID)] = w
 	}
 	calls = joined(calls, samples)
 	type place struct {
@@ -253,8 +258,7 @@ func checkTruth(t *testing.T, rec *trace.Recording, calls []testprog.Call, inter
 		var hits []*seen
 		for _, s := range at[place{c.TID, c.Depth, c.Func}] {
 			// The call's edges are between the samples that enclose the slice's.
-			if int64(s.notYet) <= c.Begin && int64(entered(s, c)) >= c.Call-early(c, interval) && int64(s.last) <= c.Return &&
-				(int64(s.gone) >= c.End || s.open) {
+			if int64(s.notYet) <= c.Begin && watchers[c.TID].within(s, c, interval) && (int64(s.gone) >= c.End || s.open) {
 				hits = append(hits, s)
 			}
 		}
@@ -338,22 +342,28 @@ func between(times []stack.Time, from, to int64) bool {
 	return i < len(times) && int64(times[i]) <= to
 }
 
-// early returns how long before its logged time a call may have begun: no code of the
-// program reads a clock before the kernel enters a signal handler.
-func early(c *testprog.Call, interval time.Duration) int64 {
-	if c.Func == "chain_on_signal" {
-		return int64(interval)
+// within reports whether the slice is within the call. A handler of signals is entered and left by the
+// kernel, without code of the program that could read a clock: up to an interval of CPU time at either
+// edge is not in the log, and longer by the clock if the thread waits for a CPU there.
+func (w *watcher) within(s *seen, c *testprog.Call, interval time.Duration) bool {
+	if c.Func != "chain_on_signal" {
+		return int64(s.first) >= c.Call && int64(s.last) <= c.Return
 	}
-	return 0
+	edge := int64(interval)
+	return (int64(s.first) >= c.Call-edge || w.ran(s.first, stack.Time(c.Call)) <= edge) &&
+		(int64(s.last) <= c.Return+edge || w.ran(stack.Time(c.Return), s.last) <= edge)
 }
 
-// entered returns the time by which c was seen to be entered: a handler without a CPU
-// reads its clock only when it gets one.
-func entered(s *seen, c *testprog.Call) stack.Time {
-	if c.Func == "chain_on_signal" {
-		return s.stood
+// ran returns the least CPU time that the thread used from one time to the other: what it used between
+// the samples around them, less what it can have used outside of them.
+func (w *watcher) ran(from, to stack.Time) int64 {
+	a, _ := slices.BinarySearch(w.samples, from+1)
+	b, _ := slices.BinarySearch(w.samples, to)
+	if a == 0 || b == len(w.samples) {
+		return math.MaxInt64
 	}
-	return s.first
+	a--
+	return w.used[b] - w.used[a] - int64(from-w.samples[a]) - int64(w.samples[b]-to)
 }
 
 // lateDuring reports whether the sampler itself reports missed samples while c ran.
@@ -367,7 +377,7 @@ func lateDuring(gaps [][2]stack.Time, c *testprog.Call) bool {
 }
 
 // nearest bounds the slices or samples that are printed.
-const nearest = 12
+const nearest = 60
 
 func near(got []*seen, c *testprog.Call) string {
 	var b strings.Builder

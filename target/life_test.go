@@ -312,10 +312,11 @@ func hold(arg string) {
 func TestStateHeldHere(t *testing.T) {
 	prog := start(t, build(t, "testdata/life.c"), "leader")
 	p := openProcess(t, prog.pid())
-	tids, err := p.Threads(nil)
-	if err != nil || len(tids) < 2 {
-		t.Fatalf("threads %v %v", tids, err)
-	}
+	var tids []stack.TID
+	eventually(t, "a second thread", func() bool {
+		tids, _ = p.Threads(nil)
+		return len(tids) > 1
+	})
 	tid := tids[len(tids)-1]
 	th := openThread(t, p, int(tid))
 	runtime.LockOSThread()
