@@ -14,7 +14,7 @@ func codeFiles() int { return max(int(min(limits.Files(), maxCodeFiles)), 64) }
 // stamp sets Mapping.Gen, which distinguishes files that had the same path and inode number
 // in turn: a file that was rewritten, or that got the number of a deleted one. Gen comes from
 // the modification time when the file was first mapped. A mapping that did not move keeps its
-// Gen unless a walk found another file there.
+// Gen unless a walk found another file there. A file that could not be opened is tried again.
 //
 // Files with code beyond most of them become memory without a file: Inode 0. Files that were opened
 // before come first.
@@ -56,7 +56,7 @@ func (t *Target) stamp(maps []stack.Mapping, most int) {
 			switch {
 			case exec && !opened && room == 0:
 				left[k] = true
-			case was != nil && was.Start == m.Start && was.Off == m.Off && !gone:
+			case was != nil && was.Start == m.Start && was.Off == m.Off && !gone && !t.space.Unopened(was):
 				gen = was.Gen
 			case exec:
 				if gen = t.shares.written(t.proc, *m); gone && gen == was.Gen {

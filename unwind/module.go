@@ -25,6 +25,8 @@ type module struct {
 	// mappings still show this file.
 	gone, trusted atomic.Bool
 	doubts        atomic.Int32 // see maxDoubts
+	failed        bool         // valid with loaded: the file could not be opened
+	again         atomic.Bool  // the next Update opens it again: see unopened.go
 }
 
 func newModule(s *Space, m *stack.Mapping) *module {
@@ -34,6 +36,9 @@ func newModule(s *Space, m *stack.Mapping) *module {
 func (m *module) load() {
 	m.once.Do(func() {
 		m.Image = m.open()
+		if m.mapping.Inode != 0 && !m.failed {
+			m.space.opened(m.mapping.Path)
+		}
 		m.link()
 		m.loaded.Store(true)
 	})
@@ -54,6 +59,7 @@ func (m *module) open() *Image {
 	}
 	r, err := m.space.files.Open(m.mapping)
 	if err != nil {
+		m.failed = true
 		return &Image{err: err}
 	}
 	return NewImage(r, m.space.arch)

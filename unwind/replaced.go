@@ -126,6 +126,9 @@ func (s *Space) keepLinked(names []string) {
 
 // loose reports whether the file may be unloaded while its program runs.
 func (m *module) loose() bool {
+	if m.failed {
+		return true
+	}
 	if m.fixed || len(m.mark.data) == 0 || m.trusted.Load() {
 		return false
 	}
@@ -153,7 +156,7 @@ func (w *Walker) replaced(twice bool) (yes bool) {
 		if r == nil || r.mod == nil || !r.exec {
 			continue
 		}
-		if !r.mod.loose() {
+		if r.mod.failed || !r.mod.loose() {
 			continue
 		}
 		bias, ok := r.mod.bias(r)
@@ -165,6 +168,7 @@ func (w *Walker) replaced(twice bool) (yes bool) {
 		w.markSpans = append(w.markSpans, stack.Span{Addr: at, Len: len(r.mod.mark.data)})
 	}
 	w.markOff, w.markBuf = readAll(w.space.mem, w.markSpans, w.markOff, w.markBuf)
+	yes = !twice && w.reopen()
 	for i, m := range w.marked {
 		at := w.markOff[i]
 		if at >= 0 && bytes.Equal(w.markBuf[at:at+len(m.mark.data)], m.mark.data) {
@@ -214,14 +218,19 @@ func (w *Walker) Here(f *stack.Frame) bool {
 
 // Gone reports whether the file that is or was mapped as m was replaced by another one.
 func (s *Space) Gone(m *stack.Mapping) bool {
+	mod := s.module(m)
+	return mod != nil && mod.gone.Load()
+}
+
+// module returns the module of a mapping, nil if there is none.
+func (s *Space) module(m *stack.Mapping) *module {
 	key, ok := keyOf(m)
 	if !ok {
-		return false
+		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	mod := s.modules[key]
-	return mod != nil && mod.gone.Load()
+	return s.modules[key]
 }
 
 // turns sets the eras of the regions. A region that does not continue an earlier one starts a new

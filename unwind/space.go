@@ -52,9 +52,11 @@ type Space struct {
 	mu      sync.Mutex // held to replace snap: guards modules
 	modules map[fileKey]*module
 
-	linkMu sync.Mutex          // guards linked and needs
+	linkMu sync.Mutex          // guards the following
 	linked map[string]bool     // names of files that stay mapped: the program and its dependencies
 	needs  map[string][]string // dependencies of other files
+
+	unopened map[string]*pause // by path: see unopened.go
 }
 
 // fileKey identifies a file. Inode numbers are reused only after the file is unmapped. The path
@@ -115,7 +117,7 @@ func (s *Space) Update(maps []stack.Mapping) {
 		r := region{start: m.Start, end: m.End, off: m.Off, exec: m.Exec, main: m.Path == "[stack]"}
 		if key, ok := keyOf(m); ok {
 			if r.mod = used[key]; r.mod == nil {
-				if r.mod = s.modules[key]; r.mod == nil || r.mod.gone.Load() {
+				if r.mod = s.modules[key]; r.mod == nil || r.mod.gone.Load() || r.mod.again.Load() {
 					r.mod = newModule(s, m)
 				}
 				used[key] = r.mod

@@ -110,14 +110,8 @@ func TestFidelityContexts(t *testing.T) {
 
 // TestFidelityReload: code has the name of the file that was mapped when it was sampled,
 // even if another file is later mapped at the same addresses.
-//
-// On a busy machine one in five runs names all of the work after one of the two files: it cannot be opened
-// again and again. Until the cause is found this runs in the long form.
 func TestFidelityReload(t *testing.T) {
 	testprog.Need(t, "ptrace")
-	if os.Getenv("SLIVER_LONG") == "" {
-		t.Skip("long: set SLIVER_LONG=1")
-	}
 	for _, id := range []string{"", "-noid"} {
 		for _, mode := range []string{"swap", "rename", "overwrite"} {
 			t.Run(mode+id, func(t *testing.T) {
