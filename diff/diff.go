@@ -33,6 +33,7 @@ type Differ struct {
 	cpu       int64      // CPU time at the last sample
 	saidAt    stack.Time // time of the last Seen
 	state     stack.State
+	gil       bool
 	call      stack.Call
 	waiting   Waiting // reported parts of the wait since the last State
 	task      uint64  // payload of the last Task
@@ -84,7 +85,7 @@ func (d *Differ) Step(s *stack.Sample, out []event.Event) []event.Event {
 		moved = false
 	}
 	changed := !d.started || moved || common < len(d.frames) || common < total
-	stateChanged := s.State != d.state || s.Call.Nr != d.call.Nr || again
+	stateChanged := s.State != d.state || s.Call.Nr != d.call.Nr || s.GIL != d.gil || again
 
 	if d.unsaid > 0 && (changed || stateChanged || s.Way != d.way || d.unsaid+s.Again >= event.MaxSeen ||
 		int64(s.Time-d.saidAt) >= d.seenEvery() || s.CPU-d.cpuSaid > event.MaxSeenCPU/2) {
@@ -94,8 +95,8 @@ func (d *Differ) Step(s *stack.Sample, out []event.Event) []event.Event {
 		out = append(out, event.Make(s.Begin, event.Pause, uint64(s.Pause)))
 	}
 	if stateChanged {
-		d.state, d.waiting = s.State, Waiting{}
-		out = append(out, event.Make(s.Time, event.State, event.StateOf(s.State, s.Call.Nr)))
+		d.state, d.gil, d.waiting = s.State, s.GIL, Waiting{}
+		out = append(out, event.Make(s.Time, event.State, statePayload(s.State, s.Call.Nr, s.GIL)))
 	}
 	for i := len(d.frames); i > common; i-- {
 		out = append(out, event.Event{Time: s.Time})
@@ -355,7 +356,7 @@ func (d *Differ) sync(out []event.Event) []event.Event {
 	for i := range d.frames {
 		out = append(out, event.Make(d.frames[i].entered, event.Enter, uint64(d.frames[i].word)))
 	}
-	out = append(out, event.Make(d.seen, event.State, event.StateOf(d.state, d.call.Nr)))
+	out = append(out, event.Make(d.seen, event.State, statePayload(d.state, d.call.Nr, d.gil)))
 	out = d.waiting.appendWait(out, d.seen)
 	if d.task != 0 {
 		out = append(out, event.Make(d.seen, event.Task, d.task))

@@ -42,6 +42,17 @@ func (w *Waiting) Apply(e event.Event) bool {
 // State returns the thread's state, and the number of the system call that it is in (-1: none).
 func (w *Waiting) State() (stack.State, int32) { return event.StateFields(w.state) }
 
+// GIL reports whether the thread held its interpreter's global lock.
+func (w *Waiting) GIL() bool { return w.state&event.StateGIL != 0 }
+
+func statePayload(s stack.State, nr int32, gil bool) uint64 {
+	p := event.StateOf(s, nr)
+	if gil {
+		p |= event.StateGIL
+	}
+	return p
+}
+
 // Wait returns the number of a description in the recording; 0: none.
 func (w *Waiting) Wait() int { return int(w.wait & (1<<31 - 1)) }
 

@@ -157,6 +157,10 @@ func StateOf(s stack.State, nr int32) uint64 {
 	return uint64(s)<<48 | uint64(uint32(nr+1))&0xffff
 }
 
+// StateGIL is the bit of a State payload that says that the thread held its interpreter's global lock
+// (CPython's GIL).
+const StateGIL = 1 << 16
+
 // StateFields unpacks a State payload.
 func StateFields(p uint64) (s stack.State, nr int32) {
 	return stack.State(p >> 48 & 0xff), int32(p&0xffff) - 1

@@ -248,7 +248,7 @@ func (g *group) clocked(th *thread, c *Counters) (done bool) {
 	}
 	s := &g.sample
 	*s = stack.Sample{Time: g.tracer.Now(), Way: stack.WayClock, CPU: th.info.CPU + th.acc.cpu.Load(), Delay: c.Delay, Switches: c.Switches,
-		State: stack.StateRunnable, Call: stack.Call{Nr: -1}, Stack: k.stack}
+		State: stack.StateRunnable, GIL: th.gil, Call: stack.Call{Nr: -1}, Stack: k.stack}
 	th.state, th.call = s.State, s.Call
 	g.put(th)
 	s.Stack = nil // the group's own memory comes with the next walk

@@ -76,7 +76,7 @@ func (g *group) asKept(th *thread) (done bool, err error) {
 	}
 	*s = stack.Sample{Time: v.Stopped, Way: stack.WayRead, CPU: v.Counters.CPU, Delay: v.Counters.Delay,
 		Switches: v.Counters.Switches, State: stack.StateBlocked, Call: v.Call, Stack: append(s.Stack[:0], k.frames...)}
-	th.active = false
+	th.active, th.gil = false, false // such a stack has no functions of an interpreter
 	th.counters, th.state = v.Counters, s.State
 	sum := g.stackHash(k.frames[len(k.frames)-1].CFA - k.sp)
 	g.glance.Again = sum != 0 && sum == k.bytes && k.looks%keptLooks < keptLooks-1

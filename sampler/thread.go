@@ -29,6 +29,7 @@ type thread struct {
 	active bool // it ran at the last look: it comes first in a round
 	done   bool // this round has handled it
 	tardy  bool // this round reached it too late
+	gil    bool // stack.Sample.GIL of the last walk
 	nap    nap
 	kept   kept
 	held   int64 // ticks left out because its sink is full, not recorded yet
@@ -251,7 +252,7 @@ func (g *group) unrun(th *thread, c Counters, at stack.Time) error {
 func (g *group) unrunSample(th *thread, c Counters, at stack.Time) {
 	s := &g.sample
 	*s = stack.Sample{Time: at, Way: stack.WayUnrun, CPU: c.CPU, Delay: c.Delay, Switches: c.Switches,
-		State: th.state, Call: th.call, Stack: s.Stack[:0]}
+		State: th.state, GIL: th.gil, Call: th.call, Stack: s.Stack[:0]}
 	th.active = false
 }
 
@@ -560,6 +561,8 @@ func (g *group) walkView(th *thread, s *stack.Sample) {
 			s.Stack, s.Reason = g.walker.Walk(&th.walk, v.Regs, &v.Mem)
 		}
 	}
+	s.GIL = th.walk.HoldsGIL()
+	th.gil = s.GIL
 	s.Word, s.Reach, s.Here = nil, 0, nil
 	if s.Reason != stack.ReasonNone {
 		s.Word, s.Reach, s.Here = g.word, g.walker.Reach(), g.here

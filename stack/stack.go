@@ -245,6 +245,7 @@ type Sample struct {
 	Again    int // of WayUnrun: number of earlier ticks with the same state and without their own sample
 	Way      Way
 	State    State
+	GIL      bool // it held its interpreter's global lock
 	Call     Call
 	Stack    []Frame // leaf first; the last one is a KindError frame if Reason is set
 	Reason   Reason  // why the stack ends early

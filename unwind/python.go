@@ -57,6 +57,8 @@ type pyThread struct {
 	stack   python.Stack // of the copy that the next Walk uses
 	have    bool
 	live    *meter.Meter // current memory, for the Walk or More in progress
+	lock    stack.Span   // of its interpreter's global lock; Len 0: unknown
+	locked  bool         // it held that lock at the last walk
 
 	plan pyPlan // only with a table
 }
@@ -210,6 +212,7 @@ func (in *interpreter) find(th *Thread) {
 func (in *interpreter) use(p *pyThread, all []python.State) {
 	last := len(all) - 1
 	p.th, p.others = in.thread(p, all[last]), p.others[:0]
+	p.lock = in.rt.GILSpan(in.mem, all[last].Interp)
 	if in.rt.Anchored() {
 		for _, s := range all[max(0, last-maxOthers):last] {
 			p.others = append(p.others, in.thread(p, s))
@@ -313,6 +316,23 @@ func (k *Block) read(b []byte, addr uint64) (int, bool) {
 	return 0, false
 }
 
+// holdsGIL reports whether the thread held its interpreter's global lock when the copy was made.
+func (p *pyThread) holdsGIL(mem *Copy) bool {
+	if p.lock.Len == 0 {
+		return false
+	}
+	for i := range mem.Blocks {
+		if b := &mem.Blocks[i]; b.Addr == p.lock.Addr && len(b.Data) >= p.lock.Len {
+			s := p.th.State()
+			return s.HoldsGIL(b.Data)
+		}
+	}
+	return false
+}
+
+// HoldsGIL reports whether the thread held its interpreter's global lock at the last walk.
+func (th *Thread) HoldsGIL() bool { return th.python.locked }
+
 func (in *interpreter) gap(th *Thread) bool {
 	p := &th.python
 	return p.unread || p.foreign || p.have && (p.plan.gaps || p.stack.Reason != stack.ReasonNone)
@@ -322,7 +342,7 @@ func (in *interpreter) gap(th *Thread) bool {
 // read.
 func (in *interpreter) merge(w *Walker, th *Thread, frames []stack.Frame) []stack.Frame {
 	p := &th.python
-	p.unread = false
+	p.unread, p.locked = false, false
 	p.live = &w.meter
 	if p.of == in && in.table != nil && p.th != nil && !p.have {
 		in.captureCopy(p, w.mem)
@@ -333,6 +353,9 @@ func (in *interpreter) merge(w *Walker, th *Thread, frames []stack.Frame) []stac
 			w.merged = merged
 		}
 		return merged
+	}
+	if p.th != nil { // captureCopy may have lost it
+		p.locked = p.holdsGIL(w.mem)
 	}
 	if in.table != nil && w.golang == nil {
 		in.lookTask(th)

@@ -96,6 +96,9 @@ func (in *interpreter) spans(p *pyThread, out []rule.Span) []rule.Span {
 		}
 	}
 	add(p.th.Span())
+	if p.lock.Len > 0 {
+		add(p.lock)
+	}
 	for _, s := range pl.proof {
 		add(s)
 	}

@@ -25,6 +25,7 @@ type choice struct {
 	focus         string
 	onCPU         bool
 	offCPU        bool
+	gil           bool
 	kernel        bool
 	idle          bool
 	kinds         kindFlags
@@ -47,6 +48,7 @@ func (c *choice) register(fs *pflag.FlagSet) {
 	retireAlone(fs, "kernel", "--kinds all")
 	fs.BoolVar(&c.onCPU, "on-cpu", false, "only the time in which threads ran")
 	fs.BoolVar(&c.offCPU, "off-cpu", false, "only the time in which threads waited, also for a CPU")
+	fs.BoolVar(&c.gil, "gil", false, "only the time in which Python's threads held the GIL")
 	registerIdle(fs, &c.idle)
 }
 
@@ -70,7 +72,7 @@ func registerIdle(fs *pflag.FlagSet, idle *bool) {
 
 // any reports whether a part is selected.
 func (c *choice) any() bool {
-	return c.kinds.any() || c.kernel || c.span != "" || c.threads != "" || c.focus != "" || c.onCPU || c.offCPU
+	return c.kinds.any() || c.kernel || c.span != "" || c.threads != "" || c.focus != "" || c.onCPU || c.offCPU || c.gil
 }
 
 // parse parses the flags; help is the command that has them.
@@ -93,7 +95,7 @@ func (c *choice) parse(help string) (err error) {
 	if err := c.kinds.parse(help); err != nil {
 		return err
 	}
-	if c.side, err = view.ParseSide(c.onCPU, c.offCPU); err != nil {
+	if c.side, err = view.ParseSide(c.onCPU, c.offCPU, c.gil); err != nil {
 		return usagef(help, "%v", err)
 	}
 	return nil

@@ -77,7 +77,7 @@ part, and gets its names from the files of this machine if they are the same.`,
 			}
 			for _, o := range outs {
 				if o.Format.Recording() && part.any() {
-					return usagef("export", "a recording is copied whole; --range, --threads, --focus, --kinds, --on-cpu and --off-cpu are for the other formats")
+					return usagef("export", "a recording is copied whole; --range, --threads, --focus, --kinds, --on-cpu, --off-cpu and --gil are for the other formats")
 				}
 			}
 			for _, o := range outs {

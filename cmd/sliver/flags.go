@@ -32,7 +32,7 @@ var flagTable = map[string]flagInfo{
 	"kinds":   {"What", "LIST"},
 	"focus":   {"What", "REGEXP"},
 	"filter":  {"What", "TEXT"},
-	"on-cpu":  {"What", ""}, "off-cpu": {"What", ""},
+	"on-cpu":  {"What", ""}, "off-cpu": {"What", ""}, "gil": {"What", ""},
 	"idle":       {"What", ""},
 	"goroutines": {"What", ""},
 	"full":       {"What", ""},

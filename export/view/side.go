@@ -17,44 +17,51 @@ const (
 	BothSides Side = iota
 	OnCPU          // while it was observed running
 	OffCPU         // while it was observed waiting, also for a CPU
+	HoldsGIL       // while it was observed to hold its interpreter's global lock
 )
 
 // String describes the selection; "" for everything.
-func (x Side) String() string { return [...]string{"", "on-CPU time alone", "off-CPU time alone"}[x] }
+func (x Side) String() string { return [...]string{"", "on-CPU time alone", "off-CPU time alone", "time with the GIL alone"}[x] }
 
 // Side returns the part of the threads' time that the view shows.
 func (v *View) Side() Side { return v.side }
 
-// has reports whether time in state s is shown. An unknown state does not count as
+// shows reports whether time in the state of w is shown. An unknown state does not count as
 // waiting.
-func (x Side) has(s stack.State) bool {
-	return x == BothSides || (x == OffCPU) == Waits(s)
-}
-
 func (x Side) shows(w *diff.Waiting) bool {
 	s, _ := w.State()
-	return x.has(s)
+	switch x {
+	case BothSides:
+		return true
+	case HoldsGIL:
+		return w.GIL()
+	}
+	return (x == OffCPU) == Waits(s)
 }
 
 // seen returns a Seen event without the samples of the other side (in says which side the
-// state is on). It keeps the CPU time that the thread used before it was observed
+// state is on). OnCPU keeps the CPU time that the thread used before it was observed
 // waiting.
 func (x Side) seen(e event.Event, in bool) event.Event {
 	how, n, cpu := event.SeenFields(e.Payload())
 	if !in {
 		n = 0
 	}
-	if x == OffCPU {
+	if x == OffCPU || x == HoldsGIL && !in {
 		cpu = 0
 	}
 	return event.Make(e.Time, event.Seen, event.SeenOf(how, n, cpu))
 }
 
-// ParseSide combines the flags --on-cpu and --off-cpu.
-func ParseSide(on, off bool) (Side, error) {
+// ParseSide combines the flags --on-cpu, --off-cpu and --gil.
+func ParseSide(on, off, gil bool) (Side, error) {
 	switch {
 	case on && off:
 		return BothSides, fmt.Errorf("--on-cpu and --off-cpu leave nothing out together; give one")
+	case gil && (on || off):
+		return BothSides, fmt.Errorf("--gil is a choice beside --on-cpu and --off-cpu; give one")
+	case gil:
+		return HoldsGIL, nil
 	case on:
 		return OnCPU, nil
 	case off:
@@ -110,8 +117,9 @@ func (f *half) Other(e event.Event) {
 	f.begin(e.Time, f.c.open)
 	switch e.Kind() {
 	case event.State:
-		s, _ := event.StateFields(e.Payload())
-		in := f.side.has(s)
+		var now diff.Waiting
+		now.Apply(e)
+		in := f.side.shows(&now)
 		if in && !f.in {
 			f.since = e.Time
 		}

@@ -41,6 +41,31 @@ func TestSidesAddUp(t *testing.T) {
 	}
 }
 
+// With HoldsGIL, the time in which a thread held the lock is shown, whatever its state is.
+func TestHoldsGIL(t *testing.T) {
+	b := exporttest.New(t)
+	th := b.Thread(1234, "main")
+	run, wait := stack.StateRunning, stack.StateBlocked
+	th.Look(exporttest.Look{At: 0, State: run, GIL: true, Stack: "main:1 work:1"})
+	th.Look(exporttest.Look{At: 10 * ms, CPU: 10 * ms, State: run, Stack: "main:1 hash:1"})
+	th.Look(exporttest.Look{At: 20 * ms, CPU: 20 * ms, State: wait, Call: 1, GIL: true, Stack: "main:2 read:1"})
+	th.Look(exporttest.Look{At: 30 * ms, CPU: 20 * ms, State: wait, Call: 1, GIL: true, Way: stack.WayUnrun})
+	th.Look(exporttest.Look{At: 40 * ms, CPU: 20 * ms, State: wait, Call: 1, Stack: "main:2 read:1"})
+	th.Look(exporttest.Look{At: 60 * ms, CPU: 20 * ms, State: run, GIL: true, Stack: "main:2 work:4"})
+	rec := b.Finish(70 * ms)
+	o := view.Options{Side: view.HoldsGIL}
+	if got, want := onlySlices(replay(t, rec, o, false)), "0+main 0+work 10-work 10-main 20+main 20+read 40-read 40-main"; got != want {
+		t.Errorf("%s, want\n%s", got, want)
+	}
+	v := view.New(rec, o)
+	if x := v.States(&v.Threads[0]); x.Observed != 30*ms || x.Running != 10*ms || x.Blocked != 20*ms {
+		t.Errorf("states %+v", x)
+	}
+	if x := tally.Of(v, &v.Threads[0], tally.NewTree()).Total(); x.Wall != 30*ms || x.Samples != 4 {
+		t.Errorf("values %+v", x)
+	}
+}
+
 // onlySlices removes events other than slices from a log.
 func onlySlices(log string) string {
 	var out []string

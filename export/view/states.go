@@ -102,6 +102,9 @@ func (s *stateSum) apply(e event.Event) {
 func (s *stateSum) spent(ns int64) {
 	x := &s.seen
 	state, _ := s.now.State()
+	if s.v.side == HoldsGIL && !s.now.GIL() {
+		return
+	}
 	switch state {
 	case stack.StateUnknown, stack.StateDead:
 		return
@@ -153,6 +156,9 @@ func (s *stateSum) Unseen(ns int64) { s.cpu += ns }
 // states splits the observed time by state.
 func (s *stateSum) states(side Side) States {
 	x := s.seen
+	if side == HoldsGIL { // the scheduler does not know who held it
+		return x
+	}
 	x.Switches = s.switches
 	if s.cpu == 0 && s.delay == 0 && s.switches == 0 && s.seen.Running > 0 { // the recording has no scheduler account
 		s.cpu, s.delay = s.seen.Running, s.seen.Runnable

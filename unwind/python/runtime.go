@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/sliverprof/sliver/stack"
 )
 
 const (
@@ -218,12 +220,9 @@ func (r *Runtime) Owner(mem io.ReaderAt, interp uint64, g *GIL) (tid int32) {
 
 // GIL reads the lock of an interpreter (see State).
 func (r *Runtime) GIL(mem io.ReaderAt, interp uint64) (GIL, error) {
-	at := r.addr(r.img.runtime) + r.l.gil
-	if r.img.Minor >= 12 { // one for each interpreter
-		var err error
-		if at, err = word(mem, interp+r.l.gil); err != nil {
-			return GIL{}, fmt.Errorf("read the global interpreter lock: %w", err)
-		}
+	at, err := r.gilAt(mem, interp)
+	if err != nil {
+		return GIL{}, err
 	}
 	b := make([]byte, gilLocked+8)
 	if err := read(mem, b, at); err != nil {
@@ -231,6 +230,34 @@ func (r *Runtime) GIL(mem io.ReaderAt, interp uint64) (GIL, error) {
 	}
 	// locked is -1 before the lock is created.
 	return GIL{Addr: at, End: at + gilSize, Locked: int32(le(b, gilLocked)) == 1, Holder: le(b, gilHolder)}, nil
+}
+
+// gilAt returns the address of an interpreter's lock. It stays the same as long as the interpreter lives.
+func (r *Runtime) gilAt(mem io.ReaderAt, interp uint64) (uint64, error) {
+	if r.img.Minor < 12 { // one for all interpreters
+		return r.addr(r.img.runtime) + r.l.gil, nil
+	}
+	at, err := word(mem, interp+r.l.gil)
+	if err != nil {
+		return 0, fmt.Errorf("read the global interpreter lock: %w", err)
+	}
+	return at, nil
+}
+
+// GILSpan returns the memory of an interpreter's lock that HoldsGIL needs; its Len is 0 if it is unknown.
+func (r *Runtime) GILSpan(mem io.ReaderAt, interp uint64) stack.Span {
+	at, err := r.gilAt(mem, interp)
+	if err != nil || at&7 != 0 || at == 0 || at > maxPointer {
+		return stack.Span{}
+	}
+	return stack.Span{Addr: at + gilHolder, Len: gilLocked + 4 - gilHolder}
+}
+
+// HoldsGIL reports whether the thread with a State held its interpreter's lock when b, the content of
+// GILSpan, was copied.
+func (s *State) HoldsGIL(b []byte) bool {
+	const locked = gilLocked - gilHolder // an int
+	return len(b) >= locked+4 && int32(binary.LittleEndian.Uint32(b[locked:])) == 1 && le(b, 0) == s.Addr
 }
 
 func le(b []byte, off uint64) uint64 { return binary.LittleEndian.Uint64(b[off:]) }

@@ -197,6 +197,7 @@ type Look struct {
 	Delay int64  // ns it has waited for a CPU since it began
 	Times uint64 // number of switches to the thread
 	State stack.State
+	GIL   bool
 	Call  int32 // system call number plus 1; 0: none
 	Way   stack.Way
 	Pause int64
@@ -208,7 +209,7 @@ func (t *Thread) Look(l Look) { t.LookAt(l, strings.Fields(l.Stack)...) }
 
 // LookAt records a sample with the given frames, outermost first.
 func (t *Thread) LookAt(l Look, names ...string) {
-	s := stack.Sample{Time: Start + stack.Time(l.At), CPU: l.CPU, State: l.State, Way: l.Way, Pause: l.Pause,
+	s := stack.Sample{Time: Start + stack.Time(l.At), CPU: l.CPU, State: l.State, GIL: l.GIL, Way: l.Way, Pause: l.Pause,
 		Delay: l.Delay, Switches: l.Times, Call: stack.Call{Nr: l.Call - 1}}
 	s.Begin = s.Time - stack.Time(l.Pause)
 	for i := len(names) - 1; i >= 0; i-- {
