@@ -259,8 +259,8 @@ Examples:
 }
 
 func listRecorder(w io.Writer, s *control.Status) {
-	fmt.Fprintf(w, "%s: process %d, for %s, keeps %s at %s, dumps in %s\n", printable(s.Name), s.PID,
-		time.Since(s.Started).Round(time.Second), s.Keep, s.Interval, printable(s.Dir))
+	fmt.Fprintf(w, "recorder %s, process %d, for %s\n", printable(s.Name), s.PID, time.Since(s.Started).Round(time.Second))
+	fmt.Fprintf(w, "  keeps the last %s, a sample every %s; its dumps are in %s\n", s.Keep, s.Interval, printable(s.Dir))
 	if s.Asked != "" && s.Asked != s.Interval {
 		fmt.Fprintf(w, "  interval raised from %s to %s: uses %.1f%% of a CPU (limit: %.1f%%)\n", s.Asked, s.Interval, 100*s.Takes, 100*s.MaxCPU)
 	}

@@ -120,7 +120,7 @@ func TestSilentRecorder(t *testing.T) {
 		t.Fatal(err)
 	}
 	const says = "recorder stopped does not answer"
-	if r := sliver(t, dir, "ls"); r.status != 0 || !strings.Contains(r.out, "answers: process") || strings.Contains(r.out, "stopped: process") || !strings.Contains(r.errors, says) {
+	if r := sliver(t, dir, "ls"); r.status != 0 || !strings.Contains(r.out, "recorder answers, process") || strings.Contains(r.out, "recorder stopped, process") || !strings.Contains(r.errors, says) {
 		t.Errorf("ls: %+v", r)
 	}
 	if r := sliver(t, dir, "dump", "answers"); r.status != 0 || strings.Count(r.out, ".sliver") != 1 {

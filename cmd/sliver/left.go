@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -96,20 +97,33 @@ func listLeft(e *env, all []left, asJSON bool) error {
 		}
 		return enc.Encode(all)
 	}
-	for _, l := range all {
-		state := "left: 'sliver recover' makes a recording of it"
-		if l.Kind == leftHeapDump {
-			state = "left: it is cut off; 'sliver hprof check' counts what is whole, then remove it"
-		}
-		if l.Writing {
-			state = "being written"
-		}
-		if l.Dir != "" {
-			state += "; its recorder had its dumps in " + printable(l.Dir)
-		}
-		fmt.Fprintf(e.stdout, "%s  %-9s %s (%s, %s)\n", l.At.Local().Format("2006-01-02 15:04:05"), l.Kind, printable(l.Path), bytesText(l.Bytes), state)
+	for _, group := range []struct {
+		title string
+		has   func(left) bool
+	}{
+		{"being written", func(l left) bool { return l.Writing }},
+		{"left by a sliver that was killed ('sliver recover FILE' makes a recording of it)", func(l left) bool { return !l.Writing && l.Kind != leftHeapDump }},
+		{"heap dumps that are cut off ('sliver hprof check FILE' counts what is whole)", func(l left) bool { return !l.Writing && l.Kind == leftHeapDump }},
+	} {
+		listGroup(e.stdout, group.title, all, group.has)
 	}
 	return nil
+}
+
+// listGroup lists the files of a group, the newest first.
+func listGroup(w io.Writer, title string, all []left, has func(left) bool) {
+	group := slices.DeleteFunc(slices.Clone(all), func(l left) bool { return !has(l) })
+	if len(group) == 0 {
+		return
+	}
+	slices.SortStableFunc(group, func(a, b left) int { return b.At.Compare(a.At) })
+	fmt.Fprintf(w, "%s:\n", title)
+	for _, l := range group {
+		fmt.Fprintf(w, "  %s  %9s  %s\n", l.At.Local().Format(time.DateTime), bytesText(l.Bytes), printable(l.Path))
+		if l.Dir != "" {
+			fmt.Fprintf(w, "      its recorder had its dumps in %s\n", printable(l.Dir))
+		}
+	}
 }
 
 // recoveredName returns the name of the recovered recording: the intended output if that

@@ -148,7 +148,7 @@ func TestWatchDumpRecover(t *testing.T) {
 	if d := s[0].Dumps[1]; d.Reason != "signal" || !strings.Contains(d.Files[0], "-signal.sliver") {
 		t.Errorf("%+v", d)
 	}
-	if r := sliver(t, dir, "ls"); !strings.Contains(r.out, "one: process") || !strings.Contains(r.out, "-signal.sliver") {
+	if r := sliver(t, dir, "ls"); !strings.Contains(r.out, "recorder one, process") || !strings.Contains(r.out, "-signal.sliver") {
 		t.Errorf("%+v", r)
 	}
 	if err := w.Process.Kill(); err != nil {

@@ -45,7 +45,7 @@ func TestIO(t *testing.T) {
 	}
 	s := text.String()
 	if i := strings.Index(s, "Findings of I/O"); i < 0 || i > strings.Index(s, "\nThreads") || !strings.Contains(s, "move it to another thread.") ||
-		!strings.Contains(s, "called in read (read.c:7)") || !strings.Contains(s, "\nFiles (1 more; --top shows more)\n") || !strings.Contains(s, "1.05 kB") || !strings.Contains(s, "longest  opened in  file") || !strings.Contains(s, "ms  load       /etc/<app>.conf") {
+		!strings.Contains(s, "called in read (read.c:7)") || !strings.Contains(s, "\nFiles (1 more; --rows shows more)\n") || !strings.Contains(s, "1.05 kB") || !strings.Contains(s, "longest  opened in  file") || !strings.Contains(s, "ms  load       /etc/<app>.conf") {
 		t.Errorf("text:\n%s", s)
 	}
 	if p := page.String(); strings.Contains(p, "<app>") || !strings.Contains(p, "&lt;app&gt;.conf") || !strings.Contains(p, "<h2>Findings of I/O</h2>") || !strings.Contains(p, "1.05 kB") {

@@ -2,10 +2,12 @@ package report
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -99,7 +101,7 @@ func more(n int) string {
 	if n == 0 {
 		return ""
 	}
-	return fmt.Sprintf(" (%d more; --top shows more)", n)
+	return fmt.Sprintf(" (%d more; --rows shows more)", n)
 }
 
 // WriteText writes the report as text.
@@ -121,24 +123,19 @@ func (r *Report) WriteText(w io.Writer) error {
 	if left := r.Idle.String(); left != "" {
 		p("left out: %s\n", left)
 	}
+	r.textTogether(b)
 	r.textFindings(b)
 	r.textFiles(b)
 	r.textProcesses(b, r.top)
+	// First the functions that use CPU time, then locks and other waits, then details.
+	r.textOnCPU(b)
+	r.textLocks(b)
+	r.textFunctions(b)
 	r.textTraced(b)
 	r.textTasks(b)
-	r.textThreads(b)
-	r.textLocks(b)
-	r.textCalls(b)
-	r.textFunctions(b)
 	r.textLongest(b)
-	if len(r.OnCPU) > 0 {
-		p("\nOn the CPUs, by function%s\n", more(r.More.OnCPU))
-		t := newTable(b, "self", "with calls", "function")
-		for _, f := range r.OnCPU {
-			t.row(duration(f.Self), duration(f.Total), cell(f.Name)+at(cell(path.Base(f.File)), f.Line))
-		}
-		t.end()
-	}
+	r.textCalls(b)
+	r.textThreads(b)
 	c := &r.Cost
 	p("\nWhat sliver took\n  %d samples, %d with a stop; the threads were held for %s in all, %.3f%% of their time\n", c.Samples, c.Stops, duration(c.Held), 100*c.Share)
 	if c.Stops > 0 {
@@ -172,7 +169,9 @@ func newTable(w io.Writer, head ...string) *table { return &table{w: w, rows: []
 
 func (t *table) row(cells ...string) { t.rows = append(t.rows, cells) }
 
+// end prints the table without the columns in which every row has "-" or nothing.
 func (t *table) end() {
+	t.drop()
 	width := make([]int, len(t.rows[0]))
 	for _, r := range t.rows {
 		for i, c := range r {
@@ -191,6 +190,20 @@ func (t *table) end() {
 			line += " "
 		}
 		fmt.Fprintln(t.w, strings.TrimRight(line, " "))
+	}
+}
+
+func (t *table) drop() {
+	if len(t.rows) == 1 {
+		return
+	}
+	for i := len(t.rows[0]) - 2; i >= 0; i-- {
+		if slices.ContainsFunc(t.rows[1:], func(r []string) bool { return r[i] != "-" && r[i] != "" }) {
+			continue
+		}
+		for n, r := range t.rows {
+			t.rows[n] = slices.Delete(r, i, i+1)
+		}
 	}
 }
 
@@ -232,9 +245,50 @@ func (r *Report) textTasks(w io.Writer) {
 	t.end()
 }
 
+// textTogether sums the listed threads in one line.
+func (r *Report) textTogether(w io.Writer) {
+	var x Thread
+	for i := range r.Threads {
+		y := &r.Threads[i]
+		x.CPU += y.CPU
+		x.Runnable += y.Runnable
+		x.Blocked += y.Blocked + y.Disk
+		x.Locks += y.Locks
+	}
+	if x.CPU+x.Runnable+x.Blocked == 0 {
+		return
+	}
+	fmt.Fprintf(w, "%s together: %s on a CPU", count(uint64(len(r.Threads)), "thread"), duration(x.CPU))
+	if r.Recording.Duration > 0 {
+		fmt.Fprintf(w, " (%s of one)", strings.TrimSpace(cmp.Or(percent(x.CPU, r.Recording.Duration), "0%")))
+	}
+	if x.Runnable > 0 {
+		fmt.Fprintf(w, ", %s ready but without one", duration(x.Runnable))
+	}
+	if x.Blocked > 0 {
+		fmt.Fprintf(w, ", %s waiting", duration(x.Blocked))
+		if x.Locks > 0 {
+			fmt.Fprintf(w, ", of it %s for locks", duration(x.Locks))
+		}
+	}
+	fmt.Fprintln(w)
+}
+
+func (r *Report) textOnCPU(w io.Writer) {
+	if len(r.OnCPU) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "\nOn the CPUs, by function%s\n", more(r.More.OnCPU))
+	t := newTable(w, "self", "with calls", "function")
+	for _, f := range r.OnCPU {
+		t.row(duration(f.Self), duration(f.Total), cell(f.Name)+at(cell(path.Base(f.File)), f.Line))
+	}
+	t.end()
+}
+
 func (r *Report) textThreads(w io.Writer) {
 	fmt.Fprintf(w, "\nThreads%s\n", more(r.More.Threads))
-	t := newTable(w, "observed", "on CPU", "runnable", "blocked", "for locks", "idle", "uninterruptible", "stopped", "switches", "waits", "held by sliver", "thread")
+	t := newTable(w, "observed", "on CPU", "runnable", "blocked", "for locks", "idle", "disk sleep", "stopped", "switches", "waits", "paused", "thread")
 	for i := range r.Threads {
 		x := &r.Threads[i]
 		t.row(duration(x.Observed), duration(x.CPU)+percent(x.CPU, x.Observed), duration(x.Runnable), duration(x.Blocked)+percent(x.Blocked, x.Observed),
@@ -250,6 +304,29 @@ func listed(s []Share) string {
 		parts = append(parts, fmt.Sprintf("%s %d× %s", cell(x.Name), x.Waits, duration(x.Total)))
 	}
 	return strings.Join(parts, ", ")
+}
+
+// maxLine is the width to which lists are wrapped, in characters.
+const maxLine = 100
+
+// wrapped breaks a list at its commas into lines that begin after indent spaces.
+func wrapped(list string, indent int) string {
+	var b strings.Builder
+	width := indent
+	for i, part := range strings.SplitAfter(list, ", ") {
+		n := len([]rune(strings.TrimRight(part, " ")))
+		if i > 0 && width+n > maxLine {
+			b.WriteString("\n" + strings.Repeat(" ", indent))
+			width = indent
+		}
+		b.WriteString(part)
+		width += len([]rune(part))
+	}
+	lines := strings.Split(b.String(), "\n")
+	for i := range lines {
+		lines[i] = strings.TrimRight(lines[i], " ")
+	}
+	return strings.Join(lines, "\n")
 }
 
 func (r *Report) textLocks(w io.Writer) {
@@ -269,13 +346,16 @@ func (r *Report) textLocks(w io.Writer) {
 		fmt.Fprintf(w, "  %s\n", x.Name)
 		for _, l := range []struct{ what, text string }{{"held by", listed(x.Holders)}, {"holder", x.Unknown}, {"held in", listed(x.HolderIn)}, {"wanted in", listed(x.WaiterIn)}} {
 			if l.text != "" {
-				fmt.Fprintf(w, "    %-9s  %s\n", l.what, l.text)
+				fmt.Fprintf(w, "    %-9s  %s\n", l.what, wrapped(l.text, 15))
 			}
 		}
 	}
 }
 
 func (r *Report) textCalls(w io.Writer) {
+	if len(r.Calls) == 0 {
+		return
+	}
 	fmt.Fprintf(w, "\nBy call, and what for%s\n", more(r.More.Calls))
 	t := newTable(w, "total", "longest", "waits", "threads", "call", "for")
 	for i := range r.Calls {
@@ -290,6 +370,9 @@ func (r *Report) textCalls(w io.Writer) {
 }
 
 func (r *Report) textFunctions(w io.Writer) {
+	if len(r.Functions) == 0 {
+		return
+	}
 	fmt.Fprintf(w, "\nWaiting, by function%s\n", more(r.More.Functions))
 	t := newTable(w, "total", "longest", "waits", "function", "mostly for")
 	for i := range r.Functions {
@@ -298,6 +381,9 @@ func (r *Report) textFunctions(w io.Writer) {
 	}
 	t.end()
 }
+
+// mostAlike limits the waits of one kind that have a line each.
+const mostAlike = 4
 
 func (r *Report) textLongest(w io.Writer) {
 	if len(r.Longest) == 0 {
@@ -313,13 +399,21 @@ func (r *Report) textLongest(w io.Writer) {
 		}
 		x := &r.Longest[i]
 		facts, calls := x.facts(), x.stack()
+		same, sum := 0, int64(0)
 		for j := i; j < len(r.Longest); j++ {
 			y := &r.Longest[j]
 			if j > i && (done[j] || y.State != x.State || y.facts() != facts || y.stack() != calls) {
 				continue
 			}
 			done[j] = true
-			fmt.Fprintf(w, "  %s\n", y.head())
+			if same++; same <= mostAlike {
+				fmt.Fprintf(w, "  %s\n", y.head())
+			} else {
+				sum += y.Duration
+			}
+		}
+		if same > mostAlike {
+			fmt.Fprintf(w, "  %d more of the same, %s together\n", same-mostAlike, duration(sum))
 		}
 		io.WriteString(w, facts)
 		if f := first[calls]; f != nil && len(x.Stack) > 1 {
