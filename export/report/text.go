@@ -258,17 +258,17 @@ func (r *Report) textTogether(w io.Writer) {
 	if x.CPU+x.Runnable+x.Blocked == 0 {
 		return
 	}
-	fmt.Fprintf(w, "%s together: %s on a CPU", count(uint64(len(r.Threads)), "thread"), duration(x.CPU))
+	fmt.Fprintf(w, "%s: %s on a CPU", count(uint64(len(r.Threads)), "thread"), duration(x.CPU))
 	if r.Recording.Duration > 0 {
 		fmt.Fprintf(w, " (%s of one)", strings.TrimSpace(cmp.Or(percent(x.CPU, r.Recording.Duration), "0%")))
 	}
 	if x.Runnable > 0 {
-		fmt.Fprintf(w, ", %s ready but without one", duration(x.Runnable))
+		fmt.Fprintf(w, ", %s ready to run", duration(x.Runnable))
 	}
 	if x.Blocked > 0 {
 		fmt.Fprintf(w, ", %s waiting", duration(x.Blocked))
 		if x.Locks > 0 {
-			fmt.Fprintf(w, ", of it %s for locks", duration(x.Locks))
+			fmt.Fprintf(w, " (%s for locks)", duration(x.Locks))
 		}
 	}
 	fmt.Fprintln(w)
