@@ -31,7 +31,7 @@ type shares [len(parts) + 1]float64
 type measured struct {
 	truth, got shares
 	ran        float64 // samples that found the thread on a CPU
-	clocks     bool    // nearly all of them came from a clock of the kernel
+	clocked    float64 // the share of them that came from a clock of the kernel
 	used       float64 // the program's share of time on a CPU, by its own account
 }
 
@@ -57,7 +57,7 @@ func (m *measured) String() string {
 	for i, part := range parts {
 		fmt.Fprintf(&b, "%s %.1f%% (truth %.1f%%)  ", part, 100*m.got[i], 100*m.truth[i])
 	}
-	fmt.Fprintf(&b, "other %.1f%%; %.0f samples on a CPU, %.1f points off", 100*m.got[len(parts)], m.ran, m.off())
+	fmt.Fprintf(&b, "other %.1f%%; %.0f samples on a CPU, %.1f%% of them by clocks, %.1f points off", 100*m.got[len(parts)], m.ran, 100*m.clocked, m.off())
 	return b.String()
 }
 
@@ -161,11 +161,14 @@ func (m *measured) look(rec *trace.Recording) {
 			case event.Seen:
 				if way, n, _ := event.SeenFields(e.Payload()); event.Ran(state, way) {
 					m.ran += float64(n)
+					if way == stack.WayClock {
+						m.clocked += float64(n)
+					}
 				}
 			}
 		}
 	}
-	m.clocks = float64(rec.Stats.Total().Clocked) > .8*m.ran
+	m.clocked /= max(m.ran, 1)
 }
 
 // duty is a program to measure.
@@ -228,7 +231,10 @@ func TestBursts(t *testing.T) {
 		t.Run(d.String(), func(t *testing.T) {
 			m := measure(t, "1ms", seconds, d.command(t, seconds), "--max-overhead", "0")
 			t.Log(m)
-			if !m.clocks {
+			if m.clocked < .95 && m.used < .9 { // the others are by stops, which take effect in the next call
+				t.Skipf("the program had a CPU for %.2f of its time: others use the CPUs, and clocks were off at times", m.used)
+			}
+			if m.clocked < .8 {
 				testprog.Lack(t, "perf", "no sample came from a clock of the kernel")
 			}
 			for i, part := range parts {
