@@ -29,8 +29,9 @@ type query struct {
 	At       float64  `json:"at,omitempty"`
 	Func     uint32   `json:"func,omitempty"`
 	Funcs    []uint32 `json:"funcs,omitempty"`
+	Task     uint64   `json:"task,omitempty"`
 	Near     *where   `json:"near,omitempty"`
-	Mode     string   `json:"mode,omitempty"` // of a tree: "" or "time"
+	Mode     string   `json:"mode,omitempty"` // of a tree: "" or "time"; of tasks: "" or "wait"
 	ByThread bool     `json:"by_thread,omitempty"`
 	Idle     bool     `json:"idle,omitempty"` // of an analysis: idle waits are in its tables
 	Last     float64  `json:"last,omitempty"` // of an analysis: only the last ns; t0 and t1 are ignored
@@ -80,8 +81,8 @@ func (q *query) checkBody() error {
 			return fmt.Errorf("%d is out of range; use 0 to %d", n, maxIndex)
 		}
 	}
-	if q.Mode != "" && q.Mode != "time" || q.Src != 0 && q.Src != 1 {
-		return fmt.Errorf("mode is empty or \"time\", src 0 or 1, not %.20q and %d", q.Mode, q.Src)
+	if q.Mode != "" && q.Mode != "time" && q.Mode != "wait" || q.Src != 0 && q.Src != 1 {
+		return fmt.Errorf("mode is empty, \"time\" or \"wait\", src 0 or 1, not %.20q and %d", q.Mode, q.Src)
 	}
 	if q.Max < 0 || q.Max > maxSlices || q.N < 0 || q.N > maxBins {
 		return fmt.Errorf("max or n is out of range; use up to %d and %d", maxSlices, maxBins)
@@ -180,6 +181,10 @@ func (s *Server) answer(ctx context.Context, q *query) (any, error) {
 		return f.waits(q, t0, t1), nil
 	case "lanes":
 		return f.lanes(q), nil
+	case "tasks":
+		return f.tasks(q)
+	case "task":
+		return f.task(q)
 	}
 	return nil, fmt.Errorf("unknown op %q", q.Op)
 }

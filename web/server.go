@@ -178,6 +178,7 @@ type feed struct {
 	beating sync.Mutex
 	last    *beat
 	analyst analyst
+	tasker  tasker
 	classes classes
 }
 

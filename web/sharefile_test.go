@@ -88,8 +88,8 @@ func TestShareFile(t *testing.T) {
 				}
 			}
 		}
-		if lens != len(body) {
-			t.Errorf("the columns have %d bytes, the data %d", lens, len(body))
+		if lens != len(body) || h["tasks"] != nil {
+			t.Errorf("the columns have %d bytes, the data %d, and %v", lens, len(body), h["tasks"])
 		}
 		want := 4
 		if o.Threads != nil {

@@ -2,8 +2,8 @@
 // opens from a disk, without sliver and without a network.
 //
 // The data are gzip-compressed and in base64. They begin with the length of a JSON header (4 bytes,
-// little-endian) and the header; behind it are the columns of each thread, all varints (LEB128), as
-// web/page/src/share.ts reads them. Times are in units of 100 ns.
+// little-endian) and the header; behind it are the columns of each thread and the spans of tasks, all varints (LEB128), as
+// web/page/src/shared.ts reads them. Times are in units of 100 ns.
 //
 // Write may run for several recordings at once.
 package page
@@ -46,6 +46,7 @@ var columns = []string{
 type header struct {
 	Version  int                `json:"version"`
 	Unit     int64              `json:"unit"`
+	Base     int64              `json:"base,string"` // time 0, in ns of CLOCK_MONOTONIC
 	Process  trace.Process      `json:"process"`
 	Wall     int64              `json:"wall"` // ms since 1970 at time 0
 	To       int64              `json:"to"`   // ns
@@ -66,6 +67,7 @@ type header struct {
 	Analysis *analysis.Analysis `json:"analysis"`
 	WithIdle *analysis.Analysis `json:"with_idle"` // the same with idle waits in the tables
 	Columns  []string           `json:"columns"`
+	Tasks    *tasks             `json:"tasks,omitempty"`
 }
 
 type fn struct {
@@ -99,7 +101,7 @@ type thread struct {
 func Write(w io.Writer, rec *trace.Recording, o view.Options) error {
 	v := view.New(rec, o)
 	b := &builder{v: v, base: v.Begin(), funcs: map[int]int{}, places: map[[2]int]int{}, waits: map[string]int{}, locks: map[lock]int{}}
-	b.h = header{Version: Version, Unit: unit, Process: rec.Process, To: int64(v.End() - b.base), Program: rec.Process.Sliver, Notes: v.Losses(), Columns: columns,
+	b.h = header{Version: Version, Unit: unit, Base: int64(b.base), Process: rec.Process, To: int64(v.End() - b.base), Program: rec.Process.Sliver, Notes: v.Losses(), Columns: columns,
 		Samples: rec.Stats.Total().Samples, Interval: rec.Process.Interval}
 	if t := rec.Stats.Total(); t.SpanNS > 0 {
 		b.h.Lost = t.Late + t.Rested + t.TimedOut + t.Denied + t.Stretched + t.Overwritten
@@ -123,6 +125,7 @@ func Write(w io.Writer, rec *trace.Recording, o view.Options) error {
 	for i := range v.Threads {
 		b.thread(&v.Threads[i], idle[v.Threads[i].Seq])
 	}
+	b.tasks()
 	return b.write(w)
 }
 

@@ -84,7 +84,7 @@ func (r *Report) tasks(v *view.View, top int) *Tasks {
 	out := &Tasks{What: all.What, Waits: []TaskWait{}, Funcs: []TaskFunc{}}
 	for i := range all.List {
 		t := &all.List[i]
-		if !v.ShowsIdle() && ofRuntime(t.Func) {
+		if !v.ShowsIdle() && t.OfRuntime() {
 			out.Idle++
 			continue
 		}
@@ -110,11 +110,6 @@ func (r *Report) tasks(v *view.View, top int) *Tasks {
 	out.Waits, r.More.TaskWaits = cut(out.Waits, top)
 	out.Funcs, r.More.TaskFuncs = cut(out.Funcs, top)
 	return out
-}
-
-// ofRuntime reports whether a goroutine belongs to the runtime, by its entry function.
-func ofRuntime(first string) bool {
-	return strings.HasPrefix(first, "runtime.") && first != "runtime.main"
 }
 
 // look records where tasks waited at one moment.

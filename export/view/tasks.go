@@ -28,6 +28,11 @@ type Task struct {
 	Spans      []TaskSpan
 }
 
+// OfRuntime reports whether the task is a goroutine of Go's runtime, by its entry function.
+func (t *Task) OfRuntime() bool {
+	return strings.HasPrefix(t.Func, "runtime.") && t.Func != "runtime.main"
+}
+
 // TaskSpan is a time in which a task was on one thread, or on none. The spans of a task
 // are in order and do not overlap.
 type TaskSpan struct {
@@ -39,6 +44,9 @@ type TaskSpan struct {
 
 // MaxTaskSpans limits the stretches on threads that are kept, of 40 bytes each.
 const MaxTaskSpans = 4 << 20
+
+// MaxReason limits the reason of a wait, in bytes.
+const MaxReason = 64
 
 // Tasks combines the recording's task events; nil if it has none.
 func (v *View) Tasks() *Tasks {
@@ -106,7 +114,7 @@ func (g *taskGatherer) parts(id uint64) *taskParts {
 	return p
 }
 
-func (g *taskGatherer) reason(n uint8) string { return Text(g.looks[0].Reason(n), 64) }
+func (g *taskGatherer) reason(n uint8) string { return Text(g.looks[0].Reason(n), MaxReason) }
 
 // thread reads the tasks that a thread ran from its events.
 func (g *taskGatherer) thread(th *Thread) {

@@ -3,7 +3,6 @@ package analysis
 import (
 	"cmp"
 	"slices"
-	"strings"
 
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/stack"
@@ -55,25 +54,23 @@ func tasksOf(v *view.View, base stack.Time) *Tasks {
 	funcs := map[string]*TaskFunc{}
 	for i := range all.List {
 		t := &all.List[i]
-		if strings.HasPrefix(t.Func, "runtime.") && t.Func != "runtime.main" {
+		if t.OfRuntime() {
 			out.Idle++
 			continue
 		}
 		out.Count++
 		x := Task{ID: t.ID, Name: t.Label, Func: t.Func, Seq: -1}
+		times := timesOf(t)
+		x.Ran, x.Ready, x.Waited = times.Ran, times.Ready, times.Waited
 		why := map[string]int64{}
 		for _, s := range t.Spans {
 			ns := int64(s.To - s.From)
 			switch {
 			case s.Thread >= 0 && s.State != stack.TaskWaiting:
-				x.Ran += ns
 				if ns > x.Longest {
 					x.Longest, x.At, x.Seq = ns, int64(s.From-base), v.Threads[s.Thread].Seq
 				}
-			case s.State == stack.TaskRunnable:
-				x.Ready += ns
-			default:
-				x.Waited += ns
+			case s.State != stack.TaskRunnable:
 				why[s.Reason] += ns
 			}
 		}

@@ -91,6 +91,7 @@ type Query struct {
 	At       float64  `json:"at,omitempty"`
 	Func     uint32   `json:"func,omitempty"`
 	Funcs    []uint32 `json:"funcs,omitempty"`
+	Task     uint64   `json:"task,omitempty"`
 	Mode     string   `json:"mode,omitempty"`
 	ByThread bool     `json:"by_thread,omitempty"`
 	Max      int      `json:"max,omitempty"`

@@ -72,6 +72,8 @@ var funcs = []fn{
 	{name: "image::filter_row(Row const*, float const*, int)", file: "src/image/filter.cc", dur: 4 * ms, inlined: "simd::madd"},
 	// Deep recursion.
 	{name: "tree::walk(Node*, int)", file: "src/tree.cc", calls: []int{29, 29, 29, 12}, dur: 40 * ms, chance: .97},
+	// A goroutine of Go's runtime.
+	{name: "runtime.gcBgMarkWorker", file: "runtime/mgc.go", dur: 1 * ms},
 }
 
 // Program is a synthetic target.

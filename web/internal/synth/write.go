@@ -16,6 +16,7 @@ type Options struct {
 	Interval int64 // ns
 	Samples  int   // per thread
 	Events   int   // stop a thread after that many; 0: no limit
+	Tasks    int   // goroutines, which the threads run in turn
 	Nameless bool  // omit the symbols
 	Cut      bool  // omit the end, as if the recorder was killed
 }
@@ -33,6 +34,11 @@ func Write(w io.Writer, o Options) (events int, err error) {
 	}
 	if err := tw.Maps(p.Maps, 0, p.Modules); err != nil {
 		return 0, err
+	}
+	if o.Tasks > 0 {
+		if err := tw.Tasks(scan(t0+1, o.Tasks)); err != nil {
+			return 0, err
+		}
 	}
 	var st trace.Stats
 	end := t0
@@ -53,6 +59,9 @@ func Write(w io.Writer, o Options) (events int, err error) {
 			if n > 0 && n%997 == 0 {
 				es = df.Gap(at, stack.WhyLate, 3*o.Interval, es)
 			}
+			if o.Tasks > 0 {
+				es = runner(k, o, n, at, &df, es)
+			}
 			es = df.Step(&x, es)
 			if lock.Changed {
 				es = df.Event(at, event.Lock, lock.Addr, es)
@@ -72,6 +81,11 @@ func Write(w io.Writer, o Options) (events int, err error) {
 		}
 		events += len(es)
 		st.Threads = append(st.Threads, trace.ThreadStats{TID: d.TID, Samples: uint64(n)})
+	}
+	if o.Tasks > 0 { // as a recorder scans at the end
+		if err := tw.Tasks(scan(end, o.Tasks)); err != nil {
+			return 0, err
+		}
 	}
 	if !o.Nameless {
 		if err := tw.Symbols(p.Symbols()); err != nil {

@@ -13,6 +13,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/sliverprof/sliver/export/page"
+	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/web"
 	"github.com/sliverprof/sliver/web/internal/synth"
@@ -31,6 +33,7 @@ func run() error {
 	threads := flag.Int("threads", 12, "threads")
 	samples := flag.Int("samples", 8000, "samples of each thread of a recording")
 	events := flag.Int("events", 0, "stop each thread of a recording after so many events")
+	tasks := flag.Int("tasks", 0, "goroutines of a recording")
 	interval := flag.Duration("interval", time.Millisecond, "between samples")
 	addr := flag.String("addr", "127.0.0.1:0", "where to listen")
 	token := flag.String("token", "", "instead of a random one")
@@ -53,9 +56,13 @@ func run() error {
 		{Name: "firefox", Title: "Firefox", Ext: ".firefox.json.gz", Use: "firefox"},
 		{Name: "html", Title: "html", Ext: ".html"},
 	}
+	var rec *trace.Recording // nil: a feed
 	o.Export = func(_ context.Context, w io.Writer, format string, p web.Part) error {
 		if format == "pprof" {
 			return errors.New("this format fails here, to show how that looks")
+		}
+		if format == "html" && rec != nil {
+			return page.Write(w, rec, view.Options{Threads: p.Threads, From: p.From, To: p.To})
 		}
 		// A minimal but complete file for speedscope that contains the request.
 		_, err := fmt.Fprintf(w, `{"$schema":"https://www.speedscope.app/file-format-schema.json","shared":{"frames":[{"name":"main"}]},`+
@@ -94,7 +101,9 @@ func run() error {
 				Overhead: .011, Threads: "all"}
 		}
 	} else {
-		rec, n, err := record(synth.Options{Seed: 1, Threads: *threads, Interval: int64(*interval), Samples: *samples, Events: *events, Cut: *cut}, *save)
+		var n int
+		var err error
+		rec, n, err = record(synth.Options{Seed: 1, Threads: *threads, Interval: int64(*interval), Samples: *samples, Events: *events, Tasks: *tasks, Cut: *cut}, *save)
 		if err != nil {
 			return err
 		}

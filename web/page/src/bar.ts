@@ -5,6 +5,7 @@ import { el, fill, h, menu, put, say } from './dom';
 import { count, dur, percent } from './format';
 import { Format, Status } from './proto';
 import { Look } from './look';
+import { withMarks } from './marks';
 import { recorders } from './recorders';
 import { Search } from './search';
 import { Timeline } from './timeline';
@@ -120,7 +121,10 @@ export class Bar {
       const t = await this.ticket(f);
       const r = await fetch(t.url);
       if (!r.ok) throw new Error(((await r.json()) as { error: string }).error);
-      const a = h('a', { href: URL.createObjectURL(await r.blob()), download: t.name });
+      const { range, marks, model } = this.v;
+      const blob = f.name === 'html' && marks.length
+        ? new Blob([withMarks(await r.text(), marks, model.hello!.base, range?.t0 ?? -Infinity, range?.t1 ?? Infinity)], { type: 'text/html' }) : await r.blob();
+      const a = h('a', { href: URL.createObjectURL(blob), download: t.name });
       document.body.append(a);
       a.click();
       a.remove();

@@ -16,6 +16,7 @@ export interface ContextActs {
   time(t0: number, t1: number): void; // selects a range
   lock(addr: string): void;
   holder(x: LaneHit): void;
+  note(t: number): void;
   changed(): void; // the choice of threads
 }
 
@@ -29,7 +30,7 @@ export class Context {
       const r = calls.getBoundingClientRect();
       const [x, y] = [e.clientX - r.left, e.clientY - r.top];
       const items = this.at(x, y);
-      if (!items.length) return;
+      items.push(item('Note at this time', () => act.note(v.time(x)), 'B'));
       e.preventDefault();
       this.show(items, e.clientX, e.clientY);
     });

@@ -79,6 +79,8 @@ export function pointers(v: Timeline): void {
         v.onHover(h, e.clientX, e.clientY);
         const lane = h ? null : v.lanes.hit(p.x, p.y);
         if (lane) v.onLane(lane, { x: e.clientX, y: e.clientY });
+        const task = h ? null : v.tasks.hit(p.x, p.y);
+        if (task) v.onTask(task, { x: e.clientX, y: e.clientY });
       }
       return;
     }
@@ -145,6 +147,12 @@ export function pointers(v: Timeline): void {
         if (lane) {
           mode = 'none';
           return v.onLane(lane, null);
+        }
+        const task = v.tasks.hit(p.x, p.y);
+        if (task) {
+          last = { at: e.timeStamp, x: e.clientX, y: e.clientY, t0: task.span[0], t1: task.span[1] };
+          mode = 'none';
+          return v.onTask(task, null);
         }
         const h = v.hit(p.x, p.y);
         last = { at: e.timeStamp, x: e.clientX, y: e.clientY, t0: h ? h.row.start[h.i]! : 0, t1: h ? Math.min(h.row.end[h.i]!, v.model.edge()) : -1 };

@@ -1,21 +1,23 @@
 import { connected } from './able';
-import { parts, partWords } from './analysis';
 import { Bar } from './bar';
 import { onTheme } from './color';
 import { Context } from './context';
 import { el, fill, h, menu, say } from './dom';
 import { dur } from './format';
+import { help } from './help';
 import { pointers } from './input';
 import { Labels } from './labels';
 import { Look } from './look';
+import { Marks } from './marks';
 import { Minimap } from './minimap';
 import { ColorBy, Model, Row } from './model';
 import { Offline } from './offline';
 import { Conn, Handlers, Link, Where } from './proto';
-import { Panel, Tab, tabs } from './panel';
+import { Panel } from './panel';
 import { carried } from './shared';
 import { Search } from './search';
 import { Side } from './side';
+import { Tab, tabs } from './tabs';
 import { Timeline } from './timeline';
 import { Hit, Mode } from './track';
 import { Weight } from './tree';
@@ -86,7 +88,8 @@ const search = new Search(timeline);
 const side = new Side(timeline);
 const panel = new Panel(timeline);
 const look = new Look(timeline);
-const bar = new Bar(timeline, search, look, help);
+const bar = new Bar(timeline, search, look, () => help(model));
+const marks = new Marks(() => model.hello, () => model.from());
 let loading = true;
 let held: ReturnType<typeof setTimeout> | undefined;
 
@@ -108,6 +111,23 @@ timeline.onLane = (x, at) => {
   const t = [...model.threads.values()].find((i) => i.tid === x.holder);
   if (t) void side.holder(t.seq, x.t0, x.t1);
 };
+timeline.onTask = (x, at) => {
+  if (at) return side.note(timeline.tasks.text(x), at.x, at.y);
+  if (x.span[6] > 1) return timeline.zoom(0.3, timeline.x((x.span[0] + x.span[1]) / 2));
+  pickTask(x.task.id, x.span[0]);
+};
+timeline.tasks.onTask = (x) => pickTask(x.id, x.at);
+timeline.tasks.onChange = () => keep();
+
+// pickTask selects a task. The view stops following the newest samples, so that the task stays in sight.
+function pickTask(id: number, at: number, track = false): void {
+  if (timeline.follow) {
+    timeline.setFollow(false);
+    timeline.frozen = true;
+    bar.update();
+  }
+  void side.task(id, at, track);
+}
 timeline.lanes.onLock = (addr) => panel.lock(addr);
 new Context(timeline, {
   details: (hit) => timeline.onSelect(hit),
@@ -118,6 +138,7 @@ new Context(timeline, {
   time: (t0, t1) => timeline.onRange({ t0, t1 }, true),
   lock: (addr) => panel.lock(addr),
   holder: (x) => timeline.onLane(x, null),
+  note: (t) => note(t),
   changed: () => {
     labels.onChange();
     if (timeline.range) timeline.onRange(timeline.range, true);
@@ -146,7 +167,7 @@ timeline.onFollowed = () => mini.draw();
 side.onGo = (w: Where, end: number) => timeline.reveal(w, end);
 side.onFunc = (f) => search.func(f);
 side.onChange = step;
-panel.onName = (n) => search.exact(n);
+panel.onName = side.onName = (n) => search.exact(n);
 panel.onTime = side.onTime = (t0, t1, seq) => {
   const pad = Math.max((t1 - t0) * 0.3, 1000);
   timeline.setFollow(false);
@@ -156,6 +177,7 @@ panel.onTime = side.onTime = (t0, t1, seq) => {
   timeline.mark = { t0, t1, seq };
 };
 panel.onLane = (addr) => timeline.toLane(addr);
+panel.onTask = (id, at) => pickTask(id, at, true);
 panel.onThread = (seq) => timeline.toTrack(seq);
 panel.onChange = step;
 panel.onExport = (b) => menu(b, () => bar.formats(true));
@@ -163,6 +185,35 @@ search.onChange = (m) => {
   panel.match = m;
   keep();
 };
+marks.onShow = (t) => {
+  const { span } = timeline;
+  timeline.setFollow(false);
+  step();
+  timeline.show(t - span / 2, t + span / 2);
+};
+marks.onChange = () => {
+  timeline.marks = marks.list;
+  timeline.wake();
+  if (panel.tab === 'notes') panel.draw();
+  step();
+};
+let edited: number | undefined; // time of the note whose text is selected
+panel.notes = () => {
+  const is = edited;
+  edited = undefined;
+  return marks.view(() => timeline.time(timeline.width / 2), is);
+};
+
+// note adds a note at a time.
+function note(t: number): void {
+  const b = timeline.bounds();
+  edited = Math.round(Math.min(Math.max(t, b.t0), b.t1));
+  if (!marks.add(edited)) return say('there are too many notes');
+  panel.show('notes');
+}
+let pointer: number | null = null; // x on the tracks
+el('calls').addEventListener('pointermove', (e) => (pointer = e.offsetX));
+el('calls').addEventListener('pointerleave', () => (pointer = null));
 search.onNext = (w) => void side.go(w);
 labels.onChange = () => {
   panel.changed();
@@ -189,6 +240,7 @@ onTheme(() => {
 function begin(): void {
   first = false;
   if (!tabs.includes(state.tab as Tab) && model.hello?.compare) panel.tab = 'compare';
+  state.marks ??= marks.kept();
   apply(state);
   timeline.resize();
   panel.draw();
@@ -208,6 +260,8 @@ function apply(s: State): void {
   for (const [seq, m] of s.modes ?? []) if (['part', 'full', 'compact', 'strip'].includes(m)) timeline.modes.set(seq, m as Mode);
   look.color(['function', 'module', 'kind'].includes(s.color ?? '') ? (s.color as ColorBy) : 'state');
   if ((s.kinds ?? '') !== conn.kinds) look.kinds(s.kinds ?? '');
+  marks.set(s.marks ?? []);
+  timeline.marks = marks.list;
   timeline.layout();
   const b = timeline.bounds();
   if (s.t0 !== undefined && s.t1 !== undefined && s.t1 > s.t0 && !s.follow) {
@@ -229,7 +283,11 @@ function apply(s: State): void {
   timeline.onRange(s.range ? { t0: s.range[0], t1: s.range[1] } : null, true);
   const call = s.call ? { thread: s.call[0], depth: s.call[1], start: s.call[2] } : null;
   if (call) timeline.open(call);
-  if (call || timeline.selected) void side.select(call);
+  timeline.tasks.open = s.tasks ? !s.tasks.startsWith('folded') : undefined;
+  timeline.tasks.sort = s.tasks?.endsWith('wait') ? 'wait' : '';
+  timeline.layout();
+  if (s.task) void side.task(...s.task);
+  else if (call || timeline.selected || timeline.task) void side.select(call);
 }
 
 let applying = false; // an address is being applied
@@ -256,11 +314,17 @@ function put(): void {
   const g = timeline.target();
   write({
     token: state.token, t0: g.t0, t1: g.t1, follow: timeline.follow, range: timeline.range ? [timeline.range.t0, timeline.range.t1] : undefined,
-    call: s ? [s.thread, s.depth, s.start] : undefined, q: search.input.value, chosen: [...timeline.chosen], hidden: [...timeline.hidden],
+    call: s ? [s.thread, s.depth, s.start] : undefined, task: timeline.task ? [timeline.task.id, timeline.task.at] : undefined, tasks: tasksWord(), q: search.input.value, chosen: [...timeline.chosen], hidden: [...timeline.hidden],
     pinned: timeline.order.pinned, order: timeline.order.arranged, modes: [...timeline.modes], filter: timeline.filter, tab: panel.tab === 'overview' ? undefined : panel.tab, top: timeline.top,
-    color: model.colorBy, kinds: conn.kinds, weight: panel.weight, flame: panel.order, idle: panel.idle, code: panel.code,
+    color: model.colorBy, kinds: conn.kinds, weight: panel.weight, flame: panel.order, idle: panel.idle, code: panel.code, marks: marks.list,
   }, stepped);
   stepped = false;
+}
+
+// tasksWord says how the tracks of tasks are, where they are not as at first.
+function tasksWord(): string | undefined {
+  const { open, sort } = timeline.tasks;
+  return open === undefined && !sort ? undefined : `${timeline.tasks.unfolded ? 'open' : 'folded'}${sort ? '-' + sort : ''}`;
 }
 
 // empty explains a page without calls, or with old ones.
@@ -293,31 +357,6 @@ function empty(): void {
   if (box.textContent !== text + more) fill(box, h('h2', null, text), more ? h('p', null, more) : null);
 }
 
-const keys: [string, string][] = [
-  ['Drag', 'select a time range (a drag on the time axis does too)'], ['Shift + drag', 'move'], ['Wheel', 'scroll through the tracks'], ['Ctrl + wheel, pinch', 'zoom at the pointer'], ['Shift + wheel', 'move'],
-  ['W S', 'zoom in, out'], ['A D, ← →', 'move left, right'], ['↑ ↓', 'scroll through the tracks'], ['Double-click', 'zoom to a call'], ['Right click, Shift + F10', 'menu of a call, a thread, a lock'], ['Tap', 'select a call; with Select above, a finger selects a time range'],
-  ['0', 'show all'], ['Space', 'freeze, go on'], ['End', 'follow the newest samples'], ['Home', 'go to the beginning'], ['Enter', 'select the call in the middle'], ['[ ]', 'previous, next call of the same function'],
-  ['↑ ↓ with a call selected', 'its caller, its callee'], ['F', 'zoom to the selected call'], ['M', 'select the time of the selected call'], ['/', 'search; /text/ is a regular expression; Enter goes to the next hit'],
-  ['Alt + ↑ ↓ on a thread', 'move it'], ['Alt + ← →', 'back, forward'], ['Esc', 'close, step by step'], ['?', 'this help'],
-];
-
-function help(): void {
-  const d = el<HTMLDialogElement>('dialog');
-  if (d.open) return d.close();
-  const c = (name: string, text: string): HTMLElement => h('li', null, h('i', { class: 'swatch ' + name }), text);
-  fill(d, h('div', { class: 'head' }, h('h2', null, 'Keys'), h('button', { class: 'icon', 'aria-label': 'Close', onclick: () => d.close() }, '×')),
-    h('dl', { class: 'keys' }, ...keys.flatMap(([k, t]) => [h('dt', null, h('kbd', null, k)), h('dd', null, t)])),
-    h('h2', null, 'What the colors mean'),
-    h('p', { class: 'soft' }, 'The strip above each track shows what the thread did. Calls are pale while their thread waits, in a tint by the reason. The hue of your own code shows its module; libraries and runtimes are grey.'),
-    h('ul', { class: 'legend' }, ...parts.map((p) => c('part-' + p, partWords[p])), c('lock', 'waits for a lock; the arrow leads to its holder'), c('park', 'waits for a lock without a known holder'),
-      c('pause', 'stopped by sliver for a sample'), c('gap', 'no samples')),
-    h('p', { class: 'soft' }, 'Below the threads are counters, and for each lock who held it while others waited (a color for each thread) and how many waited.'),
-    h('p', { class: 'soft' }, 'Calls are seen at samples: an edge is right within one interval. Calls thinner than a pixel are drawn as one block, as dense as they are; hover shows how many.'),
-    ['go', 'java', 'python'].some((k) => model.kinds.has(k)) ? h('p', { class: 'soft' }, 'Tracks are threads. Goroutines, asyncio tasks and virtual threads are in the Overview and under Waits; the file for Perfetto (Save) has a track for each.') : null,
-    h('p', { class: 'soft' }, `sliver ${model.hello?.program ?? ''}`));
-  d.showModal();
-}
-
 document.addEventListener('keydown', (e) => {
   const t = e.target as HTMLElement;
   if (e.ctrlKey || e.metaKey || e.altKey || t.closest('input, select, textarea, dialog')) return;
@@ -329,7 +368,7 @@ document.addEventListener('keydown', (e) => {
       search.input.select();
       break;
     case '?':
-      help();
+      help(model);
       break;
     case '0':
       timeline.all();
@@ -365,6 +404,9 @@ document.addEventListener('keydown', (e) => {
     case ']':
       void side.loading.then(() => side.step(k === ']' ? 1 : -1));
       break;
+    case 'b':
+      note(timeline.time(pointer ?? timeline.width / 2));
+      break;
     case 'f':
       void side.loading.then(() => side.zoom());
       break;
@@ -382,7 +424,7 @@ document.addEventListener('keydown', (e) => {
       } else timeline.scrollBy(k === 'ArrowUp' ? -80 : 80);
       break;
     case 'Escape':
-      if (timeline.selected) void side.select(null);
+      if (timeline.selected || timeline.task) void side.select(null);
       else if (timeline.range) timeline.onRange(null, true);
       else if (search.input.value) search.text('');
       break;
@@ -421,7 +463,7 @@ Object.defineProperty(window, 'sliver', {
         up, first, t0: timeline.t0, t1: timeline.t1, width: timeline.width, follow: timeline.follow, frozen: timeline.frozen, edge: model.edge(), from: model.from(),
         tracks: timeline.tracks.map((t) => ({ ...t, name: model.threads.get(t.seq)?.name })), top: timeline.top, funcs: model.funcs.length, frames: timeline.frames.slice(),
         whole: !!model.status?.done && timeline.settled(), fine: timeline.settled(), gaps: model.gaps, kinds: conn.kinds, colorBy: model.colorBy, bytes: model.bytes, hits: search.hits, range: timeline.range, selected: timeline.selected, sums: side.sums, hello: model.hello, status: model.status,
-        arrows: timeline.arrows.slice(), lanes: timeline.lanes.items, lanesFine: timeline.lanes.settled(), span: dur(timeline.span), total: panel.root?.value ?? 0, analyzed: panel.settled(), tab: panel.tab, idle: panel.idle,
+        arrows: timeline.arrows.slice(), lanes: timeline.lanes.items, lanesFine: timeline.lanes.settled(), tasks: { open: timeline.tasks.unfolded, rows: timeline.tasks.rows, count: timeline.tasks.head?.count ?? 0, fine: timeline.tasks.settled() }, task: timeline.task, marks: marks.list, span: dur(timeline.span), total: panel.root?.value ?? 0, analyzed: panel.settled(), tab: panel.tab, idle: panel.idle,
       };
     },
     // item finds the screen position of a call by its function, wide enough to be hit.
@@ -446,6 +488,21 @@ Object.defineProperty(window, 'sliver', {
       }
       return null;
     },
+    // task finds the screen position of a span of a task, of a state (as of threads) if value is above 0.
+    task(value = 0, wide = 8) {
+      const r: DOMRect = el('calls').getBoundingClientRect();
+      for (let y = 2; y < timeline.height - 4; y += 3) {
+        for (let x = 1; x < timeline.width; x += 3) {
+          const hit = timeline.tasks.hit(x, y);
+          if (!hit || hit.span[6] > 1 || (value && (hit.span[3] & 0xff) !== value)) continue;
+          const [a, b] = [Math.max(timeline.x(hit.span[0]), 0), Math.min(timeline.x(hit.span[1]), timeline.width)];
+          if (b - a >= wide) return { x: r.left + (a + b) / 2, y: r.top + y, id: hit.task.id, func: hit.task.func, span: hit.span, reason: hit.reason };
+        }
+      }
+      return null;
+    },
+    // ask sends a query.
+    ask: (op: string, args: Record<string, unknown>) => conn.ask(op, args),
     // held finds the screen position where a lock's lane has a holder.
     held() {
       const r: DOMRect = el('calls').getBoundingClientRect();

@@ -5,9 +5,10 @@ import { analyze } from './analyze';
 import { FrameThread, GAPS, Handlers, Hello, LOCKS, Link, Loads, PAUSES, Status, STATES, VIEW, Where } from './proto';
 import { lanesOf } from './offlanes';
 import { sumsOf } from './offsums';
+import { taskOf, tasksOf } from './offtasks';
 import { Calls, Lane, load, Recording, SharedThread } from './shared';
 
-interface Args { t0?: number; t1?: number; threads?: number[]; thread?: number; depth?: number; at?: number; func?: number; funcs?: number[]; near?: Where; n?: number; idle?: boolean; by_thread?: boolean }
+interface Args { t0?: number; t1?: number; threads?: number[]; thread?: number; depth?: number; at?: number; func?: number; funcs?: number[]; near?: Where; n?: number; idle?: boolean; by_thread?: boolean; bin?: number; from?: number; max?: number; mode?: string; task?: number }
 
 const stateNames = ['unknown', 'running', 'runnable', 'blocked', 'uninterruptible', 'page fault', 'stopped', 'traced', 'dead'];
 
@@ -31,7 +32,7 @@ export class Offline implements Link {
     this.up = true;
     this.h.state(true, '');
     this.h.hello({
-      op: 'hello', version: 1, program: head.program, live: false, base: '0', wall: head.wall, process: head.process as never, control: [], formats: [], notes: head.notes ?? [],
+      op: 'hello', version: 1, program: head.program, live: false, base: head.base ?? '0', wall: head.wall, process: head.process as never, control: [], formats: [], notes: head.notes ?? [],
       first_lane: 0xff00, speedscope: false,
     } as Hello);
     this.h.names({ op: 'names', from: 0, funcs: head.funcs, locks_from: 0, locks: head.locks ?? [] });
@@ -99,6 +100,10 @@ export class Offline implements Link {
         return sumsOf(rec, a.thread!, a.at!, a.depth ?? -1);
       case 'lanes':
         return lanesOf(rec, this.chosen(a), t0, t1, a.n ?? 1, this.loads(t0, t1, a.n ?? 1).bins);
+      case 'tasks':
+        return tasksOf(rec, a);
+      case 'task':
+        return taskOf(rec, a);
       case 'loads':
         return this.loads(t0, t1, a.n ?? 1);
       case 'calls':

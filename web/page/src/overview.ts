@@ -10,6 +10,7 @@ export interface Actions {
   callers(name: string): void; // show the callers and callees of a function
   time(t0: number, t1: number, seq: number): void; // show this time of a thread
   thread(seq: number): void; // bring a thread into view and choose it
+  task(id: number, at: number): void; // bring the track of a task into view and select it
   lock(name: string): void; // open a lock's row
   tab(tab: string): void;
   lane(addr: string): void; // show the track of a lock

@@ -6,6 +6,7 @@ import { AFunc, Analysis, TreeColumns } from './analysis';
 import { bottomUp, CallTree } from './calltree';
 import { field, select } from './controls';
 import { el, fill, h, say } from './dom';
+import { pattern } from './filter';
 import { Flame } from './flame';
 import { clock, count, dur, percent } from './format';
 import { Actions, excluded, overview } from './overview';
@@ -16,13 +17,11 @@ import { ioTab } from './io';
 import { locksTab } from './locks';
 import { covers, folds, mine } from './mycode';
 import { Sorts, sortable } from './table';
+import { Tab, tabs, tabWords } from './tabs';
 import { Timeline } from './timeline';
 import { build, diff, Filter, FuncRow, heavy, Named, Node, sandwich, table, Weight } from './tree';
 import { waitsTab } from './waits';
 
-export const tabs = ['overview', 'flame', 'tree', 'functions', 'waits', 'locks', 'io', 'compare'] as const;
-export type Tab = (typeof tabs)[number];
-const tabWords: Record<Tab, string> = { overview: 'Overview', flame: 'Flame graph', tree: 'Call tree', functions: 'Functions', waits: 'Waits', locks: 'Locks', io: 'I/O', compare: 'Compare' };
 type Order = 'time' | 'heavy' | 'sandwich';
 
 const mostly = 0.5; // share of the time below the program's own code from which other frames are folded
@@ -72,9 +71,11 @@ export class Panel {
   onName = (_: string): void => {};
   onTime = (_t0: number, _t1: number, _seq: number): void => {};
   onThread = (_: number): void => {};
+  onTask = (_id: number, _at: number): void => {};
   onLane = (_: string): void => {};
   onExport = (_: HTMLButtonElement): void => {};
   onChange = (): void => {};
+  notes = (): HTMLElement => h('div');
 
   constructor(private v: Timeline) {
     for (const f of [this.flame, this.lower]) {
@@ -219,6 +220,7 @@ export class Panel {
     callers: (n) => this.callers(n),
     time: (t0, t1, seq) => this.onTime(t0, t1, seq),
     thread: (seq) => this.onThread(seq),
+    task: (id, at) => this.onTask(id, at),
     lock: (n) => {
       this.openLock = n;
       this.show('locks');
@@ -260,12 +262,7 @@ export class Panel {
   }
 
   private pattern(s: string): RegExp | null {
-    if (!s) return null;
-    try {
-      return new RegExp(s, 'i');
-    } catch {
-      return new RegExp(s.replace(/[.*+?^${}()|[\]\\]/g, '\\$&'), 'i');
-    }
+    return s ? pattern(s) : null;
   }
 
   private filter(): Filter {
@@ -374,6 +371,9 @@ export class Panel {
           this.needle = s;
           this.draw();
         }, () => this.draw()));
+        break;
+      case 'notes':
+        if (this.body.firstElementChild !== this.notes()) fill(this.body, this.notes());
         break;
       case 'compare':
         this.drawCompare();

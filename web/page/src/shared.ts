@@ -5,10 +5,14 @@ import { Analysis } from './analysis';
 import { Func, LockInfo } from './proto';
 
 interface Header {
-  version: number; unit: number; process: Record<string, unknown> & { exe: string; arch: string }; wall: number; to: number; program: string; notes: string[] | null; reason: string;
+  version: number; base?: string; unit: number; process: Record<string, unknown> & { exe: string; arch: string }; wall: number; to: number; program: string; notes: string[] | null; reason: string;
   funcs: Func[]; places: [number, number][]; waits: string[] | null; locks: LockInfo[] | null;
   threads: { seq: number; tid: number; name: string; main?: boolean; samples: number; idle?: boolean; lens: number[] }[];
   samples: number; lost: number; pause_p50: number; pause_p99: number; overhead: number; interval: number; analysis: Analysis; with_idle: Analysis; columns: string[];
+  tasks?: {
+    what: string; idle: number; lost: number; more: number; reasons: string[]; stacks: { name: string; file?: string; line?: number }[][]; len: number;
+    list: { id: number; parent?: number; func?: string; ran: number; ready: number; waited: number; spans: number; seen: [number, number, number][] }[]; // time, reason, stack
+  };
 }
 
 // Lane is a row of things that follow each other.
@@ -43,7 +47,14 @@ export interface SharedThread {
   first: number; last: number;
 }
 
-export interface Recording { head: Header; threads: SharedThread[] }
+// SharedTask is a goroutine, an asyncio task, or a virtual thread. Spans have the values of thread states.
+export interface SharedTask {
+  id: number; parent?: number; func?: string; ran: number; ready: number; waited: number;
+  spans: Lane; threads: number[]; reasons: number[]; seen: { at: number; reason: string; stack: number }[];
+}
+
+// Tasks that ran longest, and those that waited longest, come first.
+export interface Recording { head: Header; threads: SharedThread[]; tasks: SharedTask[]; waiters: SharedTask[] }
 
 // carried reports whether the page has a recording in itself.
 export function carried(): boolean {
@@ -73,7 +84,27 @@ export function read(bytes: Uint8Array): Recording {
     });
     return thread(t, (name) => cols.get(name)!, head);
   });
-  return { head, threads };
+  const tasks = tasksIn(head, new Column(bytes.subarray(at, at + (head.tasks?.len ?? 0))));
+  return { head, threads, tasks, waiters: [...tasks].sort((a, b) => b.waited - a.waited) };
+}
+
+function tasksIn(head: Header, col: Column): SharedTask[] {
+  const { tasks, unit } = head;
+  return (tasks?.list ?? []).map(({ spans: n, seen, ...t }) => {
+    const out: SharedTask = { ...t, spans: new Lane(), threads: [], reasons: [], seen: seen.map(([at, reason, stack]) => ({ at, reason: tasks!.reasons[reason] ?? '', stack })) };
+    let at = 0;
+    for (let i = 0; i < n; i++) {
+      at += col.next();
+      out.spans.start.push(at * unit);
+      at += col.next();
+      out.spans.end.push(at * unit);
+      const v = col.next();
+      out.spans.value.push(((v & 0xff) | ((v >> 8) << 24)) >>> 0);
+      out.threads.push(head.threads[col.next() - 1]?.seq ?? -1);
+      out.reasons.push(col.next() - 1);
+    }
+    return out;
+  });
 }
 
 // Column is a list of varints.

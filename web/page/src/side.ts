@@ -8,6 +8,7 @@ import { base, clock, count, dur, lockName, syscall } from './format';
 import { CallInfo, Calls, Detail, GAPS, LaneInfo, LOCKS, LockInfo, PAUSES, STATES, ThreadInfo, Where } from './proto';
 import { sourceLink } from './settings';
 import { Sums, sumsView } from './sums';
+import { TaskDetail, taskView } from './taskside';
 import { Timeline } from './timeline';
 import { Hit } from './track';
 
@@ -38,6 +39,7 @@ export class Side {
   onGo = (_: Where, _end: number): void => {};
   onChange = (): void => {};
   onFunc = (_: number): void => {};
+  onName = (_: string): void => {}; // finds a function's calls
   onTime = (_t0: number, _t1: number, _seq: number): void => {};
 
   constructor(private v: Timeline) {}
@@ -154,6 +156,7 @@ export class Side {
     this.hover(null, 0, 0);
     const v = this.v;
     v.selected = w;
+    v.task = null;
     v.wake();
     if (!w) {
       this.box.hidden = true;
@@ -186,6 +189,49 @@ export class Side {
       if (v.selected !== w) return;
       this.failed = true;
       fill(this.box, this.head('Selected call'), h('p', { class: 'problem' }, (e as Error).message));
+    }
+  }
+
+  // task keeps a task at a time in the panel.
+  task(id: number, at: number, track = false): Promise<void> {
+    return (this.loading = this.loadTask(id, at, track));
+  }
+
+  private async loadTask(id: number, at: number, track: boolean): Promise<void> {
+    const v = this.v;
+    this.hover(null, 0, 0);
+    v.selected = this.detail = this.call = this.stats = this.sums = null;
+    const is = (v.task = { id, at });
+    v.wake();
+    this.onChange();
+    this.box.hidden = false;
+    this.failed = false;
+    this.tell('');
+    try {
+      const d = await v.conn.ask<TaskDetail>('task', { task: id, at: Math.max(0, Math.round(at)), mode: v.tasks.sort || undefined });
+      if (v.task !== is) return;
+      if (track) v.tasks.show(d.row);
+      const name = `${d.what} ${d.id}`;
+      fill(this.box, this.head(name), this.said, taskView(d, v.model.from(), {
+        thread: (seq) => {
+          const t = v.model.threads.get(seq);
+          return t ? `${t.name} (${t.tid})` : '';
+        },
+        calls: (seq, t0, t1) => void this.holder(seq, t0, t1),
+        show: (other, t) => void this.task(other, t),
+        track: (row) => v.tasks.show(row),
+        time: (t0, t1) => {
+          const pad = Math.max((t1 - t0) * 0.3, 1000);
+          v.setFollow(false);
+          v.show(t0 - pad, t1 + pad);
+          void this.task(id, t0);
+        },
+        func: (n) => this.onName(n),
+      }));
+      say(`${name}, ${d.span?.reason || d.span?.state || ''}`);
+    } catch (e) {
+      if (v.task !== is) return;
+      fill(this.box, this.head('Selected task'), h('p', { class: 'problem' }, (e as Error).message));
     }
   }
 

@@ -9,7 +9,9 @@ import { drawAxis, drawTracks } from './draw';
 import { el, fit } from './dom';
 import { nameFilter } from './filter';
 import { LaneHit, Lanes } from './lanes';
+import { drawMarks, Mark } from './marks';
 import { Order } from './order';
+import { TaskAt, TaskHit, Tasks } from './tasks';
 import { owned, Rows, skipped, survey } from './rows';
 import { Arrow, deeper, firstRow, HEAD, heightOf, Hit, Mode, Range, ROW, rowHeight, Track, View } from './track';
 
@@ -30,12 +32,15 @@ export class Timeline implements View {
   modes = new Map<number, Mode>();
   hidden = new Set<number>();
   readonly order: Order;
-  readonly lanes: Lanes; // below the tracks
+  readonly tasks: Tasks; // below the tracks
+  readonly lanes: Lanes; // below those
+  task: TaskAt | null = null; // selected
   filter = '';
   chosen = new Set<number>();
   hover: Hit | null = null;
   selected: Where | null = null;
   range: Range | null = null;
+  marks: Mark[] = [];
   hits: Uint8Array | null = null;
   lit: number[] | undefined; // functions that are searched for
   hideHits = false;
@@ -54,6 +59,7 @@ export class Timeline implements View {
   onHover = (_: Hit | null, _x: number, _y: number): void => {};
   onSelect = (_: Hit | null): void => {};
   onLane = (_: LaneHit, _at: { x: number; y: number } | null): void => {}; // hovered at a point of the window, or clicked
+  onTask = (_: TaskHit, _at: { x: number; y: number } | null): void => {}; // the same
   onRange = (_: Range | null, _done: boolean): void => {};
 
   private placed = ''; // what the tracks were placed by
@@ -75,6 +81,8 @@ export class Timeline implements View {
 
   constructor(readonly model: Model, readonly conn: Link) {
     this.order = new Order(model);
+    this.tasks = new Tasks(this, conn);
+    this.tasks.onLayout = () => this.layout();
     this.lanes = new Lanes(this, conn);
     this.lanes.onLayout = () => this.layout();
     new ResizeObserver(() => this.resize()).observe(this.scroller);
@@ -163,6 +171,7 @@ export class Timeline implements View {
       this.tracks.push(t);
       y += t.h;
     });
+    y += this.tasks.place(y);
     y += this.lanes.place(y);
     this.space.style.height = Math.max(y + 60, this.height) + 'px';
     this.onLayout();
@@ -511,9 +520,14 @@ export class Timeline implements View {
   draw(): void {
     const g = fit(this.calls, this.width, this.height);
     drawTracks(g, this);
+    this.tasks.draw(g);
+    this.tasks.request();
     this.lanes.draw(g);
     this.lanes.request();
-    drawAxis(fit(this.axis, this.width, 24), this);
+    drawMarks(g, this, false);
+    const axis = fit(this.axis, this.width, 24);
+    drawAxis(axis, this);
+    drawMarks(axis, this, true);
     if (!this.shown && this.tracks.some((t) => this.model.data.get(t.seq)?.rows.some((r) => r.n > 0))) {
       this.shown = true;
       performance.mark('sliver:calls'); // for those who measure
@@ -537,6 +551,7 @@ export class Timeline implements View {
     if (other) this.met.clear();
     this.rows.clear();
     if (other) this.lanes.reset();
+    if (other) this.tasks.reset();
     this.wake();
   }
 

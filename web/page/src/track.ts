@@ -1,6 +1,7 @@
 // What the tracks are to those who place, draw and point at them.
 
 import { Model, Row } from './model';
+import { Mark } from './marks';
 import { Where } from './proto';
 
 export const ROW = 17;
@@ -52,6 +53,7 @@ export interface View {
   readonly tracks: Track[];
   readonly chosen: Set<number>;
   readonly range: Range | null;
+  readonly marks: readonly Mark[];
   readonly mark: (Range & { seq: number }) | null;
   readonly hover: Hit | null;
   readonly selected: Where | null;

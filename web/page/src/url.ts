@@ -1,6 +1,8 @@
 // The address holds the view, so that a reload or a shared link comes back to
 // it. It is all in the fragment, which browsers do not send.
 
+import { Mark } from './marks';
+
 export interface State {
   token: string;
   t0?: number;
@@ -8,6 +10,9 @@ export interface State {
   follow?: boolean;
   range?: [number, number];
   call?: [number, number, number];
+  marks?: Mark[];
+  task?: [number, number]; // selected task, time
+  tasks?: string; // tracks of tasks: open or folded, then the order
   q?: string;
   chosen?: number[];
   hidden?: number[];
@@ -35,10 +40,13 @@ export function read(): State {
   };
   const range = list(p.get('range'));
   const call = list(p.get('call'));
+  const task = list(p.get('task'));
   return {
     token: p.get('token') ?? '', t0: num('t0'), t1: num('t1'), follow: p.get('live') === '1',
     range: range?.length === 2 ? [range[0]!, range[1]!] : undefined,
     call: call?.length === 3 ? [call[0]!, call[1]!, call[2]!] : undefined,
+    marks: p.has('mark') ? p.getAll('mark').map((m) => ({ t: parseFloat(m), text: m.replace(/^\S* ?/, '') })) : undefined,
+    task: task?.length === 2 ? [task[0]!, task[1]!] : undefined, tasks: p.get('tasks') ?? undefined,
     q: p.get('q') ?? undefined, chosen: list(p.get('on')), hidden: list(p.get('hide')), pinned: list(p.get('pin')), order: list(p.get('order')),
     modes: p.get('rows')?.split(',').map((s) => s.split(':')).filter((x) => x.length === 2).map(([a, b]) => [Number(a), b!]),
     filter: p.get('threads') ?? undefined, tab: p.get('tab') ?? undefined, top: num('top'),
@@ -61,6 +69,9 @@ export function write(s: State, step = false): void {
   }
   put('range', s.range?.map(Math.round).join(','));
   put('call', s.call?.map(Math.round).join(','));
+  for (const m of s.marks ?? []) p.append('mark', `${m.t} ${m.text}`);
+  put('task', s.task?.map(Math.round).join(','));
+  put('tasks', s.tasks);
   put('q', s.q);
   put('on', s.chosen?.join(','));
   put('hide', s.hidden?.join(','));

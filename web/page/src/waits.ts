@@ -50,10 +50,11 @@ export function waitsTab(a: Analysis, act: Actions, sorts: Sorts, needle: string
   ], again) : null;
   const list = a.tasks?.list.filter((t) => has(t.name, t.func, t.why ?? '')) ?? [];
   const taskList = list.length ? sortable('tasks', sorts, 'ran', 'Tasks', list, [
-    { key: 'name', title: a.tasks!.what.replace(/^./, (c) => c.toUpperCase()), by: (r) => r.name, cell: (r) => (r.seq < 0 ? r.name
-      : h('button', { class: 'link', title: 'Show its longest run', onclick: () => act.time(r.at, r.at + r.longest, r.seq) }, r.name)) },
+    { key: 'name', title: a.tasks!.what.replace(/^./, (c) => c.toUpperCase()), by: (r) => r.name, cell: (r) =>
+      h('button', { class: 'link', title: 'Show its track', onclick: () => act.task(r.id, r.at) }, r.name) },
     { key: 'ran', title: 'Ran', num: true, by: (r) => r.ran, cell: (r) => dur(r.ran) },
-    { key: 'longest', title: 'Longest run', num: true, by: (r) => r.longest, cell: (r) => dur(r.longest) },
+    { key: 'longest', title: 'Longest run', num: true, by: (r) => r.longest, cell: (r) => (r.seq < 0 ? dur(r.longest)
+      : h('button', { class: 'link', title: 'Show it', onclick: () => act.time(r.at, r.at + r.longest, r.seq) }, dur(r.longest))) },
     { key: 'ready', title: 'Ready', num: true, by: (r) => r.ready, cell: (r) => dur(r.ready) },
     { key: 'waited', title: 'Waited', num: true, by: (r) => r.waited, cell: (r) => dur(r.waited) },
     { key: 'why', title: 'Mostly for', wide: true, by: (r) => r.why ?? '', cell: (r) => r.why ?? '' },

@@ -9,6 +9,10 @@
 // It prints a line for each case, at last how many there are, and fails if one does.
 import assert from 'node:assert/strict';
 import { build } from 'esbuild';
+import { rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
 import { aPhone, analyzed, browser, canvas, item, only, open, phone, picture, pixels, placeOf, ready, running, scheme, select, serve, settled, shown, state, tab, until, zoomBy } from './harness.mjs';
 
 const cases = [];
@@ -321,6 +325,209 @@ test('tracks of counters and locks', async () => {
   await picture(live, 'lanes-live');
   assert.deepEqual(live.problems, []);
   await l.stop();
+});
+
+// Below the threads: each goroutine with what it ran and waited for, on whichever thread.
+test('tracks of goroutines', async () => {
+  const s = await serve('-threads', '4', '-samples', '3000', '-tasks', '40');
+  const page = await open(s.url);
+  await ready(page);
+  await settled(page);
+  await until(page, () => window.sliver.state.tasks.count === 37);
+  // Of many the group is folded.
+  const list = page.locator('#tasks');
+  const fold = list.getByRole('button', { name: '37 goroutines' });
+  assert.equal(await fold.getAttribute('aria-expanded'), 'false');
+  assert.equal((await state(page)).tasks.rows, 0);
+  await fold.click();
+  await until(page, () => window.sliver.state.tasks.rows === 37);
+  const to = () => page.evaluate(() => {
+    const li = document.querySelector('#tasks li');
+    document.getElementById('tracks').scrollTop = parseFloat(li.style.top);
+  });
+  await to();
+  await until(page, () => window.sliver.state.tasks.fine && document.querySelectorAll('#tasks .sub').length > 5);
+  // Those that ran longest come first; none of the runtime is there.
+  const ran = async (n) => (await page.evaluate((max) => window.sliver.ask('tasks', { max }), n)).list;
+  const all = await ran(37);
+  assert.ok(all.every((t, i) => t.func && !t.func.startsWith('runtime.') && (i === 0 || t.ran <= all[i - 1].ran)), JSON.stringify(all.slice(0, 4)));
+  const b = await canvas(page);
+  assert.ok(await pixels(page, 'calls', 40, 30, b.width - 80, 90) > 4, 'hardly any span is drawn');
+  await picture(page, 'tasks');
+  for (let i = 0; i < (phone ? 11 : 7); i++) await page.keyboard.press('w'); // a span is wide enough to be hit
+  await settled(page);
+  await until(page, () => window.sliver.state.tasks.fine && window.sliver.task(1) !== null);
+  // A span that runs, with its thread; and one that waits, with where.
+  const it = await page.evaluate(() => window.sliver.task(1));
+  assert.ok(it, 'no span runs');
+  await page.mouse.move(it.x, it.y);
+  await until(page, (id) => document.getElementById('tip').innerText.startsWith('goroutine ' + id), it.id);
+  assert.match(await page.locator('#tip').innerText(), /runs\s+on .+ \(\d+\)\s+[\d.]+ m?s/);
+  await page.mouse.click(it.x, it.y);
+  const side = page.locator('#side');
+  await side.getByRole('heading', { name: 'goroutine ' + it.id }).waitFor();
+  await side.getByRole('button', { name: 'Go to its calls' }).waitFor();
+  await until(page, (id) => window.sliver.state.task?.id === id && location.hash.includes('task=' + id), it.id);
+  await settled(page);
+  const asked = await page.evaluate((x) => window.sliver.ask('task', { task: x.id, at: x.span[0] }), it);
+  assert.ok(asked.ran > 0 && asked.waited > 0 && asked.span.thread === it.span[4], JSON.stringify(asked));
+  // Its time adds up, and what it did next is one click away.
+  const share = (await side.locator('.spent tfoot').innerText()).replace(/\s+/g, ' ');
+  assert.match(share, /Its length .+ 100 %/);
+  await side.getByRole('button', { name: 'Next →' }).click();
+  await until(page, (at) => window.sliver.state.task.at === at, asked.next);
+  await page.reload();
+  await ready(page);
+  await side.getByRole('heading', { name: 'goroutine ' + it.id }).waitFor();
+  await until(page, () => window.sliver.state.tasks.rows === 37);
+  const waits = await page.evaluate(async (list) => {
+    for (const t of list) {
+      const { list: [one], reasons } = await window.sliver.ask('tasks', { from: list.indexOf(t), max: 1 });
+      for (const s of one.spans) {
+        const d = s[4] < 0 && s[5] >= 0 ? await window.sliver.ask('task', { task: t.id, at: s[0] }) : null;
+        if (d?.stack.length) return { id: t.id, at: s[0], reason: reasons[s[5]], stack: d.stack };
+      }
+    }
+    return null;
+  }, all);
+  assert.ok(waits, 'no wait has a stack');
+  await page.evaluate((w) => { location.hash = location.hash.replace(/task=[\d,]+/, `task=${w.id},${w.at}`); }, waits);
+  await side.getByRole('heading', { name: 'goroutine ' + waits.id }).waitFor();
+  await side.getByRole('heading', { name: 'Waits here' }).waitFor();
+  assert.ok((await side.innerText()).includes('waits: ' + waits.reason));
+  await side.getByRole('button', { name: waits.stack[0].name, exact: true }).waitFor();
+  await picture(page, 'tasks-wait');
+  // To the calls of the thread that ran it.
+  const on = await page.evaluate(async (list) => {
+    const { list: [one] } = await window.sliver.ask('tasks', { from: 0, max: 1 });
+    const s = one.spans.find((x) => x[4] >= 0);
+    return { id: list[0].id, at: s[0], thread: s[4] };
+  }, all);
+  await page.evaluate((w) => { location.hash = location.hash.replace(/task=[\d,]+/, `task=${w.id},${w.at}`); }, on);
+  await side.getByRole('heading', { name: 'goroutine ' + on.id, exact: true }).waitFor();
+  await side.getByRole('button', { name: 'Go to its calls' }).click();
+  await until(page, (seq) => window.sliver.state.selected?.thread === seq && window.sliver.state.task === null, on.thread);
+  await page.keyboard.press('Escape');
+  await settled(page);
+  // The other order.
+  await to();
+  await list.getByRole('button', { name: 'by running' }).click();
+  await list.getByRole('button', { name: 'by waiting' }).waitFor();
+  const first = (await page.evaluate(() => window.sliver.ask('tasks', { max: 1, mode: 'wait' }))).list[0];
+  await until(page, (id) => document.querySelector('#tasks li:nth-child(2) .sub')?.innerText.startsWith(id + ' ·'), first.id);
+  await until(page, () => location.hash.includes('tasks=open-wait'));
+  // From the table of tasks to a track.
+  await page.evaluate(() => { document.getElementById('tracks').scrollTop = 0; });
+  await tab(page, 'Waits');
+  const one = page.locator('#panel table').filter({ hasText: 'Longest run' }).locator('tbody .link').first();
+  const name = await one.innerText();
+  await one.click();
+  await until(page, (n) => (n + ' ').startsWith('goroutine ' + window.sliver.state.task?.id + ' '), name);
+  await until(page, () => [...document.querySelectorAll('#tasks .sub')].some((e) => e.innerText.startsWith(window.sliver.state.task.id + ' ·') && e.getBoundingClientRect().top < 500));
+  assert.deepEqual(page.problems, []);
+  await s.stop();
+});
+
+test('10,000 goroutines scroll; only rows on the screen are there', async () => {
+  const s = await serve('-threads', '8', '-samples', '3000', '-tasks', '10000');
+  const page = await open(s.url);
+  await ready(page);
+  await settled(page);
+  await until(page, () => window.sliver.state.tasks.count === 9997);
+  await page.locator('#tasks').getByRole('button', { name: '9,997 goroutines' }).click();
+  await until(page, () => window.sliver.state.tasks.rows === 9997);
+  await page.evaluate(() => {
+    window.asked = [];
+    const real = WebSocket.prototype.send;
+    WebSocket.prototype.send = function (b) {
+      const q = JSON.parse(b);
+      if (q.op === 'tasks') window.asked.push(q);
+      return real.call(this, b);
+    };
+  });
+  for (const share of [0.1, 0.5, 0.99]) {
+    await page.evaluate((k) => {
+      const t = document.getElementById('tracks');
+      t.scrollTop = (t.scrollHeight - t.clientHeight) * k;
+    }, share);
+    await until(page, () => window.sliver.state.tasks.fine && document.querySelectorAll('#tasks li').length > 5);
+    const rows = await page.locator('#tasks li').count();
+    assert.ok(rows < 80, `${rows} rows are in the page`);
+    assert.ok(await page.evaluate(() => window.sliver.task() !== null), 'no span is drawn');
+  }
+  const asked = await page.evaluate(() => window.asked);
+  assert.ok(asked.length >= 3 && asked.length < 20 && asked.every((q) => q.max <= 64), JSON.stringify(asked));
+  await picture(page, 'tasks-many');
+  assert.deepEqual(page.problems, []);
+  await s.stop();
+});
+
+// Notes are in the address, in the browser's storage, and in the file that Share saves.
+test('notes at times', async () => {
+  const s = await serve('-threads', '4', '-samples', '3000');
+  const page = await open(s.url);
+  await ready(page);
+  await analyzed(page);
+  const all = await settled(page);
+  const b = await canvas(page);
+  const x = Math.round(b.width * 0.3);
+  await page.mouse.move(b.x + x, b.y + 40);
+  await page.keyboard.press('b');
+  const panel = page.locator('#panel-body');
+  const input = panel.getByRole('textbox', { name: 'Note' });
+  await input.waitFor();
+  const hostile = 'slow </script><b>query</b> & 100 %';
+  await page.waitForFunction(() => document.activeElement?.getAttribute('aria-label') === 'Note');
+  await page.keyboard.type(hostile);
+  await page.keyboard.press('Enter');
+  await until(page, () => new URLSearchParams(location.hash.slice(1)).get('mark')?.includes('slow </script>'));
+  const at = await page.evaluate(() => parseFloat(new URLSearchParams(location.hash.slice(1)).get('mark')));
+  const want = all.t0 + (x / b.width) * (all.t1 - all.t0);
+  assert.ok(Math.abs(at - want) < ((all.t1 - all.t0) / b.width) * 1.5, `the note is at ${at}, the pointer at ${want}`);
+  // A second one by the menu, at a later time.
+  await page.mouse.click(b.x + b.width * 0.7, b.y + 40, { button: 'right' });
+  await page.getByRole('menuitem', { name: /Note at this time/ }).click();
+  await until(page, () => window.sliver.state.marks.length === 2);
+  await page.keyboard.press('Escape');
+  assert.deepEqual(await input.evaluateAll((list) => list.map((i) => i.value)), [hostile, 'Note 1']);
+  await picture(page, 'notes');
+  assert.ok(await pixels(page, 'axis', x, 1, 60, 14) > 2, 'the axis does not show the note');
+  // A click goes there.
+  await page.mouse.move(b.x + b.width * 0.5, b.y + 40);
+  for (let i = 0; i < 8; i++) await zoomBy(page, -240);
+  await panel.locator('tbody .link').first().click();
+  const there = await settled(page);
+  assert.ok(there.t1 - there.t0 < (all.t1 - all.t0) / 3 && Math.abs((there.t0 + there.t1) / 2 - at) < (there.t1 - there.t0) * 0.02, JSON.stringify([there.t0, there.t1, at]));
+  // They are there after a reload, and on the page without them in its address.
+  await page.reload();
+  await ready(page);
+  await until(page, () => window.sliver.state.marks.length === 2);
+  await page.evaluate(() => { location.hash = '#token=' + new URLSearchParams(location.hash.slice(1)).get('token'); });
+  await page.reload();
+  await ready(page);
+  await until(page, () => window.sliver.state.marks.length === 2);
+  // The file has them.
+  if (!phone) {
+    const [saved] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', { name: 'Share' }).click()]);
+    const path = join(tmpdir(), `notes-${process.pid}.html`);
+    await saved.saveAs(path);
+    const file = await open(pathToFileURL(path).href);
+    await ready(file);
+    await until(file, () => window.sliver.state.marks.length === 2);
+    const marks = (await state(file)).marks;
+    assert.ok(marks[0].text === hostile && Math.abs(marks[0].t - at) <= 1, JSON.stringify(marks));
+    await tab(file, 'Notes');
+    assert.equal(await file.locator('#panel-body').getByRole('textbox', { name: 'Note' }).first().inputValue(), hostile);
+    assert.deepEqual(file.problems, []);
+    await file.context().close();
+    await rm(path);
+  }
+  await tab(page, 'Notes');
+  await panel.getByRole('button', { name: /^Remove/ }).first().click();
+  await until(page, () => window.sliver.state.marks.length === 1);
+  assert.equal(await input.inputValue(), 'Note 1');
+  assert.deepEqual(page.problems, []);
+  await s.stop();
 });
 
 test('the menu of a call, a thread, a lock; links to an editor', async () => {
@@ -1151,7 +1358,7 @@ test('keyboard alone, help, tables for screen readers', async () => {
   const help = page.getByRole('dialog');
   await help.getByText('follow the newest samples').waitFor();
   await help.getByText('without a known holder').waitFor();
-  await help.getByText('virtual threads are in the Overview').waitFor();
+  await help.getByText('virtual threads have tracks below those of threads').waitFor();
   await picture(page, 'help');
   await page.keyboard.press('Escape');
   assert.ok(await help.isHidden());

@@ -3,14 +3,130 @@
 //
 //	node share.mjs - CHROMIUM PICTURES|- FILE
 //
-// FILE is of testdata/targets/locks/kitchen.c.
+// FILE is of testdata/targets/locks/kitchen.c. Started by TestShareAnswers of package web with one more
+// argument, a file of queries and what a server answers to them: then the answers of the page are compared
+// with those.
 import assert from 'node:assert/strict';
+import { readFile } from 'node:fs/promises';
 import { pathToFileURL } from 'node:url';
 import { analyzed, browser, item, open, picture, ready, select, settled, state, tab, until } from './harness.mjs';
 
-const file = process.argv[5];
+const [, , , , , file, answers] = process.argv;
 let failed = 0;
-try {
+const test = async (name, f) => {
+  try {
+    await f();
+    console.log('ok   ' + name);
+  } catch (e) {
+    failed++;
+    console.log(`FAIL ${name}\n` + (e.stack ?? e));
+  }
+};
+
+// Times of the file are in units of 100 ns.
+const unit = 100;
+const sum = (ns) => ns.reduce((a, b) => a + b, 0);
+const near = (a, b, most, what) => assert.ok(Math.abs(a - b) <= most, `${what}: ${a}, the server says ${b}`);
+
+// means compares numbers over time. The server's are rounded to thousandths, and each edge in a part may
+// be off by a unit.
+function means(got, want, width, what) {
+  assert.equal(got.length, want.length, what);
+  const most = 0.001 + (20 * unit) / width;
+  got.forEach((x, k) => near(x, want[k], most, `${what}, part ${k}`));
+}
+
+function lanes(got, want) {
+  near(got.t0, want.t0, unit, 't0');
+  near(got.t1, want.t1, unit, 't1');
+  const n = want.counters[0].bins.length;
+  const width = (want.t1 - want.t0) / n;
+  assert.deepEqual(got.counters.map((c) => c.name), want.counters.map((c) => c.name));
+  got.counters.forEach((c, i) => {
+    const bins = want.counters[i].bins;
+    // The server keeps CPU time in parts of a millisecond, the file at samples.
+    if (c.name === 'cpu') near(sum(c.bins), sum(bins), 0.03 * sum(bins) + 0.05 * n, 'CPU time');
+    else means(c.bins, bins, width, c.name);
+  });
+  assert.deepEqual(got.locks.map((l) => l.lock.addr), want.locks.map((l) => l.lock.addr));
+  assert.ok(want.locks.length > 2 && (got.more ?? 0) === (want.more ?? 0));
+  got.locks.forEach((l, i) => {
+    const w = want.locks[i];
+    near(l.total, w.total, 0.001 * w.total, `total of ${w.lock.addr}`);
+    means(l.waiting, w.waiting, width, w.lock.addr);
+    near(l.most, w.most, 0.001 + (20 * unit) / width, `most of ${w.lock.addr}`);
+    // Of two that held a lock equally long within a part, either is right.
+    const others = l.holder.filter((h, k) => h !== w.holder[k]).length;
+    assert.ok(others <= 0.02 * n, `${others} of ${n} holders of ${w.lock.addr} are others`);
+  });
+}
+
+function tasks(got, want) {
+  for (const k of ['what', 'count', 'idle', 'from']) assert.equal(got[k], want[k], k);
+  assert.deepEqual(got.list.map(({ spans, parent, ...t }) => t), want.list.map(({ spans, parent, ...t }) => t));
+  got.list.forEach((t, i) => {
+    const w = want.list[i];
+    assert.equal(t.parent ?? 0, w.parent ?? 0);
+    assert.equal(sum(t.spans.map((s) => s[6])), sum((w.spans ?? []).map((s) => s[6])), `spans of task ${t.id}`);
+    if (t.spans.length !== (w.spans ?? []).length) return; // a unit decides which part a span begins in
+    t.spans.forEach((s, k) => {
+      const x = w.spans[k];
+      near(s[0], x[0], unit, 'begin');
+      near(s[1], x[1], unit, 'end');
+      near(s[2], x[2], unit * x[6], 'time');
+      if (x[6] > 1) return;
+      assert.deepEqual([s[3], s[4], got.reasons[s[5]], s[6]], [x[3], x[4], want.reasons[x[5]], x[6]], `span ${k} of task ${t.id}`);
+    });
+  });
+}
+
+function task(got, want) {
+  assert.deepEqual([got.id, got.row, got.what, got.func, got.ran, got.ready, got.waited, got.parent ?? 0], [want.id, want.row, want.what, want.func, want.ran, want.ready, want.waited, want.parent ?? 0]);
+  assert.equal(!!got.span, !!want.span);
+  near(got.prev, want.prev, unit, 'the span before');
+  near(got.next, want.next, unit, 'the span behind');
+  if (want.span) {
+    near(got.span.start, want.span.start, unit, 'begin');
+    near(got.span.end, want.span.end, unit, 'end');
+    assert.deepEqual([got.span.value, got.span.state, got.span.reason ?? '', got.span.thread], [want.span.value, want.span.state, want.span.reason ?? '', want.span.thread]);
+  }
+  assert.deepEqual(got.stack, want.stack);
+  near(got.seen ?? 0, want.seen ?? 0, unit, 'seen');
+  assert.deepEqual(got.reasons.map((r) => r.reason).sort(), want.reasons.map((r) => r.reason).sort());
+  for (const w of want.reasons) {
+    const g = got.reasons.find((r) => r.reason === w.reason);
+    assert.equal(g.count, w.count);
+    near(g.total, w.total, unit * w.count, w.reason);
+    near(g.longest, w.longest, unit, w.reason);
+  }
+}
+
+if (answers) await test('the page answers as a server does', async () => {
+  const page = await open(pathToFileURL(file).href, { viewport: { width: 1440, height: 900 } });
+  await ready(page);
+  const counts = {};
+  for (const { query: { op, ...args }, value } of JSON.parse(await readFile(answers, 'utf8'))) {
+    const got = await page.evaluate(([o, a]) => window.sliver.ask(o, a), [op, args]);
+    try {
+      ({ lanes, tasks, task })[op](got, value);
+    } catch (e) {
+      throw new Error(`${op} ${JSON.stringify(args)}: ${e.message}`, { cause: e });
+    }
+    counts[op] = (counts[op] ?? 0) + 1;
+  }
+  assert.ok(counts.lanes > 5 && counts.tasks > 3 && counts.task > 10, JSON.stringify(counts));
+  // The tracks are on the page.
+  await page.locator('#tasks').getByRole('button', { name: /^▸ \d+ goroutines$/ }).click();
+  await until(page, () => window.sliver.state.tasks.rows > 20);
+  await page.evaluate(() => { document.getElementById('tracks').scrollTop = parseFloat(document.querySelector('#tasks li').style.top); });
+  await until(page, () => window.sliver.state.tasks.fine && window.sliver.task(1) !== null);
+  const it = await page.evaluate(() => window.sliver.task(1));
+  await page.mouse.click(it.x, it.y);
+  await page.locator('#side').getByRole('heading', { name: 'goroutine ' + it.id, exact: true }).waitFor();
+  await picture(page, 'share-tasks');
+  assert.deepEqual(page.problems, []);
+});
+else await test('the file opens without a network', async () => {
   const page = await open(pathToFileURL(file).href, { viewport: { width: 1440, height: 900 } });
   await page.context().setOffline(true);
   await page.reload();
@@ -51,10 +167,6 @@ try {
   await until(page, () => /calls, /.test(document.querySelector('.search output').innerText));
   await picture(page, 'share-search');
   assert.deepEqual(page.problems, []);
-  console.log('ok   the file opens without a network');
-} catch (e) {
-  failed++;
-  console.log('FAIL the file opens without a network\n' + (e.stack ?? e));
-}
+});
 await browser.close();
 process.exit(failed ? 1 : 0);

@@ -1,0 +1,160 @@
+package web_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sliverprof/sliver/export/page"
+	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/web"
+	"github.com/sliverprof/sliver/web/client"
+	"github.com/sliverprof/sliver/web/internal/synth"
+)
+
+// TestShareTasks compares the spans of tasks in a file with the table task_spans of SQL; times in the file
+// are in units of 100 ns.
+func TestShareTasks(t *testing.T) {
+	const unit = 100
+	rec := recording(t, synth.Options{Seed: 3, Threads: 4, Interval: 1_000_000, Samples: 1500, Tasks: 40})
+	want := sqlSpans(t, rec)
+	var b bytes.Buffer
+	if err := page.Write(&b, rec, view.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	h, body := shareData(t, b.String())
+	var tasks struct {
+		What    string
+		Idle    int
+		More    int
+		Len     int
+		Reasons []string
+		Stacks  [][]struct{ Name string }
+		List    []struct {
+			ID         uint64
+			Ran, Ready int64
+			Spans      int
+			Seen       [][3]int64
+		}
+	}
+	text, err := json.Marshal(h["tasks"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, &tasks); err != nil {
+		t.Fatal(err)
+	}
+	if tasks.What != "goroutine" || tasks.Idle != 3 || tasks.More != 0 || len(tasks.List)+tasks.Idle != len(want) {
+		t.Fatalf("%q: %d tasks, %d idle and %d more, want %d", tasks.What, len(tasks.List), tasks.Idle, tasks.More, len(want))
+	}
+	col := body[len(body)-tasks.Len:]
+	next := func() int64 {
+		v, n := binary.Uvarint(col)
+		if n <= 0 {
+			t.Fatal("the spans end early")
+		}
+		col = col[n:]
+		return int64(v)
+	}
+	seen := 0
+	for _, x := range tasks.List {
+		if x.Spans != len(want[x.ID]) {
+			t.Fatalf("task %d has %d spans, want %d", x.ID, x.Spans, len(want[x.ID]))
+		}
+		at := int64(0)
+		for _, w := range want[x.ID] {
+			at += next()
+			from := at
+			at += next()
+			value, thread, reason := next(), next()-1, next()-1
+			word := ""
+			if reason >= 0 {
+				word = tasks.Reasons[reason]
+			}
+			state := map[string]stack.State{"running": stack.StateRunning, "runnable": stack.StateRunnable, "waiting": stack.StateBlocked}[w.state]
+			if from != w.ts/unit || at != (w.ts+w.dur)/unit || stack.State(value&0xff) != state || thread != w.thread || word != w.reason {
+				t.Fatalf("task %d has a span from %d to %d, state %d, thread %d, %q, want %+v", x.ID, from, at, value, thread, word, w)
+			}
+		}
+		for _, s := range x.Seen {
+			seen++
+			if st := tasks.Stacks[s[2]]; len(st) == 0 || st[0].Name == "" || tasks.Reasons[s[1]] == "" {
+				t.Errorf("task %d was seen at %v in %v", x.ID, s, st)
+			}
+		}
+	}
+	if len(col) > 0 || seen == 0 {
+		t.Errorf("%d bytes are left, %d waits were seen", len(col), seen)
+	}
+}
+
+// answer is what a server answered to a query.
+type answer struct {
+	Query client.Query    `json:"query"`
+	Value json.RawMessage `json:"value"`
+}
+
+// TestShareAnswers opens a file in a browser and compares what its page answers about locks, counters and
+// tasks with what a server answers: see page/test/share.mjs.
+func TestShareAnswers(t *testing.T) {
+	node := need(t, "node", "node")
+	chromium := need(t, "chromium", "chromium", "chromium-browser", "google-chrome")
+	folder := modules(t, "playwright-core")
+	rec := recording(t, synth.Options{Seed: 2, Threads: 6, Interval: 1_000_000, Samples: 1000, Tasks: 40})
+	s := serve(t, web.Options{Source: web.NewRecording(rec)})
+	loaded(t, s)
+	c := dial(t, s)
+	var answers []answer
+	ask := func(q client.Query) {
+		t.Helper()
+		a := answer{Query: q}
+		if err := c.Ask(t.Context(), q, &a.Value); err != nil {
+			t.Fatal(err)
+		}
+		answers = append(answers, a)
+	}
+	for _, n := range []int{1, 7, 300} {
+		ask(client.Query{Op: "lanes", N: n})
+		ask(client.Query{Op: "lanes", N: n, T0: 200e6, T1: 700e6})
+	}
+	ask(client.Query{Op: "lanes", N: 50, Threads: []int{1, 2}})
+	for _, mode := range []string{"", "wait"} {
+		ask(client.Query{Op: "tasks", Mode: mode})
+		ask(client.Query{Op: "tasks", Mode: mode, From: 20, Max: 10, Bin: 1e6, T0: 200e6, T1: 700e6})
+	}
+	for _, id := range []uint64{4, 5, 7, 12, 30} {
+		for _, at := range []float64{1000, 50e6, 333e6, 990e6} {
+			ask(client.Query{Op: "task", Task: id, At: at})
+		}
+	}
+	dir := t.TempDir()
+	var b bytes.Buffer
+	if err := page.Write(&b, rec, view.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	list, err := json.Marshal(answers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	html, want := filepath.Join(dir, "run.html"), filepath.Join(dir, "answers.json")
+	for path, data := range map[string][]byte{html: b.Bytes(), want: list} {
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pictures := os.Getenv("SLIVER_PICTURES")
+	if pictures == "" {
+		pictures = "-"
+	}
+	cmd := exec.CommandContext(t.Context(), node, filepath.Join("test", "share.mjs"), "-", chromium, pictures, html, want)
+	cmd.Dir = folder
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "ok   ") {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
