@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"maps"
+	"slices"
 	"testing"
 
 	"github.com/sliverprof/sliver/event"
@@ -136,6 +137,44 @@ func TestTaskNames(t *testing.T) {
 	}
 	if want := map[uint64]string{7: "worker", 8: "other", 9: "late", 10: "", 11: ""}; !maps.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// TestTaskNamesOfPart: a view of a part names its tasks by scans outside of the part, and lists no other tasks.
+func TestTaskNamesOfPart(t *testing.T) {
+	const ms = exporttest.Ms
+	b := exporttest.New(t)
+	x := b.Thread(11, "x")
+	for at := int64(0); at < 100*ms; at += 10 * ms {
+		x.Event(at, event.Task, event.TaskOf(stack.Task{ID: 1 + uint64(at/(50*ms)), State: stack.TaskRunning}))
+		x.Look(exporttest.Look{At: at, State: stack.StateRunning, Stack: "run:1"})
+	}
+	rec := b.Finish(100 * ms)
+	scan := func(at int64, list ...trace.Task) {
+		rec.Tasks = append(rec.Tasks, trace.Tasks{At: exporttest.Start + stack.Time(at), What: "asyncio", List: list})
+	}
+	scan(5*ms, trace.Task{ID: 1, State: stack.TaskRunning, Name: "poller", Stack: -1})
+	scan(95*ms, trace.Task{ID: 2, State: stack.TaskRunning, Name: "writer", Parent: 1, Stack: -1})
+	type named struct {
+		id, parent uint64
+		label, fn  string
+	}
+	for _, c := range []struct {
+		from, to int64
+		want     []named
+	}{
+		{0, 100, []named{{1, 0, "asyncio task 1 poller", "poller"}, {2, 1, "asyncio task 2 writer", "writer"}}},
+		{20, 45, []named{{1, 0, "asyncio task 1 poller", "poller"}}},
+		{55, 80, []named{{2, 1, "asyncio task 2 writer", "writer"}}},
+	} {
+		o := view.Options{From: exporttest.Start + stack.Time(c.from*ms), To: exporttest.Start + stack.Time(c.to*ms)}
+		var got []named
+		for _, k := range view.New(rec, o).Tasks().List {
+			got = append(got, named{k.ID, k.Parent, k.Label, k.Func})
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("from %d to %d ms: %v, want %v", c.from, c.to, got, c.want)
+		}
 	}
 }
 

@@ -184,13 +184,17 @@ func (g *taskGatherer) look(l *trace.Tasks) {
 	for i := range l.List {
 		g.saw(l.List[i].ID, l.At)
 	}
-	if l.At < g.v.from || l.At > g.v.to {
-		return
-	}
+	inside := l.At >= g.v.from && l.At <= g.v.to
 	for i := range l.List {
 		x := &l.List[i]
+		if !inside && g.of[x.ID] == nil {
+			continue
+		}
 		p := g.parts(x.ID)
-		p.facts = append(p.facts, taskFact{at: l.At, state: x.State, reason: x.Reason, look: true})
+		if inside {
+			p.facts = append(p.facts, taskFact{at: l.At, state: x.State, reason: x.Reason, look: true})
+		}
+		// Scans outside of the view also name the tasks that its threads ran.
 		p.parent = cmp.Or(p.parent, x.Parent)
 		if p.fn == "" && x.Func != 0 {
 			fs := g.v.Names.Resolve(x.Func, l.At).Frames
