@@ -3,6 +3,7 @@
 import { Part } from './analysis';
 import { theme, Theme } from './color';
 import { clock, cut, dur, forms, syscall, ticks } from './format';
+import { drawFlags } from './marks';
 import { FuncView, Row, ThreadData } from './model';
 import { GAPS, LOCKS, PAUSES, STATES } from './proto';
 import { Thin } from './thin';
@@ -57,12 +58,16 @@ export function drawAxis(g: CanvasRenderingContext2D, v: View): void {
   g.font = font;
   g.textBaseline = 'middle';
   const step = gridStep(v.span, v.width);
+  const free = drawFlags(g, v);
   for (const t of ticks(v.t0, v.t1, v.model.from(), step)) {
     const x = Math.round(v.x(t));
     g.fillStyle = c.line;
+    g.fillRect(x, 20, 1, 4);
+    const text = clock(Math.round(t - v.model.from()), step);
+    if (!free(x, x + 4 + g.measureText(text).width)) continue;
     g.fillRect(x, 16, 1, 8);
     g.fillStyle = c.soft;
-    g.fillText(clock(Math.round(t - v.model.from()), step), x + 4, 12);
+    g.fillText(text, x + 4, 12);
   }
   if (v.range) {
     const a = v.x(v.range.t0);

@@ -110,6 +110,21 @@ export function forms(name: string): string[] {
   return out;
 }
 
+// functionOf is the function of a task: of an asyncio task it follows the name.
+export function functionOf(what: string, name: string): string {
+  return what === 'asyncio task' ? name.slice(name.lastIndexOf(' ') + 1) : name;
+}
+
+// taskForms is the forms of a task's name, the longest first: of an asyncio task its name without its function,
+// of a goroutine its function without the path of its package.
+export function taskForms(name: string): string[] {
+  const first = /^([^ ([<]+) /.exec(name)?.[1];
+  if (first) return [name, first];
+  const path = /^[\w.\/-]+\//.exec(name)?.[0];
+  const [all, ...rest] = forms(name);
+  return path ? [all!, name.slice(path.length), ...rest.filter((f) => f.length < name.length - path.length)] : [all!, ...rest];
+}
+
 // cut is the longest form that fits in w pixels, or as much as fits of the shortest; '' where
 // that would be a letter or two.
 export function cut(of: [string, number][], w: number, width: (s: string) => number): string {

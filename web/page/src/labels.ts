@@ -151,6 +151,7 @@ export class Labels {
       l.pin.setAttribute('aria-label', l.pin.title);
       l.pin.setAttribute('aria-pressed', String(pinned));
       l.li.classList.toggle('pinned', pinned);
+      l.li.classList.toggle('flat', t.mode === 'strip');
       l.li.classList.toggle('main', !!i.main);
       l.bar.style.width = Math.round((share ?? 0) * 100) + '%';
     });

@@ -127,26 +127,48 @@ export class Marks {
   }
 }
 
-// drawMarks draws a line at each mark, on the axis with its text.
-export function drawMarks(g: CanvasRenderingContext2D, v: View, axis: boolean): void {
-  const c = theme();
+// Flag is where the text of a mark is on the axis; width 0: it has no room.
+interface Flag { x: number; width: number; text: string }
+
+const widest = 160; // px of a flag
+
+function flags(g: CanvasRenderingContext2D, v: View): Flag[] {
+  const out: Flag[] = [];
   v.marks.forEach((m, k) => {
     const x = Math.round(v.x(m.t));
-    if (x < -200 || x > v.width) return;
-    g.fillStyle = c.hit;
-    if (!axis) return g.fillRect(x, 0, 1, v.height);
-    g.fillRect(x, 0, 2, 24);
+    if (x < -widest || x > v.width) return;
     const next = v.marks[k + 1];
-    const room = Math.min(160, (next ? v.x(next.t) : v.width) - x - 4);
-    if (room < 14) return;
-    const w = Math.min(room, g.measureText(m.text).width + 8);
-    g.fillRect(x, 1, w, 13);
+    const room = Math.min(widest, (next ? v.x(next.t) : v.width) - x - 4);
+    out.push({ x, width: room < 14 ? 0 : Math.min(room, g.measureText(m.text).width + 8), text: m.text });
+  });
+  return out;
+}
+
+// drawMarks draws a line at each mark over the tracks.
+export function drawMarks(g: CanvasRenderingContext2D, v: View): void {
+  g.fillStyle = theme().hit;
+  for (const m of v.marks) {
+    const x = Math.round(v.x(m.t));
+    if (x >= 0 && x <= v.width) g.fillRect(x, 0, 1, v.height);
+  }
+}
+
+// drawFlags draws the text of each mark on the axis. It returns a test for parts of the axis that have room left.
+export function drawFlags(g: CanvasRenderingContext2D, v: View): (from: number, to: number) => boolean {
+  const c = theme();
+  const all = flags(g, v);
+  for (const f of all) {
+    g.fillStyle = c.hit;
+    g.fillRect(f.x, 0, 2, 24);
+    if (!f.width) continue;
+    g.fillRect(f.x, 2, f.width, 17);
     g.save();
     g.beginPath();
-    g.rect(x, 1, w - 2, 13);
+    g.rect(f.x, 2, f.width - 2, 17);
     g.clip();
     g.fillStyle = c.dark ? '#1c0a14' : '#ffffff';
-    g.fillText(m.text, x + 4, 8);
+    g.fillText(f.text, f.x + 4, 11);
     g.restore();
-  });
+  }
+  return (from, to) => !all.some((f) => from < f.x + Math.max(f.width, 2) && f.x < to);
 }

@@ -2,7 +2,7 @@
 
 import { Analysis, coverage, cpuTotal, Finding, findings, Owned, Part, parts, partWords, ThreadTime, whole } from './analysis';
 import { h } from './dom';
-import { count, dur, percent } from './format';
+import { count, dur, functionOf, percent } from './format';
 
 // What rows of tables do when they are clicked.
 export interface Actions {
@@ -156,12 +156,13 @@ function tasksCard(a: Analysis, act: Actions): HTMLElement | null {
   const max = Math.max(1, ...t.funcs.map((f) => f.ran));
   const waits = (g?.waits ?? []).filter((w) => /^(sync\.|channel)/.test(w.for)).slice(0, 3);
   const title = t.what === 'goroutine' ? 'Goroutines' : t.what === 'asyncio task' ? 'asyncio tasks' : t.what.replace(/^./, (c) => c.toUpperCase()) + 's';
+  const funcOf = (name: string): string => functionOf(t.what, name);
   return card(title, `${count(t.count)}${t.idle ? `, ${count(t.idle)} of the runtime left out` : ''}`, h('button', { class: 'link', onclick: () => act.tab('waits') }, 'Waits'),
     waits.length ? list(...waits.map((w) => row(`${w.for} in ${w.func}`, `${w.file}:${w.line}`, () => act.name(w.func), `${dur(w.total_ns)} waited`, meter(w.total_ns, waits[0]!.total_ns, 'lock'),
       `${count(w.tasks)} goroutine${w.tasks === 1 ? '' : 's'}, ${dur(w.longest_ns)} at most`))) : null,
-    list(...t.funcs.slice(0, waits.length ? 4 : most).map((f) => row(f.name.split(' ').pop() || '(not known)', `${f.name}: ${count(f.tasks)} tasks. Click to show the longest run.`,
-      () => (f.seq >= 0 ? act.time(f.at, f.at + f.longest, f.seq) : act.name(f.name.split(' ').pop()!)), `ran ${dur(f.ran)}`, meter(f.ran, max, 'cpu'),
-      `${count(f.tasks)} task${f.tasks === 1 ? '' : 's'}, longest run ${dur(f.longest)}, waited ${dur(f.waited)}`))));
+    list(...t.funcs.slice(0, waits.length ? 4 : most).map((f) => row(funcOf(f.name) || '(not known)', `${f.name}: ${count(f.tasks)} tasks. Click to show the longest run.`,
+      () => (f.seq >= 0 ? act.time(f.at, f.at + f.longest, f.seq) : act.name(funcOf(f.name))), `ran ${dur(f.ran)}`, meter(f.ran, max, 'cpu'),
+      `${count(f.tasks)} task${f.tasks === 1 ? '' : 's'}, longest run ${dur(f.longest)}${f.waited > 0 ? `, waited ${dur(f.waited)}` : ''}`))));
 }
 
 export function overview(a: Analysis, owned: Owned, act: Actions): HTMLElement {

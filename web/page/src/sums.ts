@@ -12,7 +12,7 @@ export interface PartSum { part: SumPart; what?: string; lock?: LockInfo; total:
 export interface Sums { start: number; end: number; running?: boolean; parts: PartSum[] }
 
 const order: readonly SumPart[] = [...parts, 'unseen'];
-const words: Record<SumPart, string> = { ...partWords, cpu: 'on a CPU', idle: 'idle', unseen: 'off a CPU, not sampled' };
+const callWords: Record<SumPart, string> = { ...partWords, cpu: 'on a CPU', idle: 'idle', unseen: 'off a CPU, not sampled' };
 
 // fitted makes the totals of the waits that samples found, and of the time on a CPU that the scheduler
 // counted, add up to length: it is what package web does on a server.
@@ -27,13 +27,17 @@ export function fitted(found: PartSum[], cpu: number, length: number): PartSum[]
   return all.filter((p) => p.total > 0).sort((a, b) => b.total - a.total);
 }
 
+// SumWords name the parts of a task, where those of a call do not fit.
+export interface SumWords { caption: string; length: string; parts: Partial<Record<SumPart, string>> }
+
 export interface SumActs {
   holder(l: LockInfo): string; // its name; '': not known
   time(t0: number, t1: number): void; // shows a wait
   goHolder(l: LockInfo, at: number, to: number): void;
 }
 
-export function sumsView(s: Sums, act: SumActs): HTMLElement {
+export function sumsView(s: Sums, act: SumActs, of?: SumWords): HTMLElement {
+  const words = { ...callWords, ...of?.parts };
   const length = s.end - s.start;
   const share = (ns: number): string => percent(length > 0 ? ns / length : 0);
   const by = order.map((part) => ({ part, total: s.parts.reduce((n, p) => n + (p.part === part ? p.total : 0), 0) })).filter((p) => p.total > 0);
@@ -50,6 +54,6 @@ export function sumsView(s: Sums, act: SumActs): HTMLElement {
   return h('div', null,
     h('div', { class: 'states', role: 'img', 'aria-label': by.map((p) => `${words[p.part]} ${share(p.total)}`).join(', ') },
       ...by.map((p) => h('i', { class: 'part-' + p.part, style: { width: (100 * p.total) / (length || 1) + '%' } }))),
-    h('table', { class: 'spent' }, h('caption', { class: 'away' }, 'How this call spent its time'), h('tbody', null, ...s.parts.map(row)),
-      h('tfoot', null, h('tr', null, h('th', { scope: 'row' }, s.running ? 'So far' : 'Its length'), h('td', { class: 'num' }, dur(length)), h('td', { class: 'num' }, '100 %')))));
+    h('table', { class: 'spent' }, h('caption', { class: 'away' }, of?.caption ?? 'How this call spent its time'), h('tbody', null, ...s.parts.map(row)),
+      h('tfoot', null, h('tr', null, h('th', { scope: 'row' }, of?.length ?? (s.running ? 'So far' : 'Its length')), h('td', { class: 'num' }, dur(length)), h('td', { class: 'num' }, '100 %')))));
 }

@@ -5,7 +5,7 @@ import { partWords } from './analysis';
 import { theme, Theme } from './color';
 import { el, fill, h } from './dom';
 import { partOf } from './draw';
-import { count, cut, dur, forms } from './format';
+import { count, cut, dur, forms, taskForms } from './format';
 import { Link } from './proto';
 import { Range, View } from './track';
 
@@ -28,6 +28,8 @@ const again = 2000; // ms between looks at which tasks a live recording has
 const seldom = 10_000; // the same while they are not in sight
 const tries = 3; // looks without a task after which no more follow
 const newer = 500; // ms between views of one that is followed
+const labelFont = '12px ui-sans-serif, system-ui, -apple-system, "Segoe UI", "Noto Sans", sans-serif'; // as in style.css
+const beside = 27; // px of a label's width that its name cannot take
 const whole = 1e18; // ns: one span for all
 
 // inks are the colors of text on spans.
@@ -61,6 +63,7 @@ export class Tasks {
   private y = 0;
   private list = el('tasks');
   private listed = '';
+  private measure = document.createElement('canvas').getContext('2d')!;
 
   constructor(private v: View & { wake(): void; task: TaskAt | null }, private conn: Link) {}
 
@@ -120,7 +123,8 @@ export class Tasks {
     const shown: { y: number; task?: Task }[] = [];
     for (let i = a; i < b; i++) shown.push({ y: this.y + group + i * rowHeight, task: this.row(i)?.task });
     const at = (y: number, height: number): Record<string, string> => ({ top: y + 'px', height: height + 'px' });
-    const key = JSON.stringify([this.unfolded, this.sort, this.y, head.count, head.idle, shown.map((s) => [s.y, s.task?.id, s.task?.ran, s.task?.waited])]);
+    const room = this.list.clientWidth - beside;
+    const key = JSON.stringify([room, this.unfolded, this.sort, this.y, head.count, head.idle, shown.map((s) => [s.y, s.task?.id, s.task?.ran, s.task?.waited])]);
     if (key === this.listed) return;
     this.listed = key;
     const focused = this.list.contains(document.activeElement) ? (document.activeElement as HTMLElement).dataset.key : undefined;
@@ -136,7 +140,7 @@ export class Tasks {
       this.onChange();
     } }, this.sort ? 'by waiting' : 'by running');
     fill(this.list, h('li', { class: 'group', style: at(this.y, group) }, fold, this.unfolded && head.count > 1 ? order : null),
-      ...shown.map(({ y, task }) => h('li', { style: at(y, rowHeight) }, ...(task ? this.label(task) : [h('span', { class: 'sub' }, '…')]))));
+      ...shown.map(({ y, task }) => h('li', { style: at(y, rowHeight) }, ...(task ? this.label(task, room) : [h('span', { class: 'sub' }, '…')]))));
     if (focused !== undefined) this.list.querySelector<HTMLElement>(`[data-key="${focused}"]`)?.focus({ preventScroll: true });
   }
 
@@ -146,11 +150,20 @@ export class Tasks {
     return [idle ? `${count(idle)} of the runtime left out` : '', more ? `${count(more)} more are not in this file` : '', lost ? `${count(lost)} times on a thread left out` : ''].filter((x) => x);
   }
 
-  private label(t: Task): HTMLElement[] {
+  // shortened is a form of a name that fits into the column of labels: what it ends with says more than the
+  // package that it begins with.
+  private shortened(name: string, room: number): string {
+    this.measure.font = labelFont;
+    const width = (s: string): number => this.measure.measureText(s).width;
+    return cut(taskForms(name).map((f) => [f, width(f)]), room, width) || name;
+  }
+
+  private label(t: Task, room: number): HTMLElement[] {
     const name = t.func || this.name(t.id);
+    const waited = t.waited > 0 ? `, waited ${dur(t.waited)}` : ''; // those of some runtimes are not known
     return [
-      h('button', { class: 'link', 'data-key': String(t.id), title: `${this.name(t.id)} ${t.func ?? ''}: what it did and waited for`, onclick: () => this.onTask({ id: t.id, at: (this.v.t0 + this.v.t1) / 2 }) }, name),
-      h('span', { class: 'sub' }, `${t.id} · ran ${dur(t.ran)}, waited ${dur(t.waited)}`),
+      h('button', { class: 'link', 'data-key': String(t.id), title: `${this.name(t.id)} ${t.func ?? ''}: what it did and waited for`, onclick: () => this.onTask({ id: t.id, at: (this.v.t0 + this.v.t1) / 2 }) }, this.shortened(name, room)),
+      h('span', { class: 'sub', title: `ran ${dur(t.ran)}${waited}` }, `${t.id} · ran ${dur(t.ran)}${waited}`),
     ];
   }
 
@@ -290,7 +303,7 @@ export class Tasks {
       g.globalAlpha = 1;
       if (n > 1 || w < 24) continue;
       const text = reason >= 0 ? reasons[reason] ?? '' : part === 'cpu' ? t.func || this.name(t.id) : stateWord(value);
-      const cutText = cut(forms(text).map((f) => [f, g.measureText(f).width]), w - 8, (s) => g.measureText(s).width);
+      const cutText = cut((reason < 0 && part === 'cpu' ? taskForms : forms)(text).map((f) => [f, g.measureText(f).width]), w - 8, (s) => g.measureText(s).width);
       if (!cutText) continue;
       g.fillStyle = inkOn(ground);
       g.fillText(cutText, a + 4, y + high / 2 - (ground === color ? 0 : 1));

@@ -3,8 +3,8 @@
 import { able } from './able';
 import { h, put } from './dom';
 import { partOf } from './draw';
-import { base, clock, dur } from './format';
-import { PartSum, sumsView } from './sums';
+import { base, clock, dur, functionOf } from './format';
+import { PartSum, sumsView, SumWords } from './sums';
 import { stateWord, Task } from './tasks';
 
 export interface TaskDetail extends Task {
@@ -32,11 +32,16 @@ export function taskSums(d: TaskDetail): PartSum[] {
   return all.filter((p) => p.total > 0).sort((a, b) => b.total - a.total);
 }
 
+// A task that a thread runs need not be on a CPU: the thread may wait for one.
+const taskWords: SumWords = { caption: 'How this task spent its time', length: 'As far as known', parts: { cpu: 'on a thread', runnable: 'ready to run, on no thread' } };
+
 export function taskView(d: TaskDetail, begin: number, act: TaskActs): HTMLElement {
   const s = d.span;
   const dl = h('dl');
   const add = (k: string, ...val: (Node | string)[]): void => put(dl, h('dt', null, k), h('dd', null, ...val));
-  if (d.func) add('Function', able(h('button', { class: 'link', onclick: () => act.func(d.func!) }, d.func), 'Light up its calls'));
+  const func = functionOf(d.what, d.func ?? '');
+  if (d.func && d.func !== func) add('Name', d.func.slice(0, -func.length - 1));
+  if (func) add('Function', able(h('button', { class: 'link', onclick: () => act.func(func) }, func), 'Light up its calls'));
   if (d.parent) add('Started by', able(h('button', { class: 'link', onclick: () => act.show(d.parent!, s?.start ?? 0) }, `${d.what} ${d.parent}`), ''));
   if (s) {
     add('State', s.reason ? `waits: ${s.reason}` : stateWord(s.value));
@@ -59,5 +64,5 @@ export function taskView(d: TaskDetail, begin: number, act: TaskActs): HTMLEleme
       h('button', { class: 'small', onclick: () => act.track(d.row) }, 'Show its track'),
       s ? h('button', { class: 'small', onclick: () => act.time(s.start, s.end) }, 'Zoom to it') : null),
     dl, ...(where ?? []), h('h3', null, 'Where its time went'),
-    sum ? sumsView({ start: 0, end: sum, parts }, { holder: () => '', goHolder: () => {}, time: (t0, t1) => act.time(t0, t1) }) : h('p', { class: 'soft' }, 'not known'));
+    sum ? sumsView({ start: 0, end: sum, parts }, { holder: () => '', goHolder: () => {}, time: (t0, t1) => act.time(t0, t1) }, taskWords) : h('p', { class: 'soft' }, 'not known'));
 }

@@ -524,10 +524,9 @@ export class Timeline implements View {
     this.tasks.request();
     this.lanes.draw(g);
     this.lanes.request();
-    drawMarks(g, this, false);
+    drawMarks(g, this);
     const axis = fit(this.axis, this.width, 24);
     drawAxis(axis, this);
-    drawMarks(axis, this, true);
     if (!this.shown && this.tracks.some((t) => this.model.data.get(t.seq)?.rows.some((r) => r.n > 0))) {
       this.shown = true;
       performance.mark('sliver:calls'); // for those who measure

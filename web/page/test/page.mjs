@@ -373,7 +373,7 @@ test('tracks of goroutines', async () => {
   assert.ok(asked.ran > 0 && asked.waited > 0 && asked.span.thread === it.span[4], JSON.stringify(asked));
   // Its time adds up, and what it did next is one click away.
   const share = (await side.locator('.spent tfoot').innerText()).replace(/\s+/g, ' ');
-  assert.match(share, /Its length .+ 100 %/);
+  assert.match(share, /As far as known .+ 100 %/);
   await side.getByRole('button', { name: 'Next →' }).click();
   await until(page, (at) => window.sliver.state.task.at === at, asked.next);
   await page.reload();
@@ -426,6 +426,20 @@ test('tracks of goroutines', async () => {
   await until(page, () => [...document.querySelectorAll('#tasks .sub')].some((e) => e.innerText.startsWith(window.sliver.state.task.id + ' ·') && e.getBoundingClientRect().top < 500));
   assert.deepEqual(page.problems, []);
   await s.stop();
+});
+
+test('names of tasks', async () => {
+  const out = await build({ entryPoints: ['src/format.ts'], bundle: true, format: 'esm', write: false });
+  const { functionOf, taskForms } = await import('data:text/javascript,' + encodeURIComponent(out.outputFiles[0].text));
+  assert.deepEqual(taskForms('slow-report slow_report_task'), ['slow-report slow_report_task', 'slow-report']);
+  const http = taskForms('net/http.(*Server).Serve.gowrap3');
+  assert.deepEqual(http.slice(0, 2), ['net/http.(*Server).Serve.gowrap3', 'http.(*Server).Serve.gowrap3']);
+  assert.ok(http.every((f, i) => !i || f.length < http[i - 1].length) && http.at(-1) === 'Serve.gowrap3', http.join(', '));
+  assert.deepEqual(taskForms('main.worker'), ['main.worker', 'worker']);
+  assert.equal(taskForms('http::Server::handle(Request const&)').at(-1), 'handle');
+  assert.equal(functionOf('asyncio task', 'slow-report slow_report_task'), 'slow_report_task');
+  assert.equal(functionOf('asyncio task', 'poll'), 'poll');
+  assert.equal(functionOf('goroutine', 'http::Server::handle(Request const&)'), 'http::Server::handle(Request const&)');
 });
 
 test('10,000 goroutines scroll; only rows on the screen are there', async () => {
