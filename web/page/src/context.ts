@@ -124,7 +124,7 @@ export class Context {
     };
     const pinned = v.order.pinned.includes(seq);
     const chosen = v.chosen.has(seq);
-    const others = v.tracks.filter((k) => k.seq !== seq).map((k) => k.seq);
+    const others = v.listed.filter((k) => k !== seq);
     return [
       title(`${t.name || 'thread'} (${t.tid})`),
       item(chosen ? 'Analyze all threads' : 'Analyze only this thread', layout(() => {

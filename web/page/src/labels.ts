@@ -2,7 +2,8 @@
 // and order them.
 
 import { el, fill, h, put, say } from './dom';
-import { percent } from './format';
+import { count, percent } from './format';
+import { Group } from './groups';
 import { Timeline } from './timeline';
 import { deeper, Mode } from './track';
 
@@ -95,7 +96,7 @@ export class Labels {
   // move puts a thread in the place of another.
   move(seq: number, to: number): void {
     if (seq === to) return;
-    const order = this.v.tracks.map((t) => t.seq);
+    const order = [...this.v.listed];
     const from = order.indexOf(seq);
     const at = order.indexOf(to);
     if (from < 0 || at < 0) return;
@@ -116,14 +117,13 @@ export class Labels {
         this.all.delete(seq);
       }
     }
-    v.tracks.forEach((t, k) => {
+    this.heads();
+    v.tracks.forEach((t) => {
       const l = this.all.get(t.seq) ?? this.make(t.seq);
       const i = v.model.threads.get(t.seq)!;
       const st = l.li.style;
       st.top = t.y + 'px';
       st.height = t.h + 'px';
-      // Readers and the Tab key go through the list in the order on the screen.
-      if (this.list.children[k] !== l.li) this.list.insertBefore(l.li, this.list.children[k] ?? null);
       const share = v.model.share.get(t.seq);
       const cpu = share === undefined ? '' : 'CPU ' + percent(share);
       const state = i.idle ? 'idle' : !v.model.hello?.live ? '' : i.ended ? 'ended' : v.model.live ? i.state : '';
@@ -155,7 +155,54 @@ export class Labels {
       l.li.classList.toggle('main', !!i.main);
       l.bar.style.width = Math.round((share ?? 0) * 100) + '%';
     });
+    // Readers and the Tab key go through the list in the order on the screen.
+    [...v.groups.heads.map((g) => ({ y: g.y, li: this.groups.get(g.role)! })), ...v.tracks.map((t) => ({ y: t.y, li: this.all.get(t.seq)!.li }))]
+      .sort((a, b) => a.y - b.y).forEach(({ li }, k) => this.list.children[k] !== li && this.list.insertBefore(li, this.list.children[k] ?? null));
     this.corner();
+  }
+
+  private groups = new Map<string, HTMLLIElement>(); // their lines, by role
+
+  // heads renews the lines of groups.
+  private heads(): void {
+    const v = this.v;
+    const there = new Set(v.groups.heads.map((g) => g.role));
+    for (const [role, li] of this.groups) {
+      if (there.has(role)) continue;
+      li.remove();
+      this.groups.delete(role);
+    }
+    for (const g of v.groups.heads) {
+      let li = this.groups.get(g.role);
+      if (!li) {
+        const now = (): Group | undefined => v.groups.heads.find((x) => x.role === g.role);
+        const change = (): void => {
+          v.layout();
+          this.onChange();
+        };
+        const fold = h('button', { class: 'icon', onclick: () => {
+          v.groups.turn(now()!);
+          change();
+        } });
+        const name = h('button', { class: 'name', onclick: () => {
+          const { seqs } = now()!;
+          const all = seqs.every((s) => v.chosen.has(s));
+          for (const s of seqs) if (all) v.chosen.delete(s);
+          else v.chosen.add(s);
+          change();
+          if (v.range) v.onRange(v.range, true);
+        } }, g.role || 'thread');
+        li = h('li', { class: 'group' }, h('div', { class: 'row1' }, fold, name));
+        this.groups.set(g.role, li);
+      }
+      li.style.top = g.y + 'px';
+      const [fold, name] = li.querySelectorAll('button');
+      fill(fold!, g.open ? '▾' : '▸');
+      fold!.setAttribute('aria-expanded', String(g.open));
+      fold!.setAttribute('aria-label', `The ${count(g.seqs.length)} threads ${g.role}`);
+      name!.title = `${count(g.seqs.length)} threads: ${g.role}. Click to choose them for the analysis.`;
+      name!.setAttribute('aria-pressed', String(g.seqs.every((s) => v.chosen.has(s))));
+    }
   }
 
   private field: HTMLInputElement | null = null;

@@ -83,6 +83,13 @@ export class Look {
         store('gestures', g);
       } }, word));
     }
+    const { groups } = this.v;
+    out.push(h('div', { class: 'soft pad', role: 'presentation' }, 'Threads'),
+      h('button', { role: 'menuitemcheckbox', 'aria-checked': String(groups.on), title: 'Threads whose names differ in numbers alone', onclick: () => {
+        groups.on = !groups.on;
+        this.v.layout();
+        this.onChange(false);
+      } }, 'grouped by pool'));
     out.push(h('div', { class: 'soft pad', role: 'presentation' }, 'Source'), h('button', { role: 'menuitem', onclick: () => this.editor() }, 'Links to your editor…'));
     if (!this.v.conn.sifts) return out;
     const kinds = kindWords.filter(([k]) => m.kinds.has(k) || !this.shown(k));

@@ -256,6 +256,9 @@ function apply(s: State): void {
   timeline.order.pinned = s.pinned ?? [];
   timeline.order.arranged = s.order ?? [];
   timeline.filter = s.filter ?? '';
+  timeline.groups.on = s.groups !== undefined;
+  timeline.groups.changed.clear();
+  for (const role of s.groups ?? []) timeline.groups.changed.add(role);
   timeline.modes.clear();
   for (const [seq, m] of s.modes ?? []) if (['part', 'full', 'compact', 'strip'].includes(m)) timeline.modes.set(seq, m as Mode);
   look.color(['function', 'module', 'kind'].includes(s.color ?? '') ? (s.color as ColorBy) : 'state');
@@ -315,7 +318,7 @@ function put(): void {
   write({
     token: state.token, t0: g.t0, t1: g.t1, follow: timeline.follow, range: timeline.range ? [timeline.range.t0, timeline.range.t1] : undefined,
     call: s ? [s.thread, s.depth, s.start] : undefined, task: timeline.task ? [timeline.task.id, timeline.task.at] : undefined, tasks: tasksWord(), q: search.input.value, chosen: [...timeline.chosen], hidden: [...timeline.hidden],
-    pinned: timeline.order.pinned, order: timeline.order.arranged, modes: [...timeline.modes], filter: timeline.filter, tab: panel.tab === 'overview' ? undefined : panel.tab, top: timeline.top,
+    pinned: timeline.order.pinned, order: timeline.order.arranged, modes: [...timeline.modes], filter: timeline.filter, groups: timeline.groups.on ? [...timeline.groups.changed] : undefined, tab: panel.tab === 'overview' ? undefined : panel.tab, top: timeline.top,
     color: model.colorBy, kinds: conn.kinds, weight: panel.weight, flame: panel.order, idle: panel.idle, code: panel.code, marks: marks.list,
   }, stepped);
   stepped = false;
@@ -348,7 +351,7 @@ function empty(): void {
   else if (!s.to) {
     text = 'There are no samples in this recording.';
     more = s.reason ? `It ended: ${s.reason}.` : '';
-  } else if (!timeline.tracks.length && !first) {
+  } else if (!timeline.listed.length && !first) {
     text = 'No thread is shown.';
     more = 'Change the filter of threads, or show the hidden ones again.';
   }
@@ -461,7 +464,7 @@ Object.defineProperty(window, 'sliver', {
     get state() {
       return {
         up, first, t0: timeline.t0, t1: timeline.t1, width: timeline.width, follow: timeline.follow, frozen: timeline.frozen, edge: model.edge(), from: model.from(),
-        tracks: timeline.tracks.map((t) => ({ ...t, name: model.threads.get(t.seq)?.name })), top: timeline.top, funcs: model.funcs.length, frames: timeline.frames.slice(),
+        tracks: timeline.tracks.map((t) => ({ ...t, name: model.threads.get(t.seq)?.name })), listed: timeline.listed, groups: timeline.groups.heads, top: timeline.top, funcs: model.funcs.length, frames: timeline.frames.slice(),
         whole: !!model.status?.done && timeline.settled(), fine: timeline.settled(), gaps: model.gaps, kinds: conn.kinds, colorBy: model.colorBy, bytes: model.bytes, hits: search.hits, range: timeline.range, selected: timeline.selected, sums: side.sums, hello: model.hello, status: model.status,
         arrows: timeline.arrows.slice(), lanes: timeline.lanes.items, lanesFine: timeline.lanes.settled(), tasks: { open: timeline.tasks.unfolded, rows: timeline.tasks.rows, count: timeline.tasks.head?.count ?? 0, fine: timeline.tasks.settled() }, task: timeline.task, marks: marks.list, span: dur(timeline.span), total: panel.root?.value ?? 0, analyzed: panel.settled(), tab: panel.tab, idle: panel.idle,
       };

@@ -136,8 +136,8 @@ export class Panel {
       args.threads = [...v.chosen];
       words += ` · ${[...v.chosen].map((s) => v.model.threads.get(s)?.name ?? '').slice(0, 3).join(', ')}${v.chosen.size > 3 ? ` and ${v.chosen.size - 3} more` : ''}`;
     } else if (v.hidden.size || v.filter.trim()) {
-      args.threads = v.tracks.map((t) => t.seq);
-      words += ` · ${count(v.tracks.length)} shown thread${v.tracks.length === 1 ? '' : 's'}`;
+      args.threads = v.listed;
+      words += ` · ${count(v.listed.length)} shown thread${v.listed.length === 1 ? '' : 's'}`;
     }
     if (this.idle) args.idle = true;
     if (this.byThread && this.tab === 'flame') args.by_thread = true;

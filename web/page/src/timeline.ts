@@ -8,6 +8,7 @@ import { Model, Row } from './model';
 import { drawAxis, drawTracks } from './draw';
 import { el, fit } from './dom';
 import { nameFilter } from './filter';
+import { groupHeight, Groups } from './groups';
 import { LaneHit, Lanes } from './lanes';
 import { drawMarks, Mark } from './marks';
 import { Order } from './order';
@@ -29,6 +30,8 @@ export class Timeline implements View {
   follow = false;
   frozen = false;
   tracks: Track[] = [];
+  listed: number[] = []; // threads that are shown: those of tracks, and of folded groups
+  readonly groups: Groups;
   modes = new Map<number, Mode>();
   hidden = new Set<number>();
   readonly order: Order;
@@ -81,6 +84,7 @@ export class Timeline implements View {
 
   constructor(readonly model: Model, readonly conn: Link) {
     this.order = new Order(model);
+    this.groups = new Groups(model);
     this.tasks = new Tasks(this, conn);
     this.tasks.onLayout = () => this.layout();
     this.lanes = new Lanes(this, conn);
@@ -116,7 +120,7 @@ export class Timeline implements View {
   // stale reports whether the threads are other ones than the tracks were placed for, or do
   // something else.
   stale(): boolean {
-    const key = this.still + ',' + this.order.key((seq) => this.still && this.met.has(seq));
+    const key = this.still + ',' + this.order.key((seq) => this.still && this.met.has(seq)) + this.groups.key();
     const other = key !== this.placed;
     this.placed = key;
     return other;
@@ -135,10 +139,10 @@ export class Timeline implements View {
     const m = this.model;
     this.stale();
     const want = nameFilter(this.filter);
-    const shown = this.order.sorted().filter((s) => {
-      const t = m.threads.get(s)!;
-      return !this.hidden.has(s) && want(t.name, t.tid);
-    });
+    const all = this.order.sorted().filter((s) => !this.hidden.has(s) && want(m.threads.get(s)!.name, m.threads.get(s)!.tid));
+    const entries = this.groups.arrange(all, this.order.pinned);
+    this.listed = entries.flatMap((e) => (typeof e === 'number' ? e : e.open ? [] : e.seqs));
+    const shown = entries.filter((e) => typeof e === 'number');
     const before = new Map(this.tracks.map((t) => [t.seq, t]));
     const resized = this.tall !== window.innerHeight;
     this.tracks = [];
@@ -148,7 +152,12 @@ export class Timeline implements View {
     this.most = Math.max(fewest, Math.floor(((this.tall - aroundTracks) / Math.max(1, busy) - HEAD) / ROW) - 2);
     // Of many threads four have room for their rows: those that ran, if there are such.
     const first = new Set([...shown.filter((s) => this.order.busy(s)), ...shown.filter((s) => !this.order.busy(s))].slice(0, shown.length <= 6 ? 6 : 4));
-    shown.forEach((seq) => {
+    entries.forEach((seq) => {
+      if (typeof seq !== 'number') {
+        seq.y = y;
+        y += groupHeight;
+        return;
+      }
       const info = m.threads.get(seq)!;
       // A thread that was never on a CPU and waited for no lock says little: it starts folded.
       const idle = this.order.rests(seq) || (shown.length > 1 && this.order.quiet(seq, m.edge() - m.from()));
@@ -194,6 +203,7 @@ export class Timeline implements View {
 
   // open shows a call's row.
   open(w: Where): void {
+    if (this.groups.uncover(w.thread)) this.layout();
     const is = this.track(w.thread);
     if (!is) return;
     if (is.mode === 'strip') {
@@ -275,6 +285,7 @@ export class Timeline implements View {
   // toTrack scrolls to a thread's track, and opens it if it is folded.
   toTrack(seq: number): void {
     this.hidden.delete(seq);
+    this.groups.uncover(seq);
     if (this.track(seq)?.mode === 'strip') this.modes.set(seq, 'part');
     this.layout();
     const t = this.track(seq);
@@ -288,9 +299,8 @@ export class Timeline implements View {
   }
 
   bounds(): Range {
-    const a = this.model.from();
-    const b = Math.max(this.model.edge(), a + 1e6);
-    return { t0: a, t1: b };
+    const t0 = this.model.from();
+    return { t0, t1: Math.max(this.model.edge(), t0 + 1e6) };
   }
 
   // show moves the view; smoothly unless at once.
@@ -417,9 +427,8 @@ export class Timeline implements View {
   near(w: Where): Hit | null {
     const row = this.model.data.get(w.thread)?.rows[w.depth];
     if (!row) return null;
-    let i = row.at(w.start);
-    if (i < row.n && row.start[i]! <= w.start) return { seq: w.thread, depth: w.depth, row, i, lane: false };
-    return null;
+    const i = row.at(w.start);
+    return i < row.n && row.start[i]! <= w.start ? { seq: w.thread, depth: w.depth, row, i, lane: false } : null;
   }
 
   scrollTo(top: number): void {
@@ -520,6 +529,7 @@ export class Timeline implements View {
   draw(): void {
     const g = fit(this.calls, this.width, this.height);
     drawTracks(g, this);
+    this.groups.draw(g, this);
     this.tasks.draw(g);
     this.tasks.request();
     this.lanes.draw(g);
@@ -547,10 +557,12 @@ export class Timeline implements View {
   // renew drops the pending request, after a new connection.
   renew(other = true): void {
     this.asked = 0;
-    if (other) this.met.clear();
     this.rows.clear();
-    if (other) this.lanes.reset();
-    if (other) this.tasks.reset();
+    if (other) {
+      this.met.clear();
+      this.lanes.reset();
+      this.tasks.reset();
+    }
     this.wake();
   }
 

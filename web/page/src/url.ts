@@ -20,6 +20,7 @@ export interface State {
   order?: number[];
   modes?: [number, string][];
   filter?: string;
+  groups?: string[]; // the roles of groups that are not as at first; undefined: no groups
   tab?: string;
   top?: number;
   color?: string;
@@ -49,7 +50,7 @@ export function read(): State {
     task: task?.length === 2 ? [task[0]!, task[1]!] : undefined, tasks: p.get('tasks') ?? undefined,
     q: p.get('q') ?? undefined, chosen: list(p.get('on')), hidden: list(p.get('hide')), pinned: list(p.get('pin')), order: list(p.get('order')),
     modes: p.get('rows')?.split(',').map((s) => s.split(':')).filter((x) => x.length === 2).map(([a, b]) => [Number(a), b!]),
-    filter: p.get('threads') ?? undefined, tab: p.get('tab') ?? undefined, top: num('top'),
+    filter: p.get('threads') ?? undefined, groups: p.has('groups') ? p.getAll('turned') : undefined, tab: p.get('tab') ?? undefined, top: num('top'),
     color: p.get('color') ?? undefined, kinds: p.get('kinds') ?? undefined,
     weight: p.get('weight') ?? undefined, flame: p.get('flame') ?? undefined, idle: p.get('idle') === '1', code: p.get('code') ?? undefined,
   };
@@ -79,6 +80,8 @@ export function write(s: State, step = false): void {
   put('order', s.order?.join(','));
   put('rows', s.modes?.map((m) => m.join(':')).join(','));
   put('threads', s.filter);
+  if (s.groups) put('groups', 'pool');
+  for (const role of s.groups ?? []) p.append('turned', role);
   put('tab', s.tab);
   put('color', s.color === 'state' ? undefined : s.color);
   put('kinds', s.kinds);

@@ -13,7 +13,7 @@ import { rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
-import { aPhone, analyzed, browser, canvas, item, only, open, phone, picture, pixels, placeOf, ready, running, scheme, select, serve, settled, shown, state, tab, until, zoomBy } from './harness.mjs';
+import { aPhone, analyzed, browser, canvas, item, only, open, phone, picture, pixels, placeOf, ready, running, scheme, select, serve, settled, shown, state, tab, tall, until, zoomBy } from './harness.mjs';
 
 const cases = [];
 const test = (name, f) => cases.push([name, f]);
@@ -1275,6 +1275,64 @@ test('deep tracks: what they begin with and what goes deeper is told, and opens'
     await until(page, (rows) => window.sliver.state.tracks[0].rows > rows, was.rows);
   }
   await picture(page, 'deep');
+  assert.deepEqual(page.problems, []);
+  await s.stop();
+});
+
+test('threads of a pool are a group', async () => {
+  const s = await serve('-threads', '24', '-samples', '800');
+  const page = await open(s.url);
+  await ready(page);
+  await analyzed(page);
+  await tall(page);
+  assert.deepEqual((await state(page)).groups, []);
+  await page.getByRole('button', { name: 'View' }).click();
+  await page.getByRole('menuitemcheckbox', { name: 'grouped by pool' }).click();
+  await until(page, () => window.sliver.state.groups.length > 0);
+  const st = await state(page);
+  // Each role with two threads or more is a group; one of many threads is folded, and its threads are still listed.
+  const roles = new Map();
+  const name = await page.evaluate(() => Object.fromEntries(window.sliver.state.status.threads.map((t) => [t.seq, t.name])));
+  for (const seq of st.listed) roles.set(name[seq].replace(/\d+/g, '*'), [...(roles.get(name[seq].replace(/\d+/g, '*')) ?? []), seq]);
+  assert.equal(st.listed.length, 24);
+  assert.deepEqual(st.groups.map((g) => [g.role, g.seqs.length, g.open]), [...roles].filter(([, x]) => x.length > 1).map(([r, x]) => [r, x.length, x.length <= 8]));
+  const big = st.groups.find((g) => !g.open);
+  const small = st.groups.find((g) => g.open);
+  assert.ok(big && small, JSON.stringify(st.groups));
+  assert.equal(st.tracks.length, st.groups.reduce((n, g) => n - (g.open ? 0 : g.seqs.length), 24));
+  // The lines and the tracks follow each other without an overlap.
+  const parts = [...st.groups.map((g) => [g.y, 24]), ...st.tracks.map((t) => [t.y, t.h])].sort((a, b) => a[0] - b[0]);
+  parts.forEach(([y], i) => assert.equal(y, i ? parts[i - 1][0] + parts[i - 1][1] : 0));
+  const tops = await page.locator('#labels li').evaluateAll((all) => all.map((li) => parseFloat(li.style.top)));
+  assert.deepEqual(tops, parts.map(([y]) => y));
+  await page.evaluate((y) => { document.getElementById('tracks').scrollTop = y - 80; }, big.y);
+  await until(page, () => window.sliver.state.fine);
+  await picture(page, 'groups');
+  const fold = (g) => page.locator('#labels').getByRole('button', { name: `The ${g.seqs.length} threads ${g.role}`, exact: true });
+  assert.equal(await fold(big).getAttribute('aria-expanded'), 'false');
+  await fold(big).click();
+  await until(page, () => window.sliver.state.tracks.length === 24);
+  assert.equal(await fold(big).getAttribute('aria-expanded'), 'true');
+  await fold(small).click();
+  await until(page, (n) => window.sliver.state.tracks.length === 24 - n, small.seqs.length);
+  await until(page, () => new URLSearchParams(location.hash.slice(1)).getAll('turned').length === 2);
+  await page.reload();
+  await ready(page);
+  await until(page, (n) => window.sliver.state.tracks.length === 24 - n, small.seqs.length);
+  // A row that leads to a thread of a folded group opens the group.
+  await page.getByRole('tab', { name: 'Overview' }).waitFor();
+  await fold(big).click();
+  await until(page, (r) => window.sliver.state.groups.some((g) => g.role === r && !g.open), big.role);
+  await page.evaluate(() => { document.getElementById('panel').style.height = '60%'; });
+  const tid = await page.evaluate((seq) => window.sliver.state.status.threads.find((t) => t.seq === seq).tid, big.seqs[0]);
+  await page.locator('#panel .thread').filter({ hasText: String(tid) }).getByRole('button').click();
+  await until(page, (seq) => window.sliver.state.tracks.some((t) => t.seq === seq), big.seqs[0]);
+  // The name of a group chooses its threads; pinned ones leave it.
+  await page.locator('#labels li.group .name').filter({ hasText: big.role }).click();
+  await until(page, (n) => document.getElementById('panel').innerText.includes(`and ${n - 3} more`), big.seqs.length);
+  await page.locator('#labels li.group .name').filter({ hasText: big.role }).click();
+  await page.evaluate((seq) => { location.hash += '&pin=' + seq; }, big.seqs[1]);
+  await until(page, (seq) => window.sliver.state.tracks[0].seq === seq && window.sliver.state.groups.every((g) => !g.seqs.includes(seq)), big.seqs[1]);
   assert.deepEqual(page.problems, []);
   await s.stop();
 });
