@@ -364,7 +364,7 @@ install_greenlets() {
 
 # The page's own tools, as web/page/package-lock.json pins them.
 install_page() {
-	[[ ! -d web/page/node_modules ]] && command -v npm >/dev/null || return 0
+	[[ ! web/page/node_modules/.package-lock.json -nt web/page/package-lock.json ]] && command -v npm >/dev/null || return 0
 	echo "installing: the packages of web/page"
 	(cd web/page && npm ci --silent --no-audit --no-fund >"$work/npm" 2>&1) || {
 		echo "could not install the packages of web/page:"

@@ -2,6 +2,7 @@ package web_test
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io/fs"
 	"os"
@@ -89,6 +90,24 @@ func TestPage(t *testing.T) {
 		if !t.Failed() && (held[0] == 0 || held[0]+held[1] != all[0] || all[0] != all[1]) {
 			t.Fatalf("with %v the parts ran %v of %v cases", form, held, all)
 		}
+	}
+}
+
+// TestPageHasNoBarriers looks for barriers in the page's views with axe-core: see page/test/axe.mjs.
+func TestPageHasNoBarriers(t *testing.T) {
+	node := need(t, "node", "node")
+	chromium := need(t, "chromium", "chromium", "chromium-browser", "google-chrome")
+	dir := modules(t, "axe-core")
+	program := filepath.Join(t.TempDir(), "synthserve")
+	if out, err := exec.CommandContext(t.Context(), need(t, "go", "go"), "build", "-o", program, "./internal/synthserve").CombinedOutput(); err != nil {
+		t.Fatalf("build the server: %v\n%s", err, out)
+	}
+	cmd := exec.CommandContext(t.Context(), node, filepath.Join("test", "axe.mjs"), program, chromium, cmp.Or(os.Getenv("SLIVER_PICTURES"), "-"))
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	t.Logf("%s", out)
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -119,7 +119,7 @@ export class CallTree {
     const is = this.unfolded.has(path);
     if (!this.o?.fold || (!k.rows && !is)) return null;
     const title = is ? 'Fold the frames below it that are not the program\'s own' : `Show ${k.rows} folded frame${k.rows === 1 ? '' : 's'} of libraries, of the runtime, or of recursion`;
-    return h('button', { class: 'small quiet', tabindex: -1, title, 'aria-label': title, onclick: () => this.unfold(path) }, is ? 'fold' : `+${k.rows}`);
+    return h('button', { class: 'small quiet', tabindex: -1, title, 'aria-label': `${is ? 'fold' : `+${k.rows}`}: ${title}`, onclick: () => this.unfold(path) }, is ? 'fold' : `+${k.rows}`);
   }
 
   private key(e: KeyboardEvent): void {

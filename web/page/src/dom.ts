@@ -59,10 +59,11 @@ export function fit(c: HTMLCanvasElement, w: number, hgt: number): CanvasRenderi
 export function popup(items: HTMLElement[], place: (m: HTMLElement) => void, closed: (escaped: boolean) => void, keep?: HTMLElement): () => void {
   shut?.();
   const open = h('div', { class: 'menu', role: 'menu' }, ...items);
+  const area = h('section', { 'aria-label': 'Menu' }, open); // screen readers list it among the page's parts
   const close = (escaped = false): void => {
     if (shut !== done) return;
     shut = null;
-    open.remove();
+    area.remove();
     document.removeEventListener('pointerdown', press);
     closed(escaped);
   };
@@ -71,7 +72,7 @@ export function popup(items: HTMLElement[], place: (m: HTMLElement) => void, clo
     if (!open.contains(e.target as Node) && !keep?.contains(e.target as Node)) close();
   };
   shut = done;
-  document.body.append(open);
+  document.body.append(area);
   place(open);
   open.querySelector<HTMLElement>('[role^=menuitem]')?.focus();
   open.addEventListener('click', (e) => {

@@ -144,7 +144,7 @@ export class Labels {
       l.more.hidden = t.mode !== 'part' && !(t.mode === 'full' && v.deep(t));
       fill(l.more, t.mode === 'part' ? `+${t.depth - t.rows} rows` : 'fewer rows');
       l.more.title = t.mode === 'part' ? `Show all ${t.depth} rows: ${left}` : 'Show the rows that there is room for';
-      l.more.setAttribute('aria-label', l.more.title);
+      l.more.setAttribute('aria-label', `${l.more.textContent}: ${l.more.title}`);
       const pinned = v.order.pinned.includes(t.seq);
       fill(l.pin, pinned ? '★' : '☆');
       l.pin.title = pinned ? 'No longer keep on top' : 'Keep on top';

@@ -122,7 +122,7 @@ export class Marks {
       h('div', { class: 'tools' }, h('button', { class: 'small', onclick: () => void this.add(middle()) }, 'Add a note'),
         h('span', { class: 'soft' }, 'B adds one at the pointer. Notes are in this address and in a file saved with Share.')),
       rows.length ? h('table', { class: 'grid notes' }, h('caption', { class: 'away' }, 'Notes'),
-        h('thead', null, h('tr', null, h('th', { scope: 'col', class: 'num' }, 'Time'), h('th', { scope: 'col' }, 'Note'), h('th', { scope: 'col' }, ''))),
+        h('thead', null, h('tr', null, h('th', { scope: 'col', class: 'num' }, 'Time'), h('th', { scope: 'col' }, 'Note'), h('th', { scope: 'col' }, h('span', { class: 'away' }, 'Remove')))),
         h('tbody', null, ...rows)) : h('p', { class: 'soft pad' }, 'There are no notes yet.'));
   }
 }

@@ -82,7 +82,7 @@ export class Panel {
       f.color = (k) => this.colorOf(k);
       f.onPick = (k) => this.callers(k.name);
     }
-    fill(this.box, h('div', { class: 'grip', 'aria-hidden': 'true' }), this.head, this.body);
+    fill(this.box, h('div', { class: 'grip', 'aria-hidden': 'true' }), h('h2', { class: 'away' }, 'Analysis'), this.head, this.body);
     this.grip(this.box.querySelector('.grip')!);
   }
 

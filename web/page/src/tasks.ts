@@ -162,8 +162,8 @@ export class Tasks {
     const name = t.func || this.name(t.id);
     const waited = t.waited > 0 ? `, waited ${dur(t.waited)}` : ''; // those of some runtimes are not known
     return [
-      h('button', { class: 'link', 'data-key': String(t.id), title: `${this.name(t.id)} ${t.func ?? ''}: what it did and waited for`, onclick: () => this.onTask({ id: t.id, at: (this.v.t0 + this.v.t1) / 2 }) }, this.shortened(name, room)),
-      h('span', { class: 'sub', title: `ran ${dur(t.ran)}${waited}` }, `${t.id} · ran ${dur(t.ran)}${waited}`),
+      h('button', { class: 'link', 'data-key': String(t.id), title: `${this.name(t.id)} ${t.func ?? ''}: what it did and waited for`, onclick: () => this.onTask({ id: t.id, at: (this.v.t0 + this.v.t1) / 2 }) }, this.shortened(name, room),
+        h('span', { class: 'sub', title: `ran ${dur(t.ran)}${waited}` }, `${t.id} · ran ${dur(t.ran)}${waited}`)),
     ];
   }
 
