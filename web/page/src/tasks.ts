@@ -63,6 +63,7 @@ export class Tasks {
   private y = 0;
   private list = el('tasks');
   private listed = '';
+  private begun: boolean | undefined; // unfolded at first: more tasks of a live recording do not fold the rows in sight
   private measure = document.createElement('canvas').getContext('2d')!;
 
   constructor(private v: View & { wake(): void; task: TaskAt | null }, private conn: Link) {}
@@ -70,12 +71,13 @@ export class Tasks {
   // reset drops all replies, after a connection to another recording.
   reset(): void {
     this.head = null;
+    this.begun = undefined;
     this.pages.clear();
     this.looks = this.fails = 0;
   }
 
   get unfolded(): boolean {
-    return this.open ?? (this.head?.count ?? 0) <= few;
+    return this.open ?? this.begun ?? false;
   }
 
   get rows(): number {
@@ -182,6 +184,7 @@ export class Tasks {
       return this.ask({ max: 1, bin: whole, t0: 0, t1: 1 }, (r) => {
         const other = r.count !== head?.count || r.idle !== head?.idle || r.what !== head?.what;
         this.head = r;
+        if (r.count) this.begun ??= r.count <= few;
         if (other) this.onLayout();
       });
     }
