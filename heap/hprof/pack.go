@@ -13,13 +13,14 @@ import (
 // The packed format: docs/spack.md.
 const (
 	packMagic   = "\x89SPACK\r\n"
-	packVersion = 2
+	packVersion = 3
 
 	blockEnd   = 0 // the sum of the dump follows
 	blockItems = 1
 	blockRaw   = 2
+	blockMixed = 3 // since version 3
 
-	// How a part is compressed: the lowest bit of its size, since version 2.
+	// How a part is compressed: the lowest bit of its size, in version 2.
 	partZstd  = 0
 	partMixed = 1
 
@@ -52,7 +53,7 @@ func pack(w io.Writer, src io.Reader, block int64) error {
 	}
 	start = nil
 	r.forced = cut
-	p := &packer{block: block, Reader: r, model: newModel(true), text: newMixer(), mixed: mixedText, out: bufio.NewWriterSize(w, 64<<10)}
+	p := &packer{block: block, Reader: r, model: newModel(true), mixer: newMixer(false), out: bufio.NewWriterSize(w, 64<<10)}
 	if p.zip, err = newZipper(); err != nil {
 		return err
 	}
@@ -61,12 +62,13 @@ func pack(w io.Writer, src io.Reader, block int64) error {
 	if _, err := p.out.WriteString(packMagic + string([]byte{packVersion})); err != nil {
 		return err
 	}
+	p.begin()
 	for err == nil {
 		var it *Item
 		if it, err = r.Next(); err == nil {
 			err = p.pack(it)
 		}
-		if err == nil && (r.Offset()-p.blockStart >= block || int64(p.model.held) >= block) {
+		if err == nil && (r.Offset()-p.blockStart >= block || int64(p.model.held+p.mixedBytes()) >= block) {
 			err = p.flush()
 		}
 	}
@@ -86,9 +88,9 @@ type packer struct {
 	packed     int64 // offset of the first byte that is not in a block
 	data       []byte
 	lengths    []byte
-	text       *mixer
-	mixed      int   // bytes of text that may still be mixed
-	ends       []int // of a group's columns
+	mixer      *mixer // nil: no more blocks are mixed
+	mixedFrom  int    // the mixer's count when the block began
+	ends       []int  // of a group's columns
 	frame      []byte
 }
 
@@ -98,7 +100,19 @@ func (p *packer) pack(it *Item) error {
 	if err := p.describe(it, x); err != nil {
 		return err
 	}
+	x.inline = nil
+	if x.op == opRecord+TagString && p.model.mixer != nil && it.Body <= maxPiece {
+		b, err := p.next(int(it.Body))
+		if err != nil {
+			return err
+		}
+		x.inline = b
+	}
 	p.model.head(x)
+	if x.at < x.body && x.inline != nil { // the body is an item of its own, which has been read
+		p.items++
+		p.model.content(x, x.inline)
+	}
 	p.coded()
 	for x.at < x.body {
 		b, err := p.next(x.piece())
@@ -187,15 +201,24 @@ func (p *packer) flush() error {
 	if p.items == 0 {
 		return nil
 	}
-	p.frame = append(p.frame[:0], blockItems)
+	kind := byte(blockItems)
+	if p.model.mixer != nil {
+		kind = blockMixed
+	}
+	p.frame = append(p.frame[:0], kind)
 	p.frame = binary.AppendUvarint(p.frame, uint64(p.packed-p.blockStart))
 	p.frame = binary.AppendUvarint(p.frame, p.items)
+	if kind == blockMixed {
+		b := p.mixer.end()
+		p.frame = binary.AppendUvarint(p.frame, uint64(len(b)))
+		p.frame = append(p.frame, b...)
+	}
 	if _, err := p.out.Write(p.frame); err != nil {
 		return err
 	}
 	for g := range groups {
 		p.data, p.lengths = p.model.gather(g, p.data[:0], p.lengths[:0])
-		if err := p.part(p.lengths, nil, nil); err != nil {
+		if err := p.part(p.lengths, nil); err != nil {
 			return err
 		}
 		p.ends = p.ends[:0]
@@ -204,35 +227,46 @@ func (p *packer) flush() error {
 			at, rest = at+int(n), rest[size:]
 			p.ends = append(p.ends, at)
 		}
-		var text *mixer
-		if g == groupText && len(p.data) <= p.mixed {
-			p.mixed -= len(p.data)
-			text = p.text
-		}
-		if err := p.part(p.data, p.ends, text); err != nil {
+		if err := p.part(p.data, p.ends); err != nil {
 			return err
 		}
 	}
 	p.model.next()
 	p.items, p.blockStart = 0, p.packed
 	p.zip.once = p.packed >= packedTrials
+	p.begin()
 	return nil
 }
 
-// part writes bytes compressed, behind their sizes before and after: by text, or, if that is nil, as a
-// zstd frame. Columns end at ends.
-func (p *packer) part(b []byte, ends []int, text *mixer) error {
+// begin begins a block, which is mixed while not too many bytes have been.
+func (p *packer) begin() {
+	if p.mixer != nil && p.mixer.count >= mixedBytes {
+		p.mixer, p.model.mixer = nil, nil
+	}
+	if p.mixer != nil {
+		p.mixer.begin(nil)
+		p.model.mixer, p.mixedFrom = p.mixer, p.mixer.count
+	}
+}
+
+// mixedBytes returns how many bytes the block has that are mixed.
+func (p *packer) mixedBytes() int {
+	if p.mixer == nil {
+		return 0
+	}
+	return p.mixer.count - p.mixedFrom
+}
+
+// part writes bytes compressed, behind their sizes before and after. Columns end at ends.
+func (p *packer) part(b []byte, ends []int) error {
 	p.frame = binary.AppendUvarint(p.frame[:0], uint64(len(b)))
 	var zipped []byte
 	if len(b) > 0 {
 		var err error
-		how := uint64(partZstd)
-		if text != nil {
-			how, zipped = partMixed, text.mix(nil, b)
-		} else if zipped, err = p.zip.frame(b, ends); err != nil {
+		if zipped, err = p.zip.frame(b, ends); err != nil {
 			return err
 		}
-		p.frame = binary.AppendUvarint(p.frame, uint64(len(zipped))<<1|how)
+		p.frame = binary.AppendUvarint(p.frame, uint64(len(zipped)))
 	}
 	if _, err := p.out.Write(p.frame); err != nil {
 		return err
@@ -289,5 +323,5 @@ func (p *packer) writeRaw(b []byte) error {
 	if _, err := p.out.Write([]byte{blockRaw}); err != nil {
 		return err
 	}
-	return p.part(b, nil, nil)
+	return p.part(b, nil)
 }

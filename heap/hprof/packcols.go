@@ -31,6 +31,8 @@ type column struct {
 	buf   []byte
 	group group
 	block uint64 // the block that buf belongs to
+	past  uint64 // the last bytes, the newest lowest, if they were mixed
+	id    uint32 // of columns that were mixed, from 1
 }
 
 // columns are those of a block.
@@ -41,6 +43,7 @@ type columns struct {
 	data    [groups][]byte    // unpacking: rest of a group
 	lengths [groups][]byte    // unpacking: rest of the columns' lengths
 	held    int               // packing: bytes in columns
+	mixer   *mixer            // nil: the block is not mixed
 	err     error
 }
 
@@ -69,6 +72,9 @@ func (c *columns) fail() {
 
 // u1 puts v into the column and returns it, or takes it from there.
 func (c *columns) u1(k *column, v byte) byte {
+	if c.mixer != nil {
+		return c.mixer.columnByte(k, v)
+	}
 	if k.block != c.block {
 		c.open(k)
 	}
@@ -88,6 +94,12 @@ func (c *columns) u1(k *column, v byte) byte {
 
 // bytes puts b into the column, or fills b from there.
 func (c *columns) bytes(k *column, b []byte) {
+	if c.mixer != nil {
+		for i := range b {
+			b[i] = c.mixer.columnByte(k, b[i])
+		}
+		return
+	}
 	if k.block != c.block {
 		c.open(k)
 	}

@@ -225,7 +225,8 @@ type rec struct {
 	body               int64 // bytes
 	text               bool  // the body is a string record's
 	sym                *symbol
-	at                 int64 // bytes of the body that have been coded
+	inline             []byte // all of a short string record's body, which is coded with the head
+	at                 int64  // bytes of the body that have been coded
 	valid              bool
 }
 
@@ -415,7 +416,16 @@ func (m *model) content(x *rec, b []byte) {
 			PutID(b[i:], m.ids, m.ref(s.slots[0], m.in(b[i:], m.ids), x.id))
 		}
 	case x.op == SubPrimitiveArray || x.op == opKept:
+		mixer := m.mixer
+		if x.body > mixedArray {
+			m.mixer = nil
+		}
 		m.values(s, x.typ, b)
+		m.mixer = mixer
+	case x.text && m.mixer != nil:
+		for i := range b {
+			b[i] = m.mixer.textByte(groupText, b[i])
+		}
 	case x.text:
 		m.string = m.shareText(b, whole)
 	default:
@@ -449,7 +459,18 @@ func (m *model) instance(x *rec, s *symbol, b []byte) {
 // values codes the elements of a primitive array.
 func (m *model) values(s *symbol, t Type, b []byte) {
 	size := t.Size(m.ids)
-	if size <= 1 {
+	switch {
+	case m.mixer != nil && (t == TypeChar || t == TypeByte):
+		m.mixer.begins()
+		for i := range b {
+			if size == 2 && i&1 == 0 {
+				b[i] = m.mixer.columnByte(&s.content[0], b[i])
+			} else {
+				b[i] = m.mixer.textByte(s.content[0].group, b[i])
+			}
+		}
+		return
+	case size <= 1:
 		m.bytes(&s.content[0], b)
 		return
 	}

@@ -1,6 +1,7 @@
 package hprof
 
 import (
+	"bytes"
 	"math/bits"
 	"slices"
 )
@@ -41,9 +42,12 @@ func (m *model) headRecord(x *rec) {
 		x.id = m.near(&m.stringID, x.id, m.stringID.last)
 		m.nameSet.add(x.id)
 		m.string = m.string[:min(len(m.string), maxPrefix)]
+		x.text = true
+		if m.mixer != nil && m.headString(x) {
+			return
+		}
 		x.length = uint32(m.small(&m.suffix, uint64(x.length)))
 		x.body = int64(x.length) - int64(m.ids)
-		x.text = true
 	case opRecord + TagLoadClass:
 		x.a = uint32(m.num(&m.serial, uint64(x.a), 4))
 		pred, ok := m.order[m.loaded.last]
@@ -67,6 +71,38 @@ func (m *model) headRecord(x *rec) {
 	if x.body < 0 {
 		m.fail()
 	}
+}
+
+// headString codes a string record's length and content, if the content has no zero, which ends it then.
+func (m *model) headString(x *rec) bool {
+	const ended, counted = 0, 1
+	code := byte(ended)
+	if m.packing && (x.inline == nil || bytes.IndexByte(x.inline, 0) >= 0) {
+		code = counted
+	}
+	if m.u1(&m.prefix, code) != ended {
+		return false
+	}
+	m.mixer.begins()
+	if m.packing {
+		for _, c := range x.inline {
+			m.mixer.textByte(groupText, c)
+		}
+		m.mixer.textByte(groupText, 0)
+	} else {
+		x.inline = x.inline[:0]
+		for c := m.mixer.textByte(groupText, 0); c != 0; c = m.mixer.textByte(groupText, 0) {
+			if len(x.inline) == maxPiece {
+				m.fail()
+				return true
+			}
+			x.inline = append(x.inline, c)
+		}
+	}
+	x.body = int64(len(x.inline))
+	x.at = x.body
+	x.length = uint32(len(x.inline) + m.ids)
+	return true
 }
 
 // follows notes what came after an identifier.
@@ -259,7 +295,7 @@ func resize[T any](s []T, n int, m *model) []T {
 	if m.types.block == m.block {
 		left = len(m.types.buf)
 	}
-	if n > left {
+	if n > left && m.mixer == nil {
 		m.fail()
 	}
 	if m.err != nil {

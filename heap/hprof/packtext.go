@@ -14,18 +14,12 @@ const (
 	// mixContexts are the contexts that predict together, mixSlots the probabilities of each.
 	mixContexts = 9
 	mixSlots    = 1 << 18
-	mixLimit    = 255 // a probability moves by at least 1/mixLimit of its error
 )
 
-// chance is a probability of a one in 22 bits, above the number of times that it was met in 10.
-type chance uint32
-
-type mixer struct {
+type textMixer struct {
 	slots   [mixContexts][]chance
 	weights [256][mixContexts + 1]int32 // by the bits of the current byte so far, in 1/65536
-	squash  [4096]int32                 // from -2047 to a probability of 12 bits
-	stretch [4096]int32                 // its inverse
-	divide  [mixLimit + 1]uint32
+	tables
 
 	past   uint64 // the last bytes, the newest lowest
 	word   uint32 // of the letters of the current part of a name
@@ -37,12 +31,8 @@ type mixer struct {
 	p      int32 // of the last prediction, 12 bits
 }
 
-// logistic is 4096/(1+exp(-x/256)) for x from -2048 in steps of 128, rounded. Exp itself may differ by
-// machine.
-var logistic = [...]int32{1, 2, 4, 6, 10, 17, 27, 45, 74, 120, 194, 311, 488, 747, 1102, 1546, 2048, 2550, 2994, 3349, 3608, 3785, 3902, 3976, 4022, 4051, 4069, 4079, 4086, 4090, 4092, 4094, 4095}
-
-func newMixer() *mixer {
-	m := &mixer{bits: 1}
+func newTextMixer() *textMixer {
+	m := &textMixer{bits: 1}
 	for i := range m.slots {
 		m.slots[i] = make([]chance, mixSlots)
 		for j := range m.slots[i] {
@@ -54,28 +44,13 @@ func newMixer() *mixer {
 			m.weights[i][j] = 65536 * 3 / 10
 		}
 	}
-	for i := range m.squash {
-		k, part := i/128, int32(i%128)
-		m.squash[i] = (logistic[k]*(128-part) + logistic[k+1]*part) / 128
-	}
-	last := int32(0)
-	for i := range m.squash { // the inverse
-		for ; last <= m.squash[i]; last++ {
-			m.stretch[last] = int32(i) - 2048
-		}
-	}
-	for ; last < 4096; last++ {
-		m.stretch[last] = 2047
-	}
-	for i := range m.divide {
-		m.divide[i] = uint32(655360 / (10*i + 16))
-	}
+	m.tables.fill()
 	m.contexts()
 	return m
 }
 
 // contexts chooses the places of the next byte's probabilities.
-func (m *mixer) contexts() {
+func (m *textMixer) contexts() {
 	h := func(i int, v uint64) uint32 {
 		v = (v + uint64(i+1)*0x9e3779b97f4a7c15) * 0xd6e8feb86659fd93
 		return uint32(v >> 32)
@@ -88,7 +63,7 @@ func (m *mixer) contexts() {
 }
 
 // predict returns the probability that the next bit is a one, in 1/4096.
-func (m *mixer) predict() int32 {
+func (m *textMixer) predict() int32 {
 	w := &m.weights[m.bits]
 	dot := int64(0)
 	for i := range m.slots {
@@ -106,7 +81,7 @@ func (m *mixer) predict() int32 {
 }
 
 // learn takes the bit that came.
-func (m *mixer) learn(bit int) {
+func (m *textMixer) learn(bit int) {
 	err := (int32(bit)<<12 - m.p) * 10
 	w := &m.weights[m.bits]
 	for i := range w {
@@ -144,31 +119,9 @@ func (m *mixer) learn(bit int) {
 	m.contexts()
 }
 
-// mix appends b, coded, to out.
-func (m *mixer) mix(out, b []byte) []byte {
-	lo, hi := uint32(0), uint32(math.MaxUint32)
-	for _, c := range b {
-		for i := 7; i >= 0; i-- {
-			bit := int(c>>i) & 1
-			mid := lo + (hi-lo)>>12*uint32(m.predict())
-			if bit == 1 {
-				hi = mid
-			} else {
-				lo = mid + 1
-			}
-			m.learn(bit)
-			for (lo^hi)>>24 == 0 {
-				out = append(out, byte(hi>>24))
-				lo, hi = lo<<8, hi<<8|255
-			}
-		}
-	}
-	return append(out, byte(hi>>24), byte(hi>>16), byte(hi>>8), byte(hi))
-}
-
 // unmix returns the n bytes that mix coded. Bytes missing at the end count as zeros: the sum of the dump
 // differs then.
-func (m *mixer) unmix(coded []byte, n int) []byte {
+func (m *textMixer) unmix(coded []byte, n int) []byte {
 	next := func() (c byte) {
 		if len(coded) > 0 {
 			c, coded = coded[0], coded[1:]

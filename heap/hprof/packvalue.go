@@ -125,6 +125,9 @@ func (s *slot) note(v, own uint64, fresh bool) {
 
 // rank codes the n lowest bytes of a rank.
 func (m *model) rank(v uint64, n int) (out uint64) {
+	if m.mixer != nil {
+		return m.planes(v, n)
+	}
 	for i := range n {
 		out |= uint64(m.columns.u1(&m.ranks[i], byte(v>>(8*i)))) << (8 * i)
 	}
@@ -138,6 +141,12 @@ func (m *model) planes(v uint64, n int) uint64 {
 		return 0
 	}
 	var out uint64
+	if m.mixer != nil { // the highest byte first: it predicts the others
+		for i := n - 1; i >= 0; i-- {
+			out |= uint64(m.columns.u1(&m.plane[i], byte(v>>(8*i)))) << (8 * i)
+		}
+		return out
+	}
 	for i := range n {
 		out |= uint64(m.columns.u1(&m.plane[i], byte(v>>(8*i)))) << (8 * i)
 	}

@@ -18,7 +18,7 @@ var ErrPacked = errors.New("not packed by sliver")
 // Unpack writes the dump that Pack was given. It compares the dump's checksum:
 // without an error, it is the same.
 func Unpack(w io.Writer, src io.Reader) error {
-	u := &unpacker{in: bufio.NewReaderSize(src, 64<<10), model: newModel(false), mixed: mixedText}
+	u := &unpacker{in: bufio.NewReaderSize(src, 64<<10), model: newModel(false), mixedText: mixedText}
 	head := make([]byte, len(packMagic)+1)
 	if _, err := io.ReadFull(u.in, head); err != nil || string(head[:len(packMagic)]) != packMagic {
 		return ErrPacked
@@ -51,16 +51,17 @@ func Unpack(w io.Writer, src io.Reader) error {
 }
 
 type unpacker struct {
-	in      *bufio.Reader
-	model   *model
-	zip     *zstd.Decoder
-	text    *mixer // nil: not needed yet
-	mixed   int    // bytes of text that may still be mixed
-	version byte
-	x       rec
-	out     []byte // the block's part of the dump
-	blocks  int
-	done    int64
+	in        *bufio.Reader
+	model     *model
+	zip       *zstd.Decoder
+	text      *textMixer // of version 2; nil: not needed yet
+	mixedText int        // bytes of text that may still be mixed in version 2
+	mixer     *mixer     // nil: not needed yet
+	version   byte
+	x         rec
+	out       []byte // the block's part of the dump
+	blocks    int
+	done      int64
 }
 
 // number reads a number of at most limit.
@@ -82,15 +83,15 @@ func (u *unpacker) frame(size int) ([]byte, error) {
 		return nil, err
 	}
 	how := partZstd
-	if u.version > 1 {
+	if u.version == 2 {
 		n, how = n>>1, n&1
 	}
 	if how == partMixed {
-		if u.mixed -= size; u.mixed < 0 {
+		if u.mixedText -= size; u.mixedText < 0 {
 			return nil, fmt.Errorf("more than %d bytes of mixed text", mixedText)
 		}
 		if u.text == nil {
-			u.text = newMixer()
+			u.text = newTextMixer()
 		}
 	}
 	var packed bytes.Buffer // grows with the input, not with the claimed size
@@ -136,12 +137,17 @@ func (u *unpacker) block(sum func([]byte) []byte) (more bool, err error) {
 		u.out = append(u.out, b...)
 		return true, err
 	case blockItems:
-		return true, u.items()
+		return true, u.items(false)
+	case blockMixed:
+		if u.version < 3 {
+			break
+		}
+		return true, u.items(true)
 	}
 	return false, fmt.Errorf("a block of unknown kind %d", kind)
 }
 
-func (u *unpacker) items() error {
+func (u *unpacker) items(mixed bool) error {
 	size, err := u.number(maxBlock)
 	if err != nil {
 		return err
@@ -152,6 +158,11 @@ func (u *unpacker) items() error {
 	}
 	m := u.model
 	m.next()
+	if m.mixer = nil; mixed {
+		if err := u.mixed(); err != nil {
+			return err
+		}
+	}
 	total := 0
 	for g := range groups {
 		for _, part := range []*[]byte{&m.lengths[g], &m.data[g]} {
@@ -181,6 +192,27 @@ func (u *unpacker) items() error {
 	return nil
 }
 
+// mixed reads what the mixer coded of a block.
+func (u *unpacker) mixed() error {
+	n, err := u.number(2 * maxBlock)
+	if err != nil {
+		return err
+	}
+	var coded bytes.Buffer
+	if _, err := io.CopyN(&coded, u.in, int64(n)); err != nil {
+		return io.ErrUnexpectedEOF
+	}
+	if u.mixer == nil {
+		u.mixer = newMixer(true)
+	}
+	if u.mixer.count >= mixedBytes {
+		return fmt.Errorf("a mixed block after %d mixed bytes, at most %d are allowed", u.mixer.count, mixedBytes)
+	}
+	u.mixer.begin(coded.Bytes())
+	u.model.mixer = u.mixer
+	return nil
+}
+
 // item decodes the next head or piece of a body.
 func (u *unpacker) item(limit int) error {
 	m, x := u.model, &u.x
@@ -194,13 +226,19 @@ func (u *unpacker) item(limit int) error {
 		m.content(x, u.out[from:])
 		return m.err
 	}
-	*x = rec{class: x.class}
+	*x = rec{class: x.class, inline: x.inline[:0]}
 	if m.head(x); m.err != nil {
 		return m.err
 	}
 	u.write(x)
+	if x.text {
+		u.out = append(u.out, x.inline...)
+	}
 	if len(u.out) > limit {
 		return errors.New("more items than the block has")
+	}
+	if m.mixer != nil && m.mixer.count > mixedBytes+maxBlock {
+		return fmt.Errorf("more than %d mixed bytes", mixedBytes+maxBlock)
 	}
 	return nil
 }
