@@ -90,8 +90,12 @@ func TestPack(t *testing.T) {
 		t.Logf("%d bytes, gzip %d, packed %d: %.3f; KOOM's content %d bytes, gzip %d, packed %d: %.3f, %.3f of the whole's gzip",
 			len(dump), z, len(p), float64(len(p))/float64(z), len(cut), zk, len(k), float64(len(k))/float64(zk), float64(len(k))/float64(z))
 		const whole, content = 0.55, 0.30
-		if float64(len(p)) > whole*float64(z) || float64(len(k)) > content*float64(z) {
-			t.Errorf("packed to more than %v and %v of the whole's gzip", whole, content)
+		if float64(len(p)) > whole*float64(z) {
+			t.Errorf("packed to more than %v of its gzip", whole)
+		}
+		// What KOOM leaves of a small dump of a JVM is mostly names, which are as many in a large one.
+		if z > 1<<20 && float64(len(k)) > content*float64(z) {
+			t.Errorf("what KOOM leaves is packed to more than %v of the whole's gzip", content)
 		}
 	})
 }
