@@ -80,7 +80,7 @@ func (c *coder) bit(bit int, p int32) int {
 	return bit
 }
 
-// end returns what was coded since begin.
+// end flushes the coder and returns the bytes coded since begin.
 func (c *coder) end() []byte {
 	c.out = append(c.out, byte(c.hi>>24), byte(c.hi>>16), byte(c.hi>>8), byte(c.hi))
 	return c.out
@@ -101,7 +101,7 @@ type mixer struct {
 
 	// Columns.
 	recent uint64 // bytes of any column, the last one lowest
-	column uint32 // the last one that was no plane
+	column uint32 // the last one used outside the planes
 	ids    uint32
 
 	// Text.

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// mixRun has a mixer code strings and columns in turn, in three blocks. It returns the coded blocks and what
+// mixRun codes strings and columns in turn, in three blocks. It returns the coded blocks and what
 // the mixer returned for each.
 func mixRun(m *mixer, strings, columns [][]byte, coded [][]byte) (blocks, values [][]byte) {
 	cols := make([]column, len(columns))
