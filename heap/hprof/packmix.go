@@ -197,7 +197,7 @@ func (m *mixer) code(v byte, kind group, set uint32, long int, expected byte) by
 		p := m.squash[min(max(dot>>16, -2047), 2047)+2048]
 		bit := m.bit(int(v>>k)&1, p)
 
-		err := (int32(bit)<<12 - p) * 6
+		err := (int32(bit)<<12 - p) * 10
 		for i := range w {
 			d := (m.inputs[i]*err + 0x8000) >> 16
 			w[i] += d
