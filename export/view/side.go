@@ -21,7 +21,9 @@ const (
 )
 
 // String describes the selection; "" for everything.
-func (x Side) String() string { return [...]string{"", "on-CPU time alone", "off-CPU time alone", "time with the GIL alone"}[x] }
+func (x Side) String() string {
+	return [...]string{"", "on-CPU time alone", "off-CPU time alone", "time with the GIL alone"}[x]
+}
 
 // Side returns the part of the threads' time that the view shows.
 func (v *View) Side() Side { return v.side }
