@@ -170,15 +170,15 @@ func (w *Wait) LockName(addr uint64) string {
 	return s + fmt.Sprintf(" at %#x", addr)
 }
 
-// Excludes reports whether w is a wait for a lock with holders. Condition variables,
-// barriers and joins, where threads wait for a notification, are not, nor are idle runtime
+// Excludes reports whether w is a wait for a lock with holders. Condition variables, barriers,
+// joins and channels, where threads wait for a notification, are not, nor are idle runtime
 // threads. An unknown lock (w is nil) may be one.
 func (w *Wait) Excludes() bool {
 	if w == nil {
 		return true
 	}
 	switch w.Lock {
-	case "condition variable", "barrier", "join", "park", "go runtime", "safepoint":
+	case "condition variable", "barrier", "join", "park", "go runtime", "safepoint", "channel", "select", "wait group", "sleep", "poll":
 		return false
 	}
 	return true

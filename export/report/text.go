@@ -330,19 +330,33 @@ func wrapped(list string, indent int) string {
 }
 
 func (r *Report) textLocks(w io.Writer) {
+	signals := slices.IndexFunc(r.Locks, func(x Lock) bool { return !x.Excludes })
+	if signals < 0 {
+		signals = len(r.Locks)
+	}
 	fmt.Fprintf(w, "\nBy lock%s\n", more(r.More.Locks))
-	if len(r.Locks) == 0 {
+	if signals == 0 {
 		fmt.Fprintln(w, "  no thread was seen to wait for one")
+	}
+	listLocks(w, r.Locks[:signals])
+	if signals < len(r.Locks) {
+		fmt.Fprint(w, "\nBy condition, channel and the like, which no thread holds\n")
+		listLocks(w, r.Locks[signals:])
+	}
+}
+
+func listLocks(w io.Writer, locks []Lock) {
+	if len(locks) == 0 {
 		return
 	}
 	t := newTable(w, "total", "longest", "waits", "at once", "lock")
-	for i := range r.Locks {
-		x := &r.Locks[i]
+	for i := range locks {
+		x := &locks[i]
 		t.row(duration(x.Total), duration(x.Longest), strconv.Itoa(x.Waits), strconv.Itoa(x.Most), cell(x.Name))
 	}
 	t.end()
-	for i := range r.Locks {
-		x := &r.Locks[i]
+	for i := range locks {
+		x := &locks[i]
 		fmt.Fprintf(w, "  %s\n", x.Name)
 		for _, l := range []struct{ what, text string }{{"held by", listed(x.Holders)}, {"holder", x.Unknown}, {"held in", listed(x.HolderIn)}, {"wanted in", listed(x.WaiterIn)}} {
 			if l.text != "" {
