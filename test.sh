@@ -546,7 +546,7 @@ race_short() {
 	local clocks='Truth|PythonTruth|TurnsTruth|StatesTruth|RunnableTruth|InferredTruth|PythonTight|FileLockTicks|JavaTurns|Unseen|OnlyWhenNeeded|BlindFrames|NodeOptimized|FirstManaged|JavaCompiler|JavaVirtualTruth|JavaFresh|AsyncTruth|Thousand|PythonBusy|NodeBusy|JavaBusy|PythonGIL|TaskTruth|SlowCall'
 	local walks='WalkEachInstruction|WalkLive|WalkARM64|JavaInterrupted' page='Page|BundleIsFresh|PageTypes'
 	local tables='AgainstAddr2line|AgainstAddr2lineOnSystemLibraries|GoAgainstItsOwnTable|SplitIsTheSame|Unxz|Damage'
-	local dumps='Truncated|PackDamaged|Salvage|JDKs|Mixer'
+	local dumps='Truncated|PackDamaged|PackStrings|PackMixedLimit|Salvage|JDKs|Mixer|MixerSize|TextMixer|Generated'
 	SLIVER_HPROF_CORPUS='' SLIVER_REQUIRE='' \
 		go test -race -short -p=2 -timeout=10m -skip="^Test($clocks|$walks|$tables|$page|$dumps)\$" "${both[@]}"
 }
