@@ -97,10 +97,11 @@ export function analyze(rec: Recording, threads: SharedThread[], t0: number, t1:
     const c = tree.columns;
     const time: ThreadTime = { seq: t.seq, tid: t.tid, name: t.name, observed: Math.max(0, Math.min(t1, t.last) - Math.max(t0, t.first)), cpu: 0, runnable: 0, lock: 0, io: 0, sleep: 0, other: 0, idle: 0, stopped: 0 };
     const ran = new Walk(t, t0);
+    const end = t1 >= t.last ? Infinity : t1; // the last sample's CPU time is at its end
     for (let i = 0; i < t.ran.at.length; i++) {
       const at = t.ran.at[i]!;
       if (at < t0) continue;
-      if (at >= t1) break;
+      if (at >= end) break;
       const n = path(ran.stack(at).places);
       c.cpu[n]! += t.ran.ns[i]!;
       c.samples[n]!++;
