@@ -93,7 +93,7 @@ type mixer struct {
 	lines  []mixLine
 	byBits [int(groups) * 256][mixInputs]int32 // weights, in 1/65536, by group and the bits of the current byte so far
 	bySet  [mixSets][mixInputs]int32           // added to them, by column, or length of the match
-	count  int                                 // bytes coded, but those of the dictionary
+	count  int                                 // bytes coded
 
 	context [mixContext]uint64
 	line    [mixContext]*mixLine
