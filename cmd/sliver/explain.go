@@ -60,7 +60,7 @@ func topics() []topicGroup {
 			state(stack.StateRunning, "The thread was on a CPU, in its own code or in the kernel on its behalf. The time is the scheduler's account."),
 			state(stack.StateRunnable, "The thread could run and waited for a CPU. Much of it means more busy threads than CPUs, or a CPU limit of the control group."),
 			state(stack.StateBlocked, "The thread slept: for a lock, for input, for a timer. Its waits say for what."),
-			state(stack.StateDisk, "Uninterruptible sleep: the kernel waits for a device or a file system. Signals, and stops, wait too."),
+			state(stack.StateDisk, "Uninterruptible sleep, \"disk sleep\" in a report: the kernel waits for a device or a file system. Signals, and stops, wait too."),
 			state(stack.StateFault, "The thread touched memory that the kernel had to fetch: from a file, from swap, or from another process."),
 			state(stack.StateStopped, "A signal such as SIGSTOP stopped the process."),
 			state(stack.StateTraced, "Another tracer holds the thread."),
@@ -119,7 +119,8 @@ Examples:
 	}
 }
 
-// topicsOf returns the topics that a word names: the one with exactly that name, otherwise all that contain it.
+// topicsOf returns the topics that a word names: the one with exactly that name, otherwise all that contain it,
+// otherwise those of groups with it in their title, otherwise those with it in their text.
 func topicsOf(word string) (found []topic) {
 	word = bareTopic(word)
 	for _, g := range topics() {
@@ -128,6 +129,24 @@ func topicsOf(word string) (found []topic) {
 			case name == word:
 				return []topic{t}
 			case strings.Contains(name, word) && word != "":
+				found = append(found, t)
+			}
+		}
+	}
+	if len(found) > 0 || word == "" {
+		return found
+	}
+	for _, g := range topics() {
+		if strings.Contains(strings.ToLower(g.title), word) {
+			found = append(found, g.topics...)
+		}
+	}
+	if len(found) > 0 {
+		return found
+	}
+	for _, g := range topics() {
+		for _, t := range g.topics {
+			if strings.Contains(strings.ToLower(t.about), word) {
 				found = append(found, t)
 			}
 		}

@@ -43,6 +43,8 @@ func TestExplain(t *testing.T) {
 		{[]string{"no", "unwind", "rule"}, 0, "-fno-omit-frame-pointer"},
 		{[]string{"(not sampled)"}, 0, "no sample found it on a CPU"},
 		{[]string{"samples"}, 0, "read while blocked"},
+		{[]string{"gap"}, 0, "stop timed out"},
+		{[]string{"disk", "sleep"}, 0, "uninterruptible"},
 		{[]string{"nonsense"}, 2, `no topic matches "nonsense"`},
 		{[]string{"[]"}, 2, "no topic matches"},
 	} {
