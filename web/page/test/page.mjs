@@ -460,11 +460,12 @@ test('10,000 goroutines scroll; only rows on the screen are there', async () => 
     };
   });
   for (const share of [0.1, 0.5, 0.99]) {
-    await page.evaluate((k) => {
+    const before = await page.evaluate((k) => {
       const t = document.getElementById('tracks');
       t.scrollTop = (t.scrollHeight - t.clientHeight) * k;
+      return window.asked.length;
     }, share);
-    await until(page, () => window.sliver.state.tasks.fine && document.querySelectorAll('#tasks li').length > 5);
+    await until(page, (n) => window.asked.length > n && window.sliver.state.tasks.fine && document.querySelectorAll('#tasks li').length > 5, before);
     const rows = await page.locator('#tasks li').count();
     assert.ok(rows < 80, `${rows} rows are in the page`);
     assert.ok(await page.evaluate(() => window.sliver.task() !== null), 'no span is drawn');
