@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/web/store"
@@ -86,6 +87,9 @@ func (q *query) checkBody() error {
 	}
 	if q.Max < 0 || q.Max > maxSlices || q.N < 0 || q.N > maxBins {
 		return fmt.Errorf("max or n is out of range; use up to %d and %d", maxSlices, maxBins)
+	}
+	if q.Task > event.MaxTask {
+		return fmt.Errorf("task %d is out of range; use 0 to %d", q.Task, uint64(event.MaxTask))
 	}
 	return nil
 }
