@@ -58,8 +58,9 @@ const (
 	// stuckTicks is how many ticks a thread may wait for a disk in the kernel. A helper opens the
 	// files of targets, so the user named that disk: a slow one must not lose an output.
 	stuckTicks = 200
-	// A tick with less CPU time and less I/O than this is idle.
-	idleCPU   = time.Millisecond
+	// A tick with less CPU time and less I/O than this is idle. Sampling of a recorder whose end waits for
+	// its log takes less; work takes a whole CPU, or waits for one (busy).
+	idleCPU   = 4 * time.Millisecond
 	idleBytes = 4 << 10
 )
 
