@@ -105,14 +105,14 @@ type mixer struct {
 	ids    uint32
 
 	// Text.
-	past         uint64 // the last bytes
-	word, before uint32 // letters of the current part of a name; the part before
-	whole        uint64 // all bytes of the string so far
-	ring         []byte
-	index        []int32
-	at           int // in ring, not wrapped
-	match, long  int // where the match goes on in ring, and how many bytes agreed; 0: none
-	byMatch      [2 * 64]chance
+	past uint64 // the last bytes
+	nameParts
+	whole       uint64 // all bytes of the string so far
+	ring        []byte
+	index       []int32
+	at          int // in ring, not wrapped
+	match, long int // where the match goes on in ring, and how many bytes agreed; 0: none
+	byMatch     [2 * 64]chance
 }
 
 func newMixer(decoding bool) *mixer {
@@ -260,7 +260,7 @@ func (m *mixer) columnByte(k *column, v byte) byte {
 
 // begins notes that a string begins.
 func (m *mixer) begins() {
-	m.past, m.word, m.before, m.whole, m.long = 0, 0, 0, 0, 0
+	m.past, m.nameParts, m.whole, m.long = 0, nameParts{}, 0, 0
 }
 
 // textByte codes a byte of a string or of an array of bytes or chars.
@@ -298,17 +298,7 @@ func (m *mixer) textByte(kind group, v byte) byte {
 	m.at++
 	m.past = m.past<<8 | uint64(v)
 	m.whole = mixHash(m.whole, uint64(v)+1)
-	switch {
-	case v >= 'a' && v <= 'z':
-		m.word = (m.word + uint32(v) + 1) * 0x2545f491
-	case v >= 'A' && v <= 'Z': // a new part of a name
-		m.before, m.word = m.word, uint32(v)*0x2545f491
-	default:
-		if m.word != 0 {
-			m.before = m.word
-		}
-		m.word = 0
-	}
+	m.add(v)
 	at := &m.index[mixHash(m.past&0xffffffffff, 0)>>(64-17)]
 	if m.long == 0 && *at > 0 && m.at-int(*at) < mixRing {
 		m.match = int(*at)
@@ -321,6 +311,26 @@ func (m *mixer) textByte(kind group, v byte) byte {
 	}
 	*at = int32(m.at)
 	return v
+}
+
+// nameParts follows the parts of names such as getClassName: a capital letter begins one.
+type nameParts struct {
+	word   uint32 // of the letters of the current part
+	before uint32 // of the part before
+}
+
+func (n *nameParts) add(c byte) {
+	switch {
+	case c >= 'a' && c <= 'z':
+		n.word = (n.word + uint32(c) + 1) * 0x2545f491
+	case c >= 'A' && c <= 'Z':
+		n.before, n.word = n.word, uint32(c)*0x2545f491
+	default:
+		if n.word != 0 {
+			n.before = n.word
+		}
+		n.word = 0
+	}
 }
 
 // tables are the functions that mixers use.

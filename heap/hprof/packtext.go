@@ -21,10 +21,9 @@ type textMixer struct {
 	weights [256][mixContexts + 1]int32 // by the bits of the current byte so far, in 1/65536
 	tables
 
-	past   uint64 // the last bytes, the newest lowest
-	word   uint32 // of the letters of the current part of a name
-	before uint32 // of the part before
-	bits   int    // of the current byte, below a one
+	past uint64 // the last bytes, the newest lowest
+	nameParts
+	bits   int // of the current byte, below a one
 	at     [mixContexts]*chance
 	base   [mixContexts]uint32
 	inputs [mixContexts + 1]int32
@@ -105,17 +104,7 @@ func (m *textMixer) learn(bit int) {
 	c := byte(m.bits)
 	m.bits = 1
 	m.past = m.past<<8 | uint64(c)
-	switch {
-	case c >= 'a' && c <= 'z':
-		m.word = (m.word + uint32(c) + 1) * 0x2545f491
-	case c >= 'A' && c <= 'Z': // a new part of a name
-		m.before, m.word = m.word, uint32(c)*0x2545f491
-	default:
-		if m.word != 0 {
-			m.before = m.word
-		}
-		m.word = 0
-	}
+	m.add(c)
 	m.contexts()
 }
 
