@@ -50,7 +50,7 @@ const (
 	flagScan                     // rule from scanning the code
 	flagLast                     // opFP: a thread's first function, by its code or the file's header
 	flagPart                     // rule.Rule.Part
-	flagLoose                    // the file may be unloaded: see replaced.go
+	flagLoose                    // the file may be unloaded, or could not be opened: see replaced.go
 )
 
 func (e *entry) kind() stack.Kind {

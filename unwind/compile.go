@@ -53,7 +53,7 @@ func (w *Walker) compile(key, pc uint64) (*entry, stack.Reason) {
 	m := r.mod
 	m.load()
 	var loose uint8
-	if m.loose() {
+	if m.failed || m.loose() {
 		loose = flagLoose
 	}
 	bias, ok := m.bias(r)

@@ -126,9 +126,6 @@ func (s *Space) keepLinked(names []string) {
 
 // loose reports whether the file may be unloaded while its program runs.
 func (m *module) loose() bool {
-	if m.failed {
-		return true
-	}
 	if m.fixed || len(m.mark.data) == 0 || m.trusted.Load() {
 		return false
 	}
@@ -153,10 +150,7 @@ func (w *Walker) replaced(twice bool) (yes bool) {
 			continue
 		}
 		r := w.snap.find(f.PC - 1)
-		if r == nil || r.mod == nil || !r.exec {
-			continue
-		}
-		if r.mod.failed || !r.mod.loose() {
+		if r == nil || r.mod == nil || !r.exec || !r.mod.loose() {
 			continue
 		}
 		bias, ok := r.mod.bias(r)
