@@ -5,11 +5,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sliverprof/sliver/linux/procdir"
 	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/wait"
-	"github.com/sliverprof/sliver/wait/procdir"
 )
 
 // lockReader reads /proc/locks for groups, which must not block on it: a reading takes

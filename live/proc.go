@@ -5,9 +5,9 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/sliverprof/sliver/linux/procdir"
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/wait"
-	"github.com/sliverprof/sliver/wait/procdir"
 )
 
 // Proc gives package wait access to a process's data outside its memory: the

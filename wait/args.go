@@ -9,10 +9,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sliverprof/sliver/linux/files"
+	"github.com/sliverprof/sliver/linux/syscalls"
 	"github.com/sliverprof/sliver/stack"
-	"github.com/sliverprof/sliver/wait/files"
 	"github.com/sliverprof/sliver/wait/lock"
-	"github.com/sliverprof/sliver/wait/syscalls"
 )
 
 // Limits of what arguments may point at.

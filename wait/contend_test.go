@@ -7,10 +7,10 @@ import (
 	"testing"
 
 	"github.com/sliverprof/sliver/internal/testprog"
+	"github.com/sliverprof/sliver/linux/syscalls"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/wait"
-	"github.com/sliverprof/sliver/wait/syscalls"
 )
 
 // glimpse is one result for one thread, with the time range in which it was taken.

@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/linux/files"
 	"github.com/sliverprof/sliver/stack"
-	"github.com/sliverprof/sliver/wait/files"
 	"github.com/sliverprof/sliver/wait/lock"
 )
 

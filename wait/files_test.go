@@ -7,9 +7,9 @@ import (
 
 	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/internal/testprog"
+	"github.com/sliverprof/sliver/linux/files"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/wait"
-	"github.com/sliverprof/sliver/wait/files"
 	"github.com/sliverprof/sliver/wait/graph"
 	"github.com/sliverprof/sliver/wait/lock"
 )

@@ -16,11 +16,11 @@ import (
 	"time"
 
 	"github.com/sliverprof/sliver/internal/testprog"
+	"github.com/sliverprof/sliver/linux/procdir"
+	"github.com/sliverprof/sliver/linux/syscalls"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/wait"
-	"github.com/sliverprof/sliver/wait/procdir"
-	"github.com/sliverprof/sliver/wait/syscalls"
 )
 
 // compilers are the ways to build the programs of testdata/targets/locks.

@@ -8,8 +8,8 @@ import (
 	"sync"
 
 	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/linux/files"
 	"github.com/sliverprof/sliver/stack"
-	"github.com/sliverprof/sliver/wait/files"
 	"github.com/sliverprof/sliver/wait/lock"
 )
 

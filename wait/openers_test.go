@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/sliverprof/sliver/wait/files"
+	"github.com/sliverprof/sliver/linux/files"
 )
 
 func TestBlockedBy(t *testing.T) {

@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/sliverprof/sliver/linux/files"
 	"github.com/sliverprof/sliver/stack"
-	"github.com/sliverprof/sliver/wait/files"
 	"github.com/sliverprof/sliver/wait/lock"
 )
 

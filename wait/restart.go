@@ -3,9 +3,9 @@ package wait
 import (
 	"encoding/binary"
 
+	"github.com/sliverprof/sliver/linux/syscalls"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/wait/lock"
-	"github.com/sliverprof/sliver/wait/syscalls"
 )
 
 // restarts holds the numbers of the calls that the kernel continues as restart_syscall after a

@@ -10,10 +10,10 @@ import (
 
 	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/internal/testprog"
+	"github.com/sliverprof/sliver/linux/procdir"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/wait"
-	"github.com/sliverprof/sliver/wait/procdir"
 )
 
 // The memory that a call's arguments point to may be unmapped while the thread still

@@ -13,10 +13,10 @@ import (
 	"errors"
 	"time"
 
+	"github.com/sliverprof/sliver/linux/files"
+	"github.com/sliverprof/sliver/linux/syscalls"
 	"github.com/sliverprof/sliver/stack"
-	"github.com/sliverprof/sliver/wait/files"
 	"github.com/sliverprof/sliver/wait/lock"
-	"github.com/sliverprof/sliver/wait/syscalls"
 )
 
 // Kind is the sort of a wait.

@@ -17,12 +17,12 @@ import (
 	"github.com/sliverprof/sliver/heap/snapshot"
 	"github.com/sliverprof/sliver/internal/background"
 	"github.com/sliverprof/sliver/internal/safefile"
+	"github.com/sliverprof/sliver/linux/syscalls"
 	"github.com/sliverprof/sliver/ringbuf"
 	"github.com/sliverprof/sliver/ringbuf/ringfile"
 	"github.com/sliverprof/sliver/session"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"
-	"github.com/sliverprof/sliver/wait/syscalls"
 	"github.com/sliverprof/sliver/watch/control"
 	"github.com/sliverprof/sliver/watch/trigger"
 )

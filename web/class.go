@@ -3,9 +3,9 @@ package web
 import (
 	"sync"
 
+	"github.com/sliverprof/sliver/linux/syscalls"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/wait/idle"
-	"github.com/sliverprof/sliver/wait/syscalls"
 	"github.com/sliverprof/sliver/web/analysis"
 )
 

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/sliverprof/sliver/linux/syscalls"
 	"github.com/sliverprof/sliver/stack"
-	"github.com/sliverprof/sliver/wait/syscalls"
 	"github.com/sliverprof/sliver/web/analysis"
 	"github.com/sliverprof/sliver/web/store"
 )

@@ -14,9 +14,9 @@ import (
 	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/internal/limits"
+	"github.com/sliverprof/sliver/linux/syscalls"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
-	"github.com/sliverprof/sliver/wait/syscalls"
 )
 
 // Limits of sqlite3.h (SQLITE_LIMIT_…).

@@ -9,9 +9,9 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/sliverprof/sliver/linux/syscalls"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
-	"github.com/sliverprof/sliver/wait/syscalls"
 )
 
 // MaxName is the maximum length of a function's name in an export, in bytes; longer names

@@ -17,7 +17,7 @@ var opens = []struct{ file, why string }{
 	{"internal/elffile/", "ELF files with bounds on what their headers say"},
 	{"target/", "/proc, /sys and their like, below the directory of one process that is held open"},
 	{"live/live.go", "/sys/devices/system/cpu/nohz_full"},
-	{"wait/procdir/procdir.go", "/proc"},
+	{"linux/procdir/procdir.go", "/proc"},
 	{"watch/control/alive.go", "/proc, and the folder of this user's sockets"},
 	{"internal/limits/", "/proc and /sys/fs/cgroup, of this process"},
 	{"ringbuf/ringfile/claim.go", "ring files: no links, no waiting, no terminal"},
@@ -38,7 +38,7 @@ var opens = []struct{ file, why string }{
 	{"cmd/sliver/hprof.go", "dumps that the user named"},
 	{"cmd/sliver/gendocs.go", "pages about the commands, written by a developer"},
 	{"cmd/sliver/demo.go", "the program that is looked at"},
-	{"wait/syscalls/gen.go", "writes the package's tables"},
+	{"linux/syscalls/gen.go", "writes the package's tables"},
 	{"engine/kernel/iocalls.go", "numbers of system calls that are watched"},
 	{"engine/kernel/io_amd64.go", "the same"},
 	// None of these is part of the program.

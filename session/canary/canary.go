@@ -17,12 +17,12 @@ import (
 
 	"github.com/sliverprof/sliver/engine/kernel"
 	"github.com/sliverprof/sliver/iowatch"
+	"github.com/sliverprof/sliver/linux/files"
 	"github.com/sliverprof/sliver/live"
 	"github.com/sliverprof/sliver/oneshot"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/unwind"
-	"github.com/sliverprof/sliver/wait/files"
 )
 
 // Options of a Canary.

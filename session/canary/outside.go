@@ -8,11 +8,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sliverprof/sliver/linux/files"
+	"github.com/sliverprof/sliver/linux/syscalls"
 	"github.com/sliverprof/sliver/live"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"
-	"github.com/sliverprof/sliver/wait/files"
-	"github.com/sliverprof/sliver/wait/syscalls"
 )
 
 // Blocked is a system call on a file in which the main thread was seen blocked for longer than the

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/linux/syscalls"
 	"github.com/sliverprof/sliver/live"
 	"github.com/sliverprof/sliver/naming"
 	"github.com/sliverprof/sliver/stack"
@@ -16,7 +17,6 @@ import (
 	"github.com/sliverprof/sliver/top"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/unwind/managed"
-	"github.com/sliverprof/sliver/wait/syscalls"
 )
 
 const (
