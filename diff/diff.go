@@ -6,8 +6,8 @@
 package diff
 
 import (
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // frame is one activation of the stack as last seen.

@@ -4,8 +4,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // TestManagedIncomplete: a walk that ended early, with Python frames whose places between the

@@ -1,8 +1,8 @@
 package diff
 
 import (
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // Frame is one frame of a replayed stack.

@@ -1,8 +1,8 @@
 package diff
 
 import (
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // Waiting is a thread's state and wait according to its events so far. The zero value is unknown.

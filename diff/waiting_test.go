@@ -5,8 +5,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // sleeper is a thread that runs and waits at random, with a sampler's samples and findings.

@@ -6,10 +6,10 @@ import (
 	"slices"
 
 	exact "github.com/sliverprof/sliver/calls"
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/ringbuf"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // Copy is the content of the rings at one moment. It is for one goroutine.

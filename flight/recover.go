@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/ringbuf/ringfile"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // Recover makes a Copy of the data of a recorder in a ring file: everything up to its

@@ -5,10 +5,10 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/trace/event"
 	"github.com/sliverprof/sliver/unwind"
 	"github.com/sliverprof/sliver/unwind/gopcln"
 )

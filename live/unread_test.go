@@ -7,12 +7,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/internal/testprog"
 	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // A thread that may have nothing to do must not be reported as waiting for a lock before the

@@ -8,10 +8,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/internal/testprog"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/stacks"
+	"github.com/sliverprof/sliver/trace/event"
 	"github.com/sliverprof/sliver/wait"
 	"github.com/sliverprof/sliver/wait/lock"
 )

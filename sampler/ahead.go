@@ -4,8 +4,8 @@ import (
 	"math"
 	"slices"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // Most of the cost of a sample is waking this program. While the threads of a group keep doing

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"math/rand/v2"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // budget bounds the time for which stops hold a thread: Config.MaxOverhead of its time.

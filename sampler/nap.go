@@ -1,8 +1,8 @@
 package sampler
 
 import (
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // In a process with many threads, most hardly ever run: they wait for work, or wake now and then

@@ -3,8 +3,8 @@ package sampler
 import (
 	"errors"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // Once takes single samples with the methods and rules of a Sampler, for callers that need to

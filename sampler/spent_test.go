@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // napper runs for 60 of each 500 ms and sleeps otherwise; stopping it is expensive.

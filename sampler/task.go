@@ -1,7 +1,7 @@
 package sampler
 
 import (
-	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // tellTask records which of its runtime's tasks the thread runs as of the sample. It comes before

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // slowWaits is a Waits that takes long for every answer.

@@ -4,11 +4,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/export/contend"
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/internal/testprog"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // For a lock without an owner, the thread that released it must be inferred from the

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/export"
 	"github.com/sliverprof/sliver/internal/safefile"
 	"github.com/sliverprof/sliver/internal/testprog"
@@ -17,6 +16,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // calledFuncs are the slices of functions whose names start with a prefix.

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/export"
 	"github.com/sliverprof/sliver/internal/testprog"
 	"github.com/sliverprof/sliver/naming"
@@ -17,6 +16,7 @@ import (
 	"github.com/sliverprof/sliver/symbol"
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/trace/event"
 	"github.com/sliverprof/sliver/unwind/managed"
 )
 

@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/internal/testprog"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // pieces finds functions that never return and that a timeline has more than once.

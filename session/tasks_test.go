@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/internal/testprog"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // Omissions of the looks must be added up, and recorded.

@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/internal/testprog"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // turn is a line in the log of a program that includes turns.h: a wait or a time range

@@ -11,11 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/export"
 	"github.com/sliverprof/sliver/internal/testprog"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // await waits for a condition that another program brings about.

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace/event"
 	"github.com/sliverprof/sliver/wait"
 	"github.com/sliverprof/sliver/wait/graph"
 	"github.com/sliverprof/sliver/wait/lock"

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace/event"
 	"github.com/sliverprof/sliver/wait"
 	"github.com/sliverprof/sliver/wait/graph"
 )

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // busy returns a model of 64 threads that change their stacks 40 deep at 1 kHz, with a

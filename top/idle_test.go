@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // An event loop's waits and an idle pool thread are omitted from a table and counted, unless ShowIdle is

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/trace/event"
 	"github.com/sliverprof/sliver/wait/idle"
 )
 

@@ -1,6 +1,6 @@
 package top
 
-import "github.com/sliverprof/sliver/event"
+import "github.com/sliverprof/sliver/trace/event"
 
 // maxNodes limits the number of distinct stacks at one time: about 30 MB. If a window has
 // more, the later ones count for their callers (Table.Folded).

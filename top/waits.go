@@ -5,9 +5,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // waits describes what the thread waits for, briefly; "" if it does not wait.

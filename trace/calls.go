@@ -7,8 +7,8 @@ import (
 	"iter"
 
 	"github.com/sliverprof/sliver/calls"
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // Traced describes the traced functions of a recording and the losses.

@@ -6,8 +6,8 @@ import (
 	"slices"
 
 	"github.com/sliverprof/sliver/diff"
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // Part selects the part of a recording that Cut writes.

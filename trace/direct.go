@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // The methods below write a recording without a Recorder, for events that are not sampled

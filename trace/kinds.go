@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // Kinds is a set of frame kinds: a bit for each stack.Kind. Error frames are always

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/sliverprof/sliver/diff"
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // wordsOf replays events and records the words of the stack at each Seen, nil if the

@@ -6,8 +6,8 @@ import (
 	"sort"
 	"strings"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // Loc is a resolved frame word.

@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/sliverprof/sliver/diff"
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // TestPart: a call continues while it is in a separately placed part of its function, and

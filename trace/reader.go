@@ -11,8 +11,8 @@ import (
 	"slices"
 	"sort"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // Recording is a .sliver file opened for reading. Open reads its fields once; events are decoded from the

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // recordSeveral records processes 10, 11 and 12 in turns, and 13 without events, and

@@ -3,8 +3,8 @@ package trace
 import (
 	"sort"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // Since returns rec without the events that do not affect the time from t on. It shares

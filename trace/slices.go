@@ -2,8 +2,8 @@ package trace
 
 import (
 	"github.com/sliverprof/sliver/diff"
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // Slice is one logical frame on the timeline: a call, real or inlined.

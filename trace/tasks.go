@@ -4,8 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // Tasks are all tasks of a runtime (goroutines, asyncio tasks) at one moment, as far as they

@@ -5,9 +5,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/linux/files"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace/event"
 	"github.com/sliverprof/sliver/wait/lock"
 )
 

@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace/event"
 	"github.com/sliverprof/sliver/wait/lock"
 )
 

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/linux/files"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace/event"
 	"github.com/sliverprof/sliver/wait/lock"
 )
 

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/trace/event"
 	"github.com/sliverprof/sliver/web/store"
 	"github.com/sliverprof/sliver/web/wire"
 )

@@ -5,9 +5,9 @@ import (
 	"testing"
 
 	"github.com/sliverprof/sliver/diff"
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/trace/event"
 	"github.com/sliverprof/sliver/web"
 	"github.com/sliverprof/sliver/web/client"
 	"github.com/sliverprof/sliver/web/internal/synth"

@@ -11,11 +11,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/export/internal/exporttest"
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 func answer(t testing.TB, rec *trace.Recording, o view.Options, format, question string) (string, error) {

@@ -8,12 +8,12 @@ import (
 	"testing"
 
 	"github.com/sliverprof/sliver/calls"
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/export/internal/exporttest"
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/iowatch"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // recursive returns a recording of a thread that recurses for 4 s and then sleeps for 1 s, one waiting for a lock of the first, one that

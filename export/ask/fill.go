@@ -11,12 +11,12 @@ import (
 	lib "modernc.org/sqlite/lib"
 
 	"github.com/sliverprof/sliver/diff"
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/internal/limits"
 	"github.com/sliverprof/sliver/linux/syscalls"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // Limits of sqlite3.h (SQLITE_LIMIT_…).

@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // Held is the state of a lock from Begin on.

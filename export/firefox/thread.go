@@ -5,9 +5,9 @@ import (
 	"strconv"
 
 	"github.com/sliverprof/sliver/diff"
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // samples packs the samples of one thread as uvarints: the stack's node, ns since the

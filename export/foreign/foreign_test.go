@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/export/chrome"
 	"github.com/sliverprof/sliver/export/foreign"
 	"github.com/sliverprof/sliver/export/internal/exporttest"
@@ -16,6 +15,7 @@ import (
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 func opened(t testing.TB, b []byte) *trace.Recording {

@@ -8,9 +8,9 @@ import (
 	"io"
 	"strconv"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // maxLine limits a line of a Nanoscope trace: a time and a name.

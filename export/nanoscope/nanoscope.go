@@ -18,10 +18,10 @@ import (
 	"unicode/utf8"
 
 	"github.com/sliverprof/sliver/diff"
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // maxName limits a name to what the page can draw: it paints each name into its own

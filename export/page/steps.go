@@ -2,8 +2,8 @@ package page
 
 import (
 	"github.com/sliverprof/sliver/diff"
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // steps takes the shares of the CPU time from a replay: see view.Steps.

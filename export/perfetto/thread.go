@@ -4,11 +4,11 @@ import (
 	"math"
 	"strconv"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/export/contend"
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // thread writes the events of one thread.

@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/export/contend"
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // locks builds the table of locks: first locks with holders, then condition variables and

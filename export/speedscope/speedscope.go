@@ -15,10 +15,10 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // Write writes rec to w as JSON.

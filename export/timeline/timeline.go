@@ -21,10 +21,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // Dimensions in pixels of the SVG; the PNG has twice as many in each direction.

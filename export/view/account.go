@@ -2,8 +2,8 @@ package view
 
 import (
 	"github.com/sliverprof/sliver/diff"
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // The scheduler's account gives the exact CPU time of a thread, but not by call. Samples give the

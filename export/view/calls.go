@@ -4,9 +4,9 @@ import (
 	"fmt"
 
 	"github.com/sliverprof/sliver/calls"
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // Call is a traced call: exact, not sampled.

@@ -1,9 +1,9 @@
 package view
 
 import (
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // Gaps adds a call for each gap to a replay, for formats that only have calls. The call

@@ -3,8 +3,8 @@ package view
 import (
 	"iter"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // events returns the events of a thread, with kernel frames if requested.

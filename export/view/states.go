@@ -4,8 +4,8 @@ import (
 	"math/bits"
 
 	"github.com/sliverprof/sliver/diff"
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // States is a thread's time by state, in ns. Running and Runnable are the scheduler's account.

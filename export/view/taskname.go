@@ -4,9 +4,9 @@ import (
 	"strings"
 
 	"github.com/sliverprof/sliver/diff"
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // firsts names goroutines that existed only between two scans of all goroutines. Their

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // Tasks holds the tasks of the target's runtime (goroutines, for example) over the time

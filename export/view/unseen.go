@@ -1,8 +1,8 @@
 package view
 
 import (
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // maxGap limits the length of a gap in a hostile recording: a day, in ns.

@@ -6,9 +6,9 @@ import (
 	"strings"
 
 	"github.com/sliverprof/sliver/diff"
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // Interval is a time that a thread spent in one state; a wait, if it was blocked. Two consecutive waits are

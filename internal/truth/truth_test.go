@@ -13,12 +13,12 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/export/tally"
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/internal/testprog"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // parts are the functions that make up a duty program's CPU time.

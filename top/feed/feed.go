@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/live"
 	"github.com/sliverprof/sliver/ringbuf"
 	"github.com/sliverprof/sliver/sampler"
@@ -21,6 +20,7 @@ import (
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/top"
 	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // Options configure a Feed.

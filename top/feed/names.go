@@ -7,7 +7,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/linux/syscalls"
 	"github.com/sliverprof/sliver/live"
 	"github.com/sliverprof/sliver/naming"
@@ -16,6 +15,7 @@ import (
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/top"
 	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/trace/event"
 	"github.com/sliverprof/sliver/unwind/managed"
 )
 

@@ -8,8 +8,8 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace/event"
 	"github.com/sliverprof/sliver/wait"
 	"github.com/sliverprof/sliver/wait/lock"
 )

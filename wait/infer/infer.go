@@ -10,8 +10,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // A Wait is a wait that has ended.

@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
-	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // glibc's layouts, little-endian 64-bit, the same on amd64 and arm64 except for the

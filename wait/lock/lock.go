@@ -12,8 +12,8 @@ package lock
 import (
 	"fmt"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // Kind is the sort of object that a thread waits for.

@@ -3,7 +3,7 @@ package lock
 import (
 	"fmt"
 
-	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // musl's layouts (1.1.16 to 1.2.5, 64-bit: src/internal/pthread_impl.h and

@@ -3,7 +3,7 @@ package lock
 import (
 	"fmt"
 
-	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // priorityInheritance: the word of a PI futex is the owner's TID and two flags, which

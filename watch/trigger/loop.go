@@ -3,8 +3,8 @@ package trigger
 import (
 	"hash/maphash"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // loop is the detected event loop of a thread: the frame that stays while the thread

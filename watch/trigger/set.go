@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // Set holds the rules of one process and their state.

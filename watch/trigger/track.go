@@ -4,8 +4,8 @@ import (
 	"math"
 
 	"github.com/sliverprof/sliver/diff"
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // Namer returns the functions at a frame word, inlined ones included, innermost first.

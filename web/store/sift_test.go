@@ -7,9 +7,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/trace/event"
 	"github.com/sliverprof/sliver/web/internal/synth"
 	"github.com/sliverprof/sliver/web/store"
 )

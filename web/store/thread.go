@@ -4,8 +4,8 @@ import (
 	"math"
 	"sync"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // Lane is a row of a thread that holds no calls.

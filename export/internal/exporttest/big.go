@@ -6,9 +6,9 @@ import (
 	"os"
 	"testing"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // Big returns a recording of about n events: threads that move through a program of 300

@@ -11,9 +11,9 @@ import (
 
 	exact "github.com/sliverprof/sliver/calls"
 	"github.com/sliverprof/sliver/diff"
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // Ms is a millisecond in ns.

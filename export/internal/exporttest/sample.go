@@ -3,9 +3,9 @@ package exporttest
 import (
 	"testing"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // Sample returns a small recording that covers every feature: two threads, inlined calls,

@@ -9,9 +9,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // fn is a function of the synthetic program.

@@ -4,9 +4,9 @@ import (
 	"io"
 
 	"github.com/sliverprof/sliver/diff"
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // Options configure a recording.
