@@ -14,7 +14,6 @@ import (
 
 	"github.com/sliverprof/sliver/calls"
 	"github.com/sliverprof/sliver/export"
-	"github.com/sliverprof/sliver/flight"
 	"github.com/sliverprof/sliver/internal/background"
 	"github.com/sliverprof/sliver/internal/outfile"
 	"github.com/sliverprof/sliver/live"
@@ -25,6 +24,7 @@ import (
 	"github.com/sliverprof/sliver/symbol"
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/trace/flight"
 )
 
 // Flight samples a process and keeps the last seconds in memory. They can be dumped

@@ -8,11 +8,11 @@ import (
 	"regexp"
 	"slices"
 
-	"github.com/sliverprof/sliver/flight"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/symbol"
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/trace/flight"
 )
 
 // jitDumpName matches the name of a jitdump, which programs map executable so that

@@ -8,12 +8,12 @@ import (
 	"os"
 	"time"
 
-	"github.com/sliverprof/sliver/flight"
 	"github.com/sliverprof/sliver/internal/safefile"
 	"github.com/sliverprof/sliver/naming"
 	"github.com/sliverprof/sliver/ringbuf/ringfile"
 	"github.com/sliverprof/sliver/symbol"
 	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/trace/flight"
 )
 
 // Recover writes the content of ring file f, left by a killed recorder and claimed by

@@ -7,10 +7,10 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/sliverprof/sliver/flight"
 	"github.com/sliverprof/sliver/ringbuf/ringfile"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/trace/flight"
 	"github.com/sliverprof/sliver/watch/dumps"
 )
 

@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/sliverprof/sliver/flight"
 	"github.com/sliverprof/sliver/heap/snapshot"
 	"github.com/sliverprof/sliver/internal/background"
 	"github.com/sliverprof/sliver/internal/safefile"
@@ -23,6 +22,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/trace/event"
+	"github.com/sliverprof/sliver/trace/flight"
 	"github.com/sliverprof/sliver/watch/control"
 	"github.com/sliverprof/sliver/watch/trigger"
 )
