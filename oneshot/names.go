@@ -7,10 +7,10 @@ import (
 	"sync"
 
 	"github.com/sliverprof/sliver/live"
-	"github.com/sliverprof/sliver/naming"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/stacks"
 	"github.com/sliverprof/sliver/symbol"
+	"github.com/sliverprof/sliver/symbol/naming"
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/unwind/managed"
 )

@@ -3,9 +3,9 @@ package oneshot
 import (
 	"fmt"
 
-	"github.com/sliverprof/sliver/naming"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/stacks"
+	"github.com/sliverprof/sliver/symbol/naming"
 	"github.com/sliverprof/sliver/unwind/managed"
 )
 

@@ -15,9 +15,9 @@ import (
 
 	"github.com/sliverprof/sliver/export"
 	"github.com/sliverprof/sliver/internal/outfile"
-	"github.com/sliverprof/sliver/naming"
 	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/symbol/naming"
 	"github.com/sliverprof/sliver/trace"
 )
 

@@ -7,10 +7,10 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/sliverprof/sliver/naming"
 	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/symbol"
+	"github.com/sliverprof/sliver/symbol/naming"
 	"github.com/sliverprof/sliver/trace"
 )
 

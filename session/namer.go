@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/sliverprof/sliver/naming"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/symbol"
+	"github.com/sliverprof/sliver/symbol/naming"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/trace/event"
 	"github.com/sliverprof/sliver/unwind/managed"

@@ -10,10 +10,10 @@ import (
 
 	"github.com/sliverprof/sliver/export"
 	"github.com/sliverprof/sliver/internal/testprog"
-	"github.com/sliverprof/sliver/naming"
 	"github.com/sliverprof/sliver/ringbuf/ringfile"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/symbol"
+	"github.com/sliverprof/sliver/symbol/naming"
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/trace/event"

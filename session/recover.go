@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/sliverprof/sliver/internal/safefile"
-	"github.com/sliverprof/sliver/naming"
 	"github.com/sliverprof/sliver/ringbuf/ringfile"
 	"github.com/sliverprof/sliver/symbol"
+	"github.com/sliverprof/sliver/symbol/naming"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/trace/flight"
 )

@@ -16,9 +16,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sliverprof/sliver/naming"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/symbol"
+	"github.com/sliverprof/sliver/symbol/naming"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/trace/event"
 )

@@ -16,9 +16,9 @@ import (
 
 	"github.com/sliverprof/sliver/export"
 	"github.com/sliverprof/sliver/internal/outfile"
-	"github.com/sliverprof/sliver/naming"
 	"github.com/sliverprof/sliver/ringbuf/ringfile"
 	"github.com/sliverprof/sliver/session"
+	"github.com/sliverprof/sliver/symbol/naming"
 	"github.com/sliverprof/sliver/watch"
 	"github.com/sliverprof/sliver/watch/control"
 )

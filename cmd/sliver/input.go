@@ -13,8 +13,8 @@ import (
 	"github.com/sliverprof/sliver/export"
 	"github.com/sliverprof/sliver/export/foreign"
 	"github.com/sliverprof/sliver/internal/safefile"
-	"github.com/sliverprof/sliver/naming"
 	"github.com/sliverprof/sliver/session"
+	"github.com/sliverprof/sliver/symbol/naming"
 	"github.com/sliverprof/sliver/trace"
 )
 

@@ -12,11 +12,11 @@ import (
 
 	"github.com/sliverprof/sliver/export"
 	"github.com/sliverprof/sliver/internal/outfile"
-	"github.com/sliverprof/sliver/naming"
 	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/session"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/symbol"
+	"github.com/sliverprof/sliver/symbol/naming"
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/web"

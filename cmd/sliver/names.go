@@ -8,10 +8,10 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/sliverprof/sliver/naming"
 	"github.com/sliverprof/sliver/symbol"
 	"github.com/sliverprof/sliver/symbol/cache"
 	"github.com/sliverprof/sliver/symbol/debuginfod"
+	"github.com/sliverprof/sliver/symbol/naming"
 )
 
 // nameFlags are the flags for sources of names.

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/sliverprof/sliver/naming"
+	"github.com/sliverprof/sliver/symbol/naming"
 	"github.com/sliverprof/sliver/trace"
 )
 

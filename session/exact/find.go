@@ -10,9 +10,9 @@ import (
 
 	"github.com/sliverprof/sliver/calls"
 	"github.com/sliverprof/sliver/live"
-	"github.com/sliverprof/sliver/naming"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/symbol"
+	"github.com/sliverprof/sliver/symbol/naming"
 	"github.com/sliverprof/sliver/target"
 )
 

@@ -9,9 +9,9 @@ import (
 
 	"github.com/sliverprof/sliver/linux/syscalls"
 	"github.com/sliverprof/sliver/live"
-	"github.com/sliverprof/sliver/naming"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/symbol"
+	"github.com/sliverprof/sliver/symbol/naming"
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/top"
 	"github.com/sliverprof/sliver/trace"
