@@ -5,8 +5,8 @@ import (
 	"runtime"
 
 	"github.com/sliverprof/sliver/iowatch"
-	"github.com/sliverprof/sliver/oneshot"
 	"github.com/sliverprof/sliver/session/canary"
+	"github.com/sliverprof/sliver/session/oneshot"
 	"github.com/sliverprof/sliver/watch/trigger"
 )
 

@@ -17,8 +17,8 @@ import (
 
 	"github.com/sliverprof/sliver/export/report"
 	"github.com/sliverprof/sliver/iowatch"
-	"github.com/sliverprof/sliver/oneshot"
 	"github.com/sliverprof/sliver/session/canary"
+	"github.com/sliverprof/sliver/session/oneshot"
 	"github.com/sliverprof/sliver/stacks"
 	"github.com/sliverprof/sliver/target"
 )

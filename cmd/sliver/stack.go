@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/sliverprof/sliver/oneshot"
 	"github.com/sliverprof/sliver/sampler"
+	"github.com/sliverprof/sliver/session/oneshot"
 )
 
 // exitDeadlock is the exit status of stack --fail-on-deadlock if there is one.

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/sliverprof/sliver/internal/testprog"
-	"github.com/sliverprof/sliver/oneshot"
+	"github.com/sliverprof/sliver/session/oneshot"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/stacks"
 	"github.com/sliverprof/sliver/target"

@@ -19,7 +19,7 @@ import (
 	"github.com/sliverprof/sliver/iowatch"
 	"github.com/sliverprof/sliver/linux/files"
 	"github.com/sliverprof/sliver/live"
-	"github.com/sliverprof/sliver/oneshot"
+	"github.com/sliverprof/sliver/session/oneshot"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/unwind"
