@@ -10,8 +10,8 @@ import (
 	"github.com/sliverprof/sliver/iowatch"
 	"github.com/sliverprof/sliver/session/canary"
 	"github.com/sliverprof/sliver/session/oneshot"
+	"github.com/sliverprof/sliver/session/stacks"
 	"github.com/sliverprof/sliver/stack"
-	"github.com/sliverprof/sliver/stacks"
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/trace"
 )

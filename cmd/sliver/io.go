@@ -19,7 +19,7 @@ import (
 	"github.com/sliverprof/sliver/iowatch"
 	"github.com/sliverprof/sliver/session/canary"
 	"github.com/sliverprof/sliver/session/oneshot"
-	"github.com/sliverprof/sliver/stacks"
+	"github.com/sliverprof/sliver/session/stacks"
 	"github.com/sliverprof/sliver/target"
 )
 

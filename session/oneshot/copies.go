@@ -10,8 +10,8 @@ import (
 
 	"github.com/sliverprof/sliver/live"
 	"github.com/sliverprof/sliver/sampler"
+	"github.com/sliverprof/sliver/session/stacks"
 	"github.com/sliverprof/sliver/stack"
-	"github.com/sliverprof/sliver/stacks"
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/unwind"
 	"github.com/sliverprof/sliver/unwind/managed"

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/sliverprof/sliver/internal/testprog"
+	"github.com/sliverprof/sliver/session/stacks"
 	"github.com/sliverprof/sliver/stack"
-	"github.com/sliverprof/sliver/stacks"
 )
 
 // agentDir returns a folder without "=" in its path, because "=" ends the name of an agent.

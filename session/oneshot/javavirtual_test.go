@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sliverprof/sliver/session/stacks"
 	"github.com/sliverprof/sliver/stack"
-	"github.com/sliverprof/sliver/stacks"
 	"github.com/sliverprof/sliver/wait/lock"
 )
 

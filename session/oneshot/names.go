@@ -7,8 +7,8 @@ import (
 	"sync"
 
 	"github.com/sliverprof/sliver/live"
+	"github.com/sliverprof/sliver/session/stacks"
 	"github.com/sliverprof/sliver/stack"
-	"github.com/sliverprof/sliver/stacks"
 	"github.com/sliverprof/sliver/symbol"
 	"github.com/sliverprof/sliver/symbol/naming"
 	"github.com/sliverprof/sliver/target"

@@ -14,8 +14,8 @@ import (
 
 	"github.com/sliverprof/sliver/live"
 	"github.com/sliverprof/sliver/sampler"
+	"github.com/sliverprof/sliver/session/stacks"
 	"github.com/sliverprof/sliver/stack"
-	"github.com/sliverprof/sliver/stacks"
 	"github.com/sliverprof/sliver/symbol"
 	"github.com/sliverprof/sliver/symbol/cache"
 	"github.com/sliverprof/sliver/target"

@@ -14,8 +14,8 @@ import (
 
 	"github.com/sliverprof/sliver/internal/testprog"
 	"github.com/sliverprof/sliver/sampler"
+	"github.com/sliverprof/sliver/session/stacks"
 	"github.com/sliverprof/sliver/stack"
-	"github.com/sliverprof/sliver/stacks"
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/trace/event"
 	"github.com/sliverprof/sliver/wait"

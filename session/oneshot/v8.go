@@ -3,8 +3,8 @@ package oneshot
 import (
 	"fmt"
 
+	"github.com/sliverprof/sliver/session/stacks"
 	"github.com/sliverprof/sliver/stack"
-	"github.com/sliverprof/sliver/stacks"
 	"github.com/sliverprof/sliver/symbol/naming"
 	"github.com/sliverprof/sliver/unwind/managed"
 )
