@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/sliverprof/sliver/live"
-	"github.com/sliverprof/sliver/procset"
 	"github.com/sliverprof/sliver/sampler"
+	"github.com/sliverprof/sliver/session/procset"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/symbol/naming"
 	"github.com/sliverprof/sliver/target"

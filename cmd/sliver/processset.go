@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/sliverprof/sliver/procset"
+	"github.com/sliverprof/sliver/session/procset"
 	"github.com/sliverprof/sliver/target"
 )
 

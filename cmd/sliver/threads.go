@@ -17,8 +17,8 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
-	"github.com/sliverprof/sliver/procset"
 	"github.com/sliverprof/sliver/session"
+	"github.com/sliverprof/sliver/session/procset"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"
 )

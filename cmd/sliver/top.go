@@ -15,8 +15,8 @@ import (
 	"golang.org/x/term"
 
 	"github.com/sliverprof/sliver/internal/background"
-	"github.com/sliverprof/sliver/procset"
 	"github.com/sliverprof/sliver/sampler"
+	"github.com/sliverprof/sliver/session/procset"
 	"github.com/sliverprof/sliver/top"
 	"github.com/sliverprof/sliver/top/feed"
 	"github.com/sliverprof/sliver/top/tui"

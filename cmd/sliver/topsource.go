@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sliverprof/sliver/procset"
 	"github.com/sliverprof/sliver/sampler"
+	"github.com/sliverprof/sliver/session/procset"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/top/feed"
