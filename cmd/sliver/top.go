@@ -14,12 +14,12 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
+	"github.com/sliverprof/sliver/cmd/sliver/internal/tui"
 	"github.com/sliverprof/sliver/internal/background"
 	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/session/procset"
 	"github.com/sliverprof/sliver/top"
 	"github.com/sliverprof/sliver/top/feed"
-	"github.com/sliverprof/sliver/top/tui"
 )
 
 // topFlags are the flags of top.

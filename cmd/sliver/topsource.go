@@ -6,12 +6,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sliverprof/sliver/cmd/sliver/internal/tui"
 	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/session/procset"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/top/feed"
-	"github.com/sliverprof/sliver/top/tui"
 )
 
 // topSource is what top shows: one process, or several.

@@ -221,7 +221,7 @@ var table = []row{
 		"counts over the last window, from events alone: no clock, no process, no terminal"},
 	{"top/feed", "stack trace/event ringbuf sampler live symbol/naming symbol symbol/cache target trace top unwind/managed linux/syscalls", "",
 		"joins a live process to top, which knows none"},
-	{"top/tui", "stack top", "github.com/gdamore/tcell/v2",
+	{"cmd/sliver/internal/tui", "stack top", "github.com/gdamore/tcell/v2",
 		"draws what it is handed; the terminal library stays here and in cmd"},
 	{"telemetry/prom", "", "go.opentelemetry.io/otel/attribute go.opentelemetry.io/otel/sdk/metric/metricdata",
 		"collected metrics to text: what they count is not its business"},
