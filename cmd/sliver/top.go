@@ -18,8 +18,8 @@ import (
 	"github.com/sliverprof/sliver/internal/background"
 	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/session/procset"
-	"github.com/sliverprof/sliver/top"
-	"github.com/sliverprof/sliver/top/feed"
+	"github.com/sliverprof/sliver/session/top"
+	"github.com/sliverprof/sliver/session/top/feed"
 )
 
 // topFlags are the flags of top.

@@ -9,9 +9,9 @@ import (
 	"github.com/sliverprof/sliver/cmd/sliver/internal/tui"
 	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/session/procset"
+	"github.com/sliverprof/sliver/session/top/feed"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"
-	"github.com/sliverprof/sliver/top/feed"
 )
 
 // topSource is what top shows: one process, or several.

@@ -7,8 +7,8 @@ import (
 
 	"github.com/gdamore/tcell/v2"
 
+	"github.com/sliverprof/sliver/session/top"
 	"github.com/sliverprof/sliver/stack"
-	"github.com/sliverprof/sliver/top"
 )
 
 // Colours are the terminal's eight standard ones, so that its colour scheme applies.

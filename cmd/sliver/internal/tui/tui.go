@@ -10,8 +10,8 @@ import (
 
 	"github.com/gdamore/tcell/v2"
 
+	"github.com/sliverprof/sliver/session/top"
 	"github.com/sliverprof/sliver/stack"
-	"github.com/sliverprof/sliver/top"
 )
 
 // Every is the time between two redraws.

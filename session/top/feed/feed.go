@@ -14,11 +14,11 @@ import (
 	"github.com/sliverprof/sliver/live"
 	"github.com/sliverprof/sliver/ringbuf"
 	"github.com/sliverprof/sliver/sampler"
+	"github.com/sliverprof/sliver/session/top"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/symbol"
 	"github.com/sliverprof/sliver/symbol/cache"
 	"github.com/sliverprof/sliver/target"
-	"github.com/sliverprof/sliver/top"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/trace/event"
 )

@@ -9,11 +9,11 @@ import (
 
 	"github.com/sliverprof/sliver/linux/syscalls"
 	"github.com/sliverprof/sliver/live"
+	"github.com/sliverprof/sliver/session/top"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/symbol"
 	"github.com/sliverprof/sliver/symbol/naming"
 	"github.com/sliverprof/sliver/target"
-	"github.com/sliverprof/sliver/top"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/trace/event"
 	"github.com/sliverprof/sliver/unwind/managed"

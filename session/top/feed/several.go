@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/sliverprof/sliver/live"
+	"github.com/sliverprof/sliver/session/top"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"
-	"github.com/sliverprof/sliver/top"
 	"github.com/sliverprof/sliver/trace"
 )
 
