@@ -13,10 +13,10 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/sliverprof/sliver/export/otlp"
+	"github.com/sliverprof/sliver/export/push"
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/internal/caps"
 	"github.com/sliverprof/sliver/internal/safefile"
-	"github.com/sliverprof/sliver/push"
 	"github.com/sliverprof/sliver/session"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"

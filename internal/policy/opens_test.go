@@ -22,7 +22,7 @@ var opens = []struct{ file, why string }{
 	{"internal/limits/", "/proc and /sys/fs/cgroup, of this process"},
 	{"ringbuf/ringfile/claim.go", "ring files: no links, no waiting, no terminal"},
 	{"symbol/cache/cache.go", "makes files in a folder of its own"},
-	{"push/spool.go", "makes files in a folder of its own"},
+	{"export/push/spool.go", "makes files in a folder of its own"},
 	{"internal/outfile/outfile.go", "makes the user's outputs"},
 	{"internal/outfile/partial.go", "this user's unfinished outputs: no links, no waiting, no terminal"},
 	{"watch/owner.go", "makes a file beside a ring file"},
