@@ -8,10 +8,10 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/sliverprof/sliver/export/ask"
 	"github.com/sliverprof/sliver/export/internal/exporttest"
 	"github.com/sliverprof/sliver/export/perfetto"
 	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/query"
 	"github.com/sliverprof/sliver/trace"
 )
 

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/sliverprof/sliver/export/ask"
 	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/query"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/web"

@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/sliverprof/sliver/export/ask"
+	"github.com/sliverprof/sliver/query"
 )
 
 // maxQuestion limits the length of a question, in bytes.

@@ -184,7 +184,7 @@ var table = []row{
 		"the contents of pprof's profile on another wire"},
 	{"export/foreign", "internal/limits stack trace/event trace", "google.golang.org/protobuf/...",
 		"foreign traces in, a recording out: the way back of some formats"},
-	{"export/ask", "internal/limits stack iowatch trace/event diff trace export/tally export/view linux/syscalls", "modernc.org/libc modernc.org/sqlite/...",
+	{"query", "internal/limits stack iowatch trace/event diff trace export/tally export/view linux/syscalls", "modernc.org/libc modernc.org/sqlite/...",
 		"a recording as tables, in a database that lives as long as a question"},
 	{"export/report", "stack calls iowatch trace/event trace export/view export/tally export/contend wait/idle", "",
 		"what threads waited for, as text, JSON and a page; what a recording is made of, exports know too"},

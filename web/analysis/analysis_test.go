@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sliverprof/sliver/export/ask"
 	"github.com/sliverprof/sliver/export/report"
 	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/query"
 	"github.com/sliverprof/sliver/session/top"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
