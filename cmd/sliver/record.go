@@ -21,12 +21,12 @@ import (
 	"github.com/sliverprof/sliver/export"
 	"github.com/sliverprof/sliver/internal/background"
 	"github.com/sliverprof/sliver/internal/outfile"
+	"github.com/sliverprof/sliver/internal/telemetry"
 	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/session"
 	"github.com/sliverprof/sliver/session/procset"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"
-	"github.com/sliverprof/sliver/telemetry"
 )
 
 // recordFlags are the flags of record; demo has all but those of push.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/sliverprof/sliver/telemetry"
+	"github.com/sliverprof/sliver/internal/telemetry"
 	"github.com/sliverprof/sliver/watch"
 )
 

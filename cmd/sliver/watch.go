@@ -14,10 +14,10 @@ import (
 
 	"github.com/sliverprof/sliver/export"
 	"github.com/sliverprof/sliver/internal/caps"
+	"github.com/sliverprof/sliver/internal/telemetry"
 	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/session"
 	"github.com/sliverprof/sliver/target"
-	"github.com/sliverprof/sliver/telemetry"
 	"github.com/sliverprof/sliver/watch"
 	"github.com/sliverprof/sliver/watch/control"
 	"github.com/sliverprof/sliver/watch/dumps"

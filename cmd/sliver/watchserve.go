@@ -17,9 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sliverprof/sliver/internal/background"
+	"github.com/sliverprof/sliver/internal/telemetry"
 	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/target"
-	"github.com/sliverprof/sliver/telemetry"
 	"github.com/sliverprof/sliver/watch"
 	"github.com/sliverprof/sliver/watch/control"
 	"github.com/sliverprof/sliver/watch/notify"

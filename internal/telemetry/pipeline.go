@@ -17,8 +17,8 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	oteltrace "go.opentelemetry.io/otel/trace"
 
-	"github.com/sliverprof/sliver/telemetry/otlp"
-	"github.com/sliverprof/sliver/telemetry/prom"
+	"github.com/sliverprof/sliver/internal/telemetry/otlp"
+	"github.com/sliverprof/sliver/internal/telemetry/prom"
 )
 
 // Config configures a Pipeline.
