@@ -261,7 +261,7 @@ var table = []row{
 		"the same, beside profilers of Python, Node and Java"},
 	{"internal/truth", "*", "*",
 		"holds recordings against programs that know their own CPU time; nothing imports it"},
-	{"internal/agree", "*", "*",
+	{"session/internal/agree", "*", "*",
 		"holds the unwinder against gdb and elfutils; nothing imports it"},
 	{"internal/testprog", "", "",
 		"for tests: what it knew of the product, it could not test"},
@@ -274,7 +274,7 @@ var table = []row{
 }
 
 // onlyTests are packages that only tests may import.
-var onlyTests = []string{"internal/testprog", "internal/agree", "internal/policy", "internal/otelreceiver", "internal/hungfs", "export/internal/exporttest", "internal/dumptest"}
+var onlyTests = []string{"internal/testprog", "session/internal/agree", "internal/policy", "internal/otelreceiver", "internal/hungfs", "export/internal/exporttest", "internal/dumptest"}
 
 // file is one Go file of the module, with its package's folder relative to the root.
 type file struct {
