@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sliverprof/sliver/live"
 	"github.com/sliverprof/sliver/sampler"
+	"github.com/sliverprof/sliver/session/internal/live"
 	"github.com/sliverprof/sliver/session/procset"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/symbol/naming"

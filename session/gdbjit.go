@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/sliverprof/sliver/live"
+	"github.com/sliverprof/sliver/session/internal/live"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/symbol"
 	"github.com/sliverprof/sliver/target"

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/sliverprof/sliver/internal/limits"
-	"github.com/sliverprof/sliver/live"
+	"github.com/sliverprof/sliver/session/internal/live"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/symbol"
 	"github.com/sliverprof/sliver/target"

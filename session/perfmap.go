@@ -10,7 +10,7 @@ import (
 	"github.com/sliverprof/sliver/internal/background"
 	"github.com/sliverprof/sliver/internal/limits"
 	"github.com/sliverprof/sliver/internal/safefile"
-	"github.com/sliverprof/sliver/live"
+	"github.com/sliverprof/sliver/session/internal/live"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/symbol"
 	"github.com/sliverprof/sliver/target"

@@ -22,8 +22,8 @@ import (
 
 	"github.com/sliverprof/sliver/export"
 	"github.com/sliverprof/sliver/internal/outfile"
-	"github.com/sliverprof/sliver/live"
 	"github.com/sliverprof/sliver/sampler"
+	"github.com/sliverprof/sliver/session/internal/live"
 	"github.com/sliverprof/sliver/session/oneshot"
 	"github.com/sliverprof/sliver/session/procset"
 	"github.com/sliverprof/sliver/stack"

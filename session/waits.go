@@ -3,8 +3,8 @@ package session
 import (
 	"sync"
 
-	"github.com/sliverprof/sliver/live"
 	"github.com/sliverprof/sliver/sampler"
+	"github.com/sliverprof/sliver/session/internal/live"
 	"github.com/sliverprof/sliver/trace"
 )
 

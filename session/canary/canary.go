@@ -18,7 +18,7 @@ import (
 	"github.com/sliverprof/sliver/engine/kernel"
 	"github.com/sliverprof/sliver/iowatch"
 	"github.com/sliverprof/sliver/linux/files"
-	"github.com/sliverprof/sliver/live"
+	"github.com/sliverprof/sliver/session/internal/live"
 	"github.com/sliverprof/sliver/session/oneshot"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"

@@ -10,7 +10,7 @@ import (
 
 	"github.com/sliverprof/sliver/linux/files"
 	"github.com/sliverprof/sliver/linux/syscalls"
-	"github.com/sliverprof/sliver/live"
+	"github.com/sliverprof/sliver/session/internal/live"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"
 )

@@ -8,8 +8,8 @@ import (
 	"runtime"
 	"strings"
 
-	"github.com/sliverprof/sliver/live"
 	"github.com/sliverprof/sliver/sampler"
+	"github.com/sliverprof/sliver/session/internal/live"
 	"github.com/sliverprof/sliver/session/stacks"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"

@@ -3,8 +3,8 @@ package agree
 import (
 	"testing"
 
-	"github.com/sliverprof/sliver/live"
 	"github.com/sliverprof/sliver/sampler"
+	"github.com/sliverprof/sliver/session/internal/live"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/unwind"
 )

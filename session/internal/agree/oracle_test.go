@@ -15,8 +15,8 @@ import (
 	"testing"
 
 	"github.com/sliverprof/sliver/internal/testprog"
-	"github.com/sliverprof/sliver/live"
 	"github.com/sliverprof/sliver/sampler"
+	"github.com/sliverprof/sliver/session/internal/live"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/unwind"

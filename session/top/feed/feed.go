@@ -11,9 +11,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sliverprof/sliver/live"
 	"github.com/sliverprof/sliver/ringbuf"
 	"github.com/sliverprof/sliver/sampler"
+	"github.com/sliverprof/sliver/session/internal/live"
 	"github.com/sliverprof/sliver/session/top"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/symbol"

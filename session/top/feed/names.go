@@ -8,7 +8,7 @@ import (
 	"sync"
 
 	"github.com/sliverprof/sliver/linux/syscalls"
-	"github.com/sliverprof/sliver/live"
+	"github.com/sliverprof/sliver/session/internal/live"
 	"github.com/sliverprof/sliver/session/top"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/symbol"

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sliverprof/sliver/live"
+	"github.com/sliverprof/sliver/session/internal/live"
 	"github.com/sliverprof/sliver/session/top"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"
