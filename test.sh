@@ -68,9 +68,9 @@ ncc=@vercel/ncc@0.38.4            # webpack and terser in one package, to have N
 # Packages whose tests hold real threads of other processes, compare times, or
 # take minutes under the race detector:
 # without the race detector. Those that also have concurrency of their own run under the race detector too.
-timed='^(target|live|sampler|session|oneshot|web|watch|top/feed|cmd/.*|internal/testprog|internal/agree|internal/truth|heap/.*|unwind/gopcln|symbol)$'
+timed='^(target|sampler|session|session/internal/(live|agree)|session/oneshot|session/top/feed|web|watch|cmd/sliver|internal/testprog|internal/truth|heap/.*|unwind/gopcln|symbol)$'
 beside='^(web|internal/testprog|unwind/gopcln|symbol)$'
-raced_only_plain='^(target|live|cmd/.*|internal/testprog|internal/agree|internal/truth)$'
+raced_only_plain='^(target|session/internal/(live|agree)|cmd/sliver|internal/testprog|internal/truth)$'
 # Go starts tests in the order of their packages: the long ones first, so that none of
 # them is left to run alone at a step's end.
 longest='^(cmd/sliver|export/perfetto|session|unwind|watch|web)$'
@@ -563,14 +563,14 @@ unseen() {
 # recorder and 200 of its program, a day of churn at 50 times its speed (29 minutes).
 recorder() {
 	SLIVER_LONG=1 SLIVER_CHURN=1728s go test -count=1 -p=1 -timeout=80m \
-		-run 'TestTriggers$|TestDumpInTime|TestKilled$|TestWatchKilled|TestWatchChurn|TestBelowSystemd' ./flight ./watch ./cmd/sliver
+		-run 'TestTriggers$|TestDumpInTime|TestKilled$|TestWatchKilled|TestWatchChurn|TestBelowSystemd' ./trace/flight ./watch ./cmd/sliver
 }
 # agreement: timelines, locks, tasks and stacks of each runtime against the programs' own
 # account and other tools', over as many samples as is promised of them; large recordings.
 agreement() {
 	SLIVER_LONG=1 go test -count=1 -p=1 -timeout=240m \
 		-run '^Test(Async|Task|Turns)?Truth$|^Test(Java|Python|Node)|TestCompare|TestPySpy|TestDelve|TestFirstManaged|TestRowsReadelf|TestWriteBig|TestMemory|TestThroughput' \
-		./session ./oneshot ./export ./internal/agree ./unwind/cfi
+		./session ./session/oneshot ./export ./session/internal/agree ./unwind/cfi
 }
 # benchmarks shows that they run; the figures are had without -short.
 benchmarks() { go test -short -run='^$' -bench=. -benchtime=1x -timeout=10m "${packages[@]/#/./}"; }

@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/sliverprof/sliver/export/internal/exporttest"
+	"github.com/sliverprof/sliver/internal/exporttest"
 	"github.com/sliverprof/sliver/internal/outfile"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"

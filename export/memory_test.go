@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/sliverprof/sliver/export/internal/exporttest"
+	"github.com/sliverprof/sliver/internal/exporttest"
 )
 
 // TestWriteBig runs as TestMemory's child process.

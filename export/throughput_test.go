@@ -8,9 +8,9 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/sliverprof/sliver/export/internal/exporttest"
 	"github.com/sliverprof/sliver/export/perfetto"
 	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/internal/exporttest"
 	"github.com/sliverprof/sliver/query"
 	"github.com/sliverprof/sliver/trace"
 )
@@ -50,7 +50,7 @@ func writers() map[string]func(*trace.Recording) error {
 	}
 	for _, table := range []string{"slices", "samples", "states"} {
 		out["sql-"+table] = func(rec *trace.Recording) error {
-			d, err := ask.Open(context.Background(), rec, Options{}, "select count(*) from "+table)
+			d, err := query.Open(context.Background(), rec, Options{}, "select count(*) from "+table)
 			if err != nil {
 				return err
 			}

@@ -1,10 +1,10 @@
-// Package ask answers SQL questions about a recording. It loads the recording into a
+// Package query answers SQL questions about a recording. It loads the recording into a
 // temporary SQLite database, an unnamed file, so memory does not grow with the recording.
 // Only the tables that the question names are filled. Tables lists them; docs/sql.md
 // documents them.
 //
 // A DB is for one goroutine; several may share a Recording.
-package ask
+package query
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package ask
+package query
 
 import "github.com/sliverprof/sliver/export/view"
 

@@ -1,12 +1,12 @@
-package ask
+package query
 
 import (
 	"strings"
 	"testing"
 
 	"github.com/sliverprof/sliver/calls"
-	"github.com/sliverprof/sliver/export/internal/exporttest"
 	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/internal/exporttest"
 	"github.com/sliverprof/sliver/stack"
 )
 

@@ -1,4 +1,4 @@
-package ask
+package query
 
 import (
 	"os"
@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/sliverprof/sliver/calls"
-	"github.com/sliverprof/sliver/export/internal/exporttest"
 	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/internal/exporttest"
 	"github.com/sliverprof/sliver/iowatch"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"

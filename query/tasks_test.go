@@ -1,4 +1,4 @@
-package ask
+package query
 
 import (
 	"cmp"
@@ -7,8 +7,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/sliverprof/sliver/export/internal/exporttest"
 	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/internal/exporttest"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/trace/event"

@@ -62,7 +62,7 @@ type spanRow struct {
 func sqlSpans(t *testing.T, rec *trace.Recording) map[uint64][]spanRow {
 	t.Helper()
 	const question = "select task, ts, dur, ifnull(thread, -1), state, ifnull(reason, '') from task_spans order by task, ts"
-	d, err := ask.Open(context.Background(), rec, view.Options{}, question)
+	d, err := query.Open(context.Background(), rec, view.Options{}, question)
 	if err != nil {
 		t.Fatal(err)
 	}

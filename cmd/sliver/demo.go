@@ -309,13 +309,13 @@ func answer(c net.Conn) {
 //go:noinline
 func (s *shop) ask(ctx context.Context, addr string) {
 	for ctx.Err() == nil {
-		query(addr)
+		lookUp(addr)
 		time.Sleep(40 * time.Millisecond)
 	}
 }
 
 //go:noinline
-func query(addr string) {
+func lookUp(addr string) {
 	c, err := net.DialTimeout("tcp", addr, time.Second)
 	if err != nil {
 		return

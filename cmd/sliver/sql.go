@@ -29,7 +29,7 @@ func sqlCommand() *command {
 	return &command{
 		name: "sql", files: true, args: `IN.sliver ["select …"]`, short: "ask a recording questions in SQL",
 		flags: func(fs *pflag.FlagSet) {
-			fs.StringVar(&format, "format", "table", "format of the answer: "+strings.Join(ask.Formats(), ", "))
+			fs.StringVar(&format, "format", "table", "format of the answer: "+strings.Join(query.Formats(), ", "))
 			fs.DurationVar(&most, "timeout", time.Minute, "time limit of the query (0: none)")
 			part.register(fs)
 			names.register(fs, ",\nwhere the recording has none yet")
@@ -51,8 +51,8 @@ Examples:
 			if len(args) < 1 || len(args) > 2 {
 				return usagef("sql", "give a recording and a question in quotes")
 			}
-			if !slices.Contains(ask.Formats(), format) {
-				return usagef("sql", "unknown format %q; there are: %s", format, strings.Join(ask.Formats(), ", "))
+			if !slices.Contains(query.Formats(), format) {
+				return usagef("sql", "unknown format %q; there are: %s", format, strings.Join(query.Formats(), ", "))
 			}
 			if most < 0 {
 				return usagef("sql", "timeout: %v is negative", most)
@@ -73,7 +73,7 @@ Examples:
 			if strings.TrimSpace(question) == "" {
 				return usagef("sql", "the question is empty")
 			}
-			if !ask.One(question) {
+			if !query.One(question) {
 				return usagef("sql", "ask one question at a time: another statement follows the first")
 			}
 			rec, opts, file, err := openPart(e, "sql", args[0], &names, &part)
@@ -83,7 +83,7 @@ Examples:
 			defer file.Close()
 			ctx, stop := (&ender{stderr: e.stderr}).context(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 			defer stop()
-			db, err := ask.Open(ctx, rec, opts, question)
+			db, err := query.Open(ctx, rec, opts, question)
 			if err != nil {
 				return endedSQL(ctx, err, most)
 			}
@@ -100,7 +100,7 @@ Examples:
 				}
 				return usagef("sql", "%s; tables: %s", plainSQL.ReplaceAllString(err.Error(), ""), tableNames())
 			}
-			_, err = ask.Write(e.stdout, rows, format)
+			_, err = query.Write(e.stdout, rows, format)
 			return endedSQL(ctx, err, most)
 		},
 	}
@@ -124,10 +124,10 @@ var plainSQL = regexp.MustCompile(`^SQL logic error: | \(\d+\)$`)
 
 func tableNames() string {
 	var names []string
-	for _, t := range ask.Tables() {
+	for _, t := range query.Tables() {
 		names = append(names, t.Name)
 	}
-	for _, v := range ask.Views() {
+	for _, v := range query.Views() {
 		names = append(names, v.Name)
 	}
 	return strings.Join(names, ", ")
@@ -135,14 +135,14 @@ func tableNames() string {
 
 func tableHelp() string {
 	var b strings.Builder
-	for _, t := range ask.Tables() {
+	for _, t := range query.Tables() {
 		var cols []string
 		for _, c := range t.Columns {
 			cols = append(cols, c.Name)
 		}
 		b.WriteString(tableLine(t.Name, cols))
 	}
-	for _, v := range ask.Views() {
+	for _, v := range query.Views() {
 		var cols []string
 		for _, c := range v.Columns {
 			cols = append(cols, c.Name)

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sliverprof/sliver/export/internal/exporttest"
 	"github.com/sliverprof/sliver/export/tally"
 	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/internal/exporttest"
 )
 
 // The output for a recording of maximum depth, with time at each depth, has bounded size.

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sliverprof/sliver/export/internal/exporttest"
 	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/internal/exporttest"
 	"github.com/sliverprof/sliver/trace"
 )
 

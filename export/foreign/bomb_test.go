@@ -12,7 +12,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/sliverprof/sliver/export/foreign"
-	"github.com/sliverprof/sliver/export/internal/exporttest"
+	"github.com/sliverprof/sliver/internal/exporttest"
 	"github.com/sliverprof/sliver/trace"
 )
 

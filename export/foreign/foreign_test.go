@@ -9,10 +9,10 @@ import (
 
 	"github.com/sliverprof/sliver/export/chrome"
 	"github.com/sliverprof/sliver/export/foreign"
-	"github.com/sliverprof/sliver/export/internal/exporttest"
 	"github.com/sliverprof/sliver/export/nanoscope"
 	"github.com/sliverprof/sliver/export/perfetto"
 	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/internal/exporttest"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/trace/event"

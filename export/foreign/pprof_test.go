@@ -13,9 +13,9 @@ import (
 	"github.com/google/pprof/profile"
 
 	"github.com/sliverprof/sliver/export/foreign"
-	"github.com/sliverprof/sliver/export/internal/exporttest"
 	ours "github.com/sliverprof/sliver/export/pprof"
 	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/internal/exporttest"
 	"github.com/sliverprof/sliver/trace"
 )
 

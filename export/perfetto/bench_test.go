@@ -4,8 +4,8 @@ import (
 	"io"
 	"testing"
 
-	"github.com/sliverprof/sliver/export/internal/exporttest"
 	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/internal/exporttest"
 )
 
 func BenchmarkWrite(b *testing.B) {

@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	exact "github.com/sliverprof/sliver/calls"
-	"github.com/sliverprof/sliver/export/internal/exporttest"
 	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/internal/exporttest"
 	"github.com/sliverprof/sliver/stack"
 )
 

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sliverprof/sliver/export/internal/exporttest"
 	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/internal/exporttest"
 )
 
 // Adjacent gaps with one reason become one slice. No two overlap, whatever lengths the recording gives,

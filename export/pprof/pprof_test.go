@@ -12,8 +12,8 @@ import (
 
 	"github.com/google/pprof/profile"
 
-	"github.com/sliverprof/sliver/export/internal/exporttest"
 	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/internal/exporttest"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/trace/event"

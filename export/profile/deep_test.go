@@ -4,10 +4,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sliverprof/sliver/export/internal/exporttest"
 	"github.com/sliverprof/sliver/export/profile"
 	"github.com/sliverprof/sliver/export/tally"
 	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/internal/exporttest"
 )
 
 // The stacks of a recording of maximum depth have a bounded total number of frames. Cut

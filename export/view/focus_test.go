@@ -4,8 +4,8 @@ import (
 	"regexp"
 	"testing"
 
-	"github.com/sliverprof/sliver/export/internal/exporttest"
 	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/internal/exporttest"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 )

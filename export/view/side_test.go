@@ -4,9 +4,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sliverprof/sliver/export/internal/exporttest"
 	"github.com/sliverprof/sliver/export/tally"
 	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/internal/exporttest"
 	"github.com/sliverprof/sliver/stack"
 )
 

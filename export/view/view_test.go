@@ -11,8 +11,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/sliverprof/sliver/diff"
-	"github.com/sliverprof/sliver/export/internal/exporttest"
 	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/internal/exporttest"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/trace/event"

@@ -154,7 +154,7 @@ var table = []row{
 		"what threads wanted of each other: what formats with arrows and the report share"},
 	{"export/tally", "stack trace/event diff trace export/view wait/idle", "",
 		"what the formats that add up share; knows none of them"},
-	{"export/internal/exporttest", "stack calls iowatch trace/event diff trace export/view", "",
+	{"internal/exporttest", "stack calls iowatch trace/event diff trace export/view", "",
 		"for tests: recordings that every format is tried on"},
 	{"export/nanoscope", "stack trace/event diff trace export/view export/tally", "",
 		"one format: it knows neither the others nor who calls it"},
@@ -274,7 +274,7 @@ var table = []row{
 }
 
 // onlyTests are packages that only tests may import.
-var onlyTests = []string{"internal/testprog", "session/internal/agree", "internal/policy", "internal/otelreceiver", "internal/hungfs", "export/internal/exporttest", "internal/dumptest"}
+var onlyTests = []string{"internal/testprog", "session/internal/agree", "internal/policy", "internal/otelreceiver", "internal/hungfs", "internal/exporttest", "internal/dumptest"}
 
 // file is one Go file of the module, with its package's folder relative to the root.
 type file struct {

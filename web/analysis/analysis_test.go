@@ -100,7 +100,7 @@ func TestSameNumbers(t *testing.T) {
 func asked(t *testing.T, rec *trace.Recording, o view.Options, got map[string]times) {
 	t.Helper()
 	const question = "select function, self_cpu, total_cpu from profile where total_cpu > 0"
-	db, err := ask.Open(context.Background(), rec, o, question)
+	db, err := query.Open(context.Background(), rec, o, question)
 	if err != nil {
 		t.Fatal(err)
 	}
