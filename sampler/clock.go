@@ -52,6 +52,9 @@ const (
 	// clockDraw is after how many copies a new period is drawn, so that no program keeps in step
 	// with it. The period varies by clockVary.
 	clockDraw, clockVary = 32, .25
+	// A clock that makes no copies is ended, and another one is started after a time that is clockPause,
+	// in ns, at first and doubles each time; after clockSilent such clocks in a row, none is.
+	clockPause, clockSilent = 250_000_000, 8
 	// clockBad is how many incomplete stacks, more than an eighth of all, end the use of a
 	// thread's clock.
 	clockBad = 8
@@ -83,9 +86,13 @@ type clock struct {
 	whole   int           // copies with a complete stack
 	cut     int           // others
 
+	silent int        // clocks in a row that made no copies
+	again  stack.Time // no new clock before
+
 	counted  stack.Time // time of the last count of switches; 0: none yet
 	switches uint64     // at that time
-	rate     float64    // switches a second; below 0: unknown
+	stops    uint64     // at that time
+	rate     float64    // switches a second that no stop made; below 0: unknown
 }
 
 // ErrClockBusy: the clock of all CPUs is in use with another period.
@@ -100,22 +107,24 @@ func (g *group) wind(th *thread, c *Counters, at stack.Time) {
 	if !g.s.cfg.Clock || k.refused {
 		return
 	}
-	if k.counted == 0 {
-		k.counted, k.switches, k.rate = at, c.Switches, -1
+	if stops := th.acc.stops.Load(); k.counted == 0 {
+		k.counted, k.switches, k.stops, k.rate = at, c.Switches, stops, -1
 	} else if since := at - k.counted; since >= clockLook {
-		k.rate = float64(c.Switches-k.switches) * 1e9 / float64(since)
-		k.counted, k.switches = at, c.Switches
+		own := max(0, float64(c.Switches-k.switches)-float64(stops-k.stops)) // a stop is a switch
+		k.rate = own * 1e9 / float64(since)
+		k.counted, k.switches, k.stops = at, c.Switches, stops
 	}
 	switch {
 	case k.on:
 		switch {
 		case th.busy < clockIdle, k.rate > 2*clockSwitches && !k.machine, k.every != g.tick.every:
 			g.unwind(th)
-		case c.CPU-k.at > 8*k.every+clockLook: // it does not work here
+		case c.CPU-k.at > 8*k.every+clockLook:
 			g.unwind(th)
-			k.refused = true
+			k.silent++
+			k.again, k.refused = at+clockPause<<k.silent, k.silent == clockSilent
 		}
-	case th.busy >= clockBusy && k.rate >= 0 && th.started:
+	case th.busy >= clockBusy && k.rate >= 0 && th.started && at >= k.again:
 		g.startClock(th, c, at)
 	}
 }
@@ -198,7 +207,7 @@ func (g *group) takeCopy(th *thread, cpu int64) {
 	*s = stack.Sample{Time: v.Stopped, Way: stack.WayClock, CPU: cpu, Delay: th.counters.Delay, Switches: th.counters.Switches,
 		State: stack.StateRunning, Call: stack.Call{Nr: -1}}
 	g.walkView(th, s)
-	k.at = cpu
+	k.at, k.silent = cpu, 0
 	k.copied += k.every
 	k.drawn++
 	if k.stack = k.stack[:0]; s.Reason == stack.ReasonNone {

@@ -67,6 +67,7 @@ func (tr *clockTracer) fill(v *View) {
 
 func (tr *clockTracer) Stop(t Thread, v *View) error {
 	err := tr.fakeTracer.Stop(t, v)
+	t.(*clockThread).stops++
 	tr.fill(v)
 	v.Found = ActivityOnCPU
 	if th := t.(*clockThread); th.waits != nil && th.waits(v.Asked) {
@@ -88,10 +89,13 @@ type clockThread struct {
 	deny  error                 // of StartClock
 	cut   bool                  // its copies lack the stack
 	cpus  bool                  // there is a clock of all CPUs
+	mute  int                   // the first clocks, which make no copies
 	room  int                   // copies that the buffer holds; 0: no limit
 	off   func(stack.Time) bool // interrupts are off: no copy; nil: never
 
 	on, ever bool
+	starts   int
+	stops    uint64
 	machine  bool
 	period   int64
 	began    int64      // CPU time at the start
@@ -112,11 +116,14 @@ func (t *clockThread) StartClock(period int64, n int, machine bool) error {
 	t.machine = machine
 	t.on, t.ever, t.period, t.from, t.began = true, true, period, t.tr.now, t.cpu(t.tr.now)
 	t.next = t.began + period
+	if t.starts++; t.starts <= t.mute {
+		t.next = math.MaxInt64
+	}
 	return nil
 }
 
 func (t *clockThread) SetClock(period int64) error {
-	if !t.machine {
+	if !t.machine && t.next != math.MaxInt64 {
 		t.period, t.next = period, t.cpu(t.tr.now)+period
 	}
 	return nil
@@ -300,6 +307,27 @@ func TestOwedCalls(t *testing.T) {
 	}
 }
 
+// TestStopsAreNotSwitches: a thread that switches seldom gets a clock of its own, however often it is
+// stopped.
+func TestStopsAreNotSwitches(t *testing.T) {
+	const ms = 1_000_000
+	th := worker(5*ms, 0, 2*ms)
+	th.cpus = true
+	at := th.at
+	th.at = func(now stack.Time) (Counters, bool, stack.State) {
+		c, on, st := at(now)
+		c.Switches += th.stops
+		return c, on, st
+	}
+	clockSample(t, th, Config{Interval: 500 * time.Microsecond, Jitter: .5, Clock: true}, 2*time.Second)
+	if th.stops < 200 {
+		t.Fatalf("%d stops before the clock: too few to count", th.stops)
+	}
+	if !th.ever || th.machine {
+		t.Errorf("a clock was started: %v, of all CPUs: %v, want one of its own", th.ever, th.machine)
+	}
+}
+
 // TestClockEnds: clocks that do not serve are not used any more, and the thread is stopped instead.
 func TestClockEnds(t *testing.T) {
 	const ms = 1_000_000
@@ -313,6 +341,8 @@ func TestClockEnds(t *testing.T) {
 		{"not wanted", func(_ *clockThread, cfg *Config) { cfg.Clock = false }, false, false},
 		{"refused", func(th *clockThread, _ *Config) { th.deny = errors.New("no") }, false, false},
 		{"stacks are cut", func(th *clockThread, _ *Config) { th.cut = true }, true, false},
+		{"the first two make no copies", func(th *clockThread, _ *Config) { th.mute = 2 }, true, true},
+		{"makes no copies", func(th *clockThread, _ *Config) { th.mute = math.MaxInt }, true, false},
 		{"exceeds the bound", func(_ *clockThread, cfg *Config) { cfg.MaxOverhead = .001 }, false, false},
 		{"within the bound", func(_ *clockThread, cfg *Config) { cfg.MaxOverhead = .01 }, true, true},
 		{"switches too often, and no clock of all CPUs", func(th *clockThread, _ *Config) { *th = *worker(ms/8, 0, ms/8) }, false, false},
