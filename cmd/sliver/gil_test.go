@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"path/filepath"
 	"testing"
 	"time"
@@ -47,6 +48,35 @@ func TestGIL(t *testing.T) {
 			}
 		})
 	}
+	t.Run("top", func(t *testing.T) {
+		p := testprog.Start(t, testprog.Tool(t, "python3.11"), program)
+		p.Line("ready")
+		percent := func(args ...string) map[string]float64 {
+			r := sliver(t, t.TempDir(), append([]string{"top", "--json", "--rows", "0", "-d", "4s", "-i", "5ms", "--kinds", "no-native", "--idle", "-p", pidOf(p)}, args...)...)
+			var table struct {
+				Window    float64 `json:"window_ns"`
+				Functions []struct {
+					Name  string  `json:"func"`
+					Total float64 `json:"total_wall_ns"`
+				} `json:"functions"`
+			}
+			if err := json.Unmarshal([]byte(r.out), &table); err != nil || r.status != 0 {
+				t.Fatalf("%v: %+v", err, r)
+			}
+			out := map[string]float64{}
+			for _, f := range table.Functions {
+				out[f.Name] += 100 * f.Total / table.Window
+			}
+			return out
+		}
+		whole, held := percent(), percent("--gil")
+		if whole["turns"] < 80 || whole["idle"] < 80 || whole["digest"] < 20 {
+			t.Errorf("all time: %v", whole)
+		}
+		if x := held["turns"]; x < 40 || x > 90 || held["idle"] > 1 || held["digest"] > x/10 || held["hold"] < x*3/10 {
+			t.Errorf("with the lock: %v", held)
+		}
+	})
 	// A program without Python never holds it, and the choice is said.
 	dir := t.TempDir()
 	recordEnough(t, dir, 20, time.Second, "-p", pidOf(spin(t)), "-o", "c.sliver")

@@ -34,6 +34,7 @@ type topFlags struct {
 	sort        string
 	filter      string
 	idle        bool
+	gil         bool
 	stop        string
 	engine      string
 	maxOverhead percent
@@ -68,6 +69,7 @@ func topCommand() *command {
 			fs.StringVar(&f.sort, "sort", "self", "order of the functions: self, total or name")
 			fs.StringVar(&f.filter, "filter", "", "only functions whose name contains this text or matches /regexp/")
 			fs.BoolVar(&f.idle, "idle", false, "also show idle threads and idle waits: threads of pools, runtimes and event loops without work")
+			fs.BoolVar(&f.gil, "gil", false, "only the time in which Python's threads held the GIL")
 			registerStop(fs, &f.stop)
 			registerEngine(fs, &f.engine)
 			f.maxOverhead = .01
@@ -176,7 +178,7 @@ func screen() (tcell.Screen, error) {
 
 func (f *topFlags) options() (o feed.Options, l *top.Layout, err error) {
 	l = &top.Layout{Rows: f.rows}
-	o = feed.Options{Interval: f.interval, Jitter: .5, Groups: topGroups, MaxOverhead: float64(f.maxOverhead), Window: f.window, Idle: f.idle,
+	o = feed.Options{Interval: f.interval, Jitter: .5, Groups: topGroups, MaxOverhead: float64(f.maxOverhead), Window: f.window, Idle: f.idle, GIL: f.gil,
 		DebugDirs: f.names.debugDirs, FullNames: f.names.fullNames}
 	switch {
 	case f.window < top.MinWindow || f.window > top.MaxWindow:

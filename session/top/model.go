@@ -47,6 +47,7 @@ type Model struct {
 	begin   stack.Time // time of the first event
 	told    int        // nodes already yielded by Fresh
 	idle    bool       // include idle waits and threads in tables
+	gil     bool       // tables have only time with the GIL
 }
 
 // New returns a Model that sums over window, which is limited to the range above.
@@ -57,6 +58,10 @@ func New(window time.Duration) *Model {
 
 // ShowIdle includes idle waits and threads in tables, or omits them: see package wait/idle.
 func (m *Model) ShowIdle(on bool) { m.idle = on }
+
+// OnlyGIL limits later tables to the time in which a thread was observed to hold its interpreter's global
+// lock. A table has the threads that held it within the window.
+func (m *Model) OnlyGIL(on bool) { m.gil = on }
 
 // Program returns the number of execs seen so far; it is passed to Names.
 func (m *Model) Program() int { return int(m.gen) }
@@ -75,6 +80,7 @@ type key struct {
 	call  int32 // current system call plus 1; 0: none
 	wait  int32 // ID of a description
 	state stack.State
+	gil   bool // the thread held its interpreter's global lock
 }
 
 type bucket struct {
@@ -288,6 +294,7 @@ func (h *handler) Other(e event.Event) {
 			t.since = e.Time
 		}
 		t.key.state, t.call = s, nr
+		t.key.gil = e.Payload()&event.StateGIL != 0
 		t.key.call, t.key.wait = max(nr, -1)+1, 0
 		t.wait, t.lock, t.hold, t.by = 0, 0, 0, 0
 	case event.Wait:
@@ -301,7 +308,7 @@ func (h *handler) Other(e event.Event) {
 		t.rate = int64(e.Payload())
 	case event.Gap:
 		if why, _ := event.GapFields(e.Payload()); why == stack.WhyLost {
-			t.key.state, t.call = stack.StateUnknown, -1
+			t.key.state, t.key.gil, t.call = stack.StateUnknown, false, -1
 			t.key.call, t.key.wait = 0, 0
 			t.wait, t.lock, t.hold, t.by = 0, 0, 0, 0
 		}
@@ -317,7 +324,7 @@ func (h *handler) Other(e event.Event) {
 
 func (t *Thread) end() {
 	t.ended = true
-	t.key.state, t.call = stack.StateDead, -1
+	t.key.state, t.key.gil, t.call = stack.StateDead, false, -1
 	t.key.call, t.key.wait = 0, 0
 	t.wait, t.lock, t.hold, t.by = 0, 0, 0, 0
 }

@@ -106,6 +106,9 @@ func (m *Model) Table(now stack.Time, names Names) *Table {
 		for no := int64(tb.From / w); no < int64(tb.To/w) && tb.Span > 0; no++ {
 			if b := &t.ring[no%int64(len(t.ring))]; b.no == no {
 				for k, v := range b.sum {
+					if m.gil && !k.gil {
+						continue
+					}
 					x := s.keys[k]
 					x.add(v)
 					s.keys[k] = x
@@ -113,7 +116,7 @@ func (m *Model) Table(now stack.Time, names Names) *Table {
 			}
 		}
 		// A thread without newer events is assumed to continue as before.
-		if t.at != 0 && t.at < tb.To && len(t.nodes) > 0 && !t.ended {
+		if t.at != 0 && t.at < tb.To && len(t.nodes) > 0 && !t.ended && (!m.gil || t.key.gil) {
 			x := s.keys[t.key]
 			x.Wall += int64(tb.To - max(t.at, tb.From))
 			s.keys[t.key] = x
@@ -121,8 +124,8 @@ func (m *Model) Table(now stack.Time, names Names) *Table {
 		row := Row{Seq: t.seq, TID: t.info.TID, Name: t.info.Name, Main: t.info.Main, State: t.key.state, Since: t.since,
 			Holder: t.hold, Waits: t.waits(names)}
 		row.Values = s.share()
-		out := false
-		if !m.idle {
+		out := m.gil && row.Values == Values{}
+		if !m.idle && !m.gil {
 			ns, observed := s.idle()
 			tb.Left.Add(ns, observed)
 			out = idle.Thread(ns, observed)

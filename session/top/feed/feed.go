@@ -34,6 +34,7 @@ type Options struct {
 	Clock       bool // sample running threads by clocks of the kernel where it allows that
 	Window      time.Duration
 	Idle        bool // include idle waits and threads in tables: see top.Model.ShowIdle
+	GIL         bool // only time with the GIL: see top.Model.OnlyGIL
 	DebugDirs   []string
 	FullNames   bool
 	Kinds       trace.Kinds   // of frames to show; 0: all
@@ -92,6 +93,7 @@ func (r *reader) apply(e event.Event) {
 func New(p *target.Process, o Options) (*Feed, error) {
 	f := &Feed{proc: p, kinds: o.Kinds, model: top.New(o.Window), renamed: map[stack.TID]string{}}
 	f.model.ShowIdle(o.Idle)
+	f.model.OnlyGIL(o.GIL)
 	if err := f.prepare(o); err != nil {
 		f.Close()
 		return nil, err
