@@ -572,6 +572,10 @@ agreement() {
 		-run '^Test(Async|Task|Turns)?Truth$|^Test(Java|Python|Node)|TestCompare|TestPySpy|TestDelve|TestFirstManaged|TestRowsReadelf|TestWriteBig|TestMemory|TestThroughput' \
 		./session ./session/oneshot ./export ./session/internal/agree ./unwind/cfi
 }
+# truth: CPU shares of 90 programs that count their own, at two intervals: an hour.
+truth() { SLIVER_LONG=1 go test -count=1 -timeout=3h -run TestDutyLong ./internal/truth; }
+# releases: the files of a release, packages in a clean root, go install from a module proxy.
+releases() { SLIVER_LONG=1 go test -count=1 -timeout=60m -run 'TestRelease|TestGoInstall' ./cmd/sliver; }
 # benchmarks shows that they run; the figures are had without -short.
 benchmarks() { go test -short -run='^$' -bench=. -benchtime=1x -timeout=10m "${packages[@]/#/./}"; }
 
@@ -608,6 +612,8 @@ if [[ -z $short ]]; then
 		step "unseen, at length" unseen
 		step "the flight recorder, at length" recorder
 		step "agreement, at length" agreement
+		step "truth, at length" truth
+		step "releases" releases
 	fi
 	if [[ $whole == yes ]] && command -v gcc >/dev/null; then
 		step "bench/run.sh, one short round" bench/run.sh --short

@@ -252,20 +252,57 @@ func TestBursts(t *testing.T) {
 
 // TestDutyLong verifies the errors given in docs/performance.md: of 20 recordings of each program 19
 // are within 10 points at 10 ms and 5 at 1 ms, and the mean error of each share is below 2 points.
+//
+// With one recording of each program, the default, the programs with the same rest are taken together, which
+// takes an hour: more recordings than expected may exceed their limit, and the mean may exceed 2 points, as
+// far as chance alone does that in less than 1 of 100,000 runs. SLIVER_RUNS=20 verifies each program, in 20
+// hours.
 func TestDutyLong(t *testing.T) {
 	if os.Getenv("SLIVER_LONG") == "" {
 		t.Skip("long: set SLIVER_LONG=1")
 	}
 	const seconds = 20.
-	runs := 20
-	if text := os.Getenv("SLIVER_RUNS"); text != "" { // fewer, for a look at many programs
+	runs := 1
+	if text := os.Getenv("SLIVER_RUNS"); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 {
 			t.Fatalf("SLIVER_RUNS is %q, not a number of recordings", text)
 		}
 		runs = n
 	}
-	var all []duty
+	type group struct{ rest, interval string }
+	together := map[group]*deviations{}
+	for _, d := range duties() {
+		for _, interval := range []string{"10ms", "1ms"} {
+			t.Run(d.String()+"/"+interval, func(t *testing.T) {
+				var own deviations
+				all := together[group{d.rest, interval}]
+				if all == nil {
+					all = &deviations{}
+					together[group{d.rest, interval}] = all
+				}
+				for range runs {
+					m := measure(t, interval, seconds, d.command(t, seconds))
+					t.Log(m)
+					own.add(m, limits[interval])
+					all.add(m, limits[interval])
+				}
+				if runs >= 20 {
+					own.check(t)
+				}
+			})
+		}
+	}
+	for g, e := range together {
+		t.Run(g.rest+"/"+g.interval, e.check)
+	}
+}
+
+// limits are the most points that 19 of 20 recordings may be off, by interval.
+var limits = map[string]float64{"10ms": 10, "1ms": 5}
+
+// duties returns the programs of TestDutyLong.
+func duties() (all []duty) {
 	for _, rest := range []string{"nanosleep", "pipe", "futex", "cond"} {
 		for _, period := range []int{400, 2_000, 10_000, 50_000} {
 			for _, percent := range []int{5, 20, 50, 75, 90} {
@@ -277,34 +314,39 @@ func TestDutyLong(t *testing.T) {
 	for _, language := range []string{"python", "java", "node"} {
 		all = append(all, duty{language, 1000, 4000, 0}, duty{language, 5000, 5000, 0})
 	}
-	for _, d := range all {
-		for _, interval := range []string{"10ms", "1ms"} {
-			t.Run(d.String()+"/"+interval, func(t *testing.T) {
-				limit := 10.
-				if interval == "1ms" {
-					limit = 5
-				}
-				var mean shares
-				over := 0
-				for range runs {
-					m := measure(t, interval, seconds, d.command(t, seconds))
-					t.Log(m)
-					if m.off() > limit {
-						over++
-					}
-					for i := range mean {
-						mean[i] += 100 * (m.got[i] - m.truth[i]) / float64(runs)
-					}
-				}
-				if over > runs/20 {
-					t.Errorf("%d of %d recordings are more than %.0f points off", over, runs, limit)
-				}
-				for i, points := range mean {
-					if math.Abs(points) > 2 {
-						t.Errorf("share %d is %.1f points off in the mean", i, points)
-					}
-				}
-			})
+	return all
+}
+
+// deviations are those of some recordings.
+type deviations struct {
+	n, over     float64
+	sum, square shares // of the differences, in points
+}
+
+func (e *deviations) add(m *measured, limit float64) {
+	e.n++
+	if m.off() > limit {
+		e.over++
+	}
+	for i := range m.got {
+		d := 100 * (m.got[i] - m.truth[i])
+		e.sum[i] += d
+		e.square[i] += d * d
+	}
+}
+
+// check compares with the errors that are promised, plus 4.5 standard deviations.
+func (e *deviations) check(t *testing.T) {
+	t.Logf("%.0f of %.0f recordings exceed their limit; mean errors %.1f points", e.over, e.n, e.sum[0]/e.n)
+	const often = .05
+	if most := often*e.n + 4.5*math.Sqrt(e.n*often*(1-often)); e.over > most {
+		t.Errorf("%.0f of %.0f recordings exceed their limit, want at most %.0f", e.over, e.n, most)
+	}
+	for i := range e.sum {
+		mean := e.sum[i] / e.n
+		deviation := math.Sqrt(max(e.square[i]/e.n-mean*mean, 0) / e.n)
+		if math.Abs(mean) > 2+4.5*deviation {
+			t.Errorf("share %d is %.1f points off in the mean", i, mean)
 		}
 	}
 }
