@@ -44,7 +44,7 @@ type currentTasks struct {
 
 // AsyncTasks returns all asyncio tasks that walks found so far, by ID.
 func (s *Space) AsyncTasks() []AsyncTask {
-	in := s.runtimes.Load().python
+	in := pythonOf(s)
 	if in == nil {
 		return nil
 	}
@@ -55,21 +55,19 @@ func (s *Space) AsyncTasks() []AsyncTask {
 
 // lookTask records which asyncio task th ran in the copy that was just read.
 func (in *interpreter) lookTask(th *Thread) {
-	t, p := &th.tasks, &th.python
+	p := pyThreads.Of(th)
 	id, sure := uint64(0), true
 	if in.rt.HasTasks() {
 		id, sure = in.taskID(p)
 	}
-	if id == 0 && !t.known {
+	if id == 0 && !th.HasTasks() {
 		return
 	}
-	if t.known, t.sure = true, sure; !sure {
-		return
+	now := stack.Task{}
+	if sure && id != 0 {
+		now = stack.Task{ID: id, State: stack.TaskRunning}
 	}
-	t.now = stack.Task{}
-	if id != 0 {
-		t.now = stack.Task{ID: id, State: stack.TaskRunning}
-	}
+	th.SetTask(now, sure)
 }
 
 // taskID returns the number of the task in p's last Capture, or 0 if there is none. If sure is

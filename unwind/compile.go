@@ -29,7 +29,7 @@ func (w *Walker) compile(key, pc uint64) (*entry, stack.Reason) {
 	r := w.snap.find(key)
 	e := entry{pc: key}
 	for _, s := range w.with.steppers {
-		if s.covers(key) { // before the maps: the runtime's code grows
+		if s.Covers(key) { // before the maps: the runtime's code grows
 			e.op = opRuntime
 			return w.cache.put(&e), stack.ReasonNone
 		}

@@ -46,7 +46,7 @@ const (
 var orderAMD64 = [17]uint8{8, 9, 10, 11, 12, 13, 14, 15, 5, 4, 6, 3, 1, 0, 2, 7, 16}
 
 // bySignalFrame restores the interrupted registers from the kernel's frame.
-func (w *Walker) bySignalFrame(f *stack.Frame) step {
+func (w *Walker) bySignalFrame(f *stack.Frame) Step {
 	sp := w.regs[w.sp]
 	pcReg, at, n := rule.AMD64RA, sp+contextAMD64, uint64(len(orderAMD64))
 	if w.arch == rule.ARM64 {
@@ -55,7 +55,7 @@ func (w *Walker) bySignalFrame(f *stack.Frame) step {
 	for i := range n {
 		v, ok := w.word(at + 8*i)
 		if !ok {
-			return stop(w.lack(at + 8*i))
+			return Stop(w.lack(at + 8*i))
 		}
 		if w.arch == rule.ARM64 {
 			w.saved[i] = v
@@ -69,11 +69,11 @@ func (w *Walker) bySignalFrame(f *stack.Frame) step {
 	// No call led to the trampoline. Its address is the handler's return target, not the end of a
 	// call.
 	f.CFA, f.Exact = w.regs[w.sp], true
-	return step{pc: w.regs[pcReg], exact: true, trust: stack.TrustCFI}
+	return Step{PC: w.regs[pcReg], Exact: true, Trust: stack.TrustCFI}
 }
 
 // byFramePointer steps over code without tables.
-func (w *Walker) byFramePointer(f *stack.Frame, e *entry) step {
+func (w *Walker) byFramePointer(f *stack.Frame, e *entry) Step {
 	sp, fp := w.regs[w.sp], w.regs[w.fp]
 	if e.flags&flagLast == 0 {
 		step := w.byCode
@@ -85,15 +85,15 @@ func (w *Walker) byFramePointer(f *stack.Frame, e *entry) step {
 		}
 	}
 	if e.flags&flagLast != 0 {
-		return step{end: true}
+		return Step{End: true}
 	}
 	if w.known>>w.fp&1 == 0 {
-		return stop(stack.ReasonRegister)
+		return Stop(stack.ReasonRegister)
 	}
 	if fp == 0 && e.flags&flagFile != 0 && !f.Exact {
 		// The ABI marks the outermost frame this way. Start code of libraries without tables (musl)
 		// sets it.
-		return step{end: true}
+		return Step{End: true}
 	}
 	if fp >= sp && fp-sp <= maxFrame && fp%8 == 0 {
 		next, ok := w.word(fp)
@@ -101,20 +101,20 @@ func (w *Walker) byFramePointer(f *stack.Frame, e *entry) step {
 		switch {
 		case !ok || !ok2:
 			if r := w.lack(fp + 8); r == stack.ReasonShort {
-				return stop(r)
+				return Stop(r)
 			}
 		case w.isCode(ra):
 			f.CFA = fp + 16
 			w.regs[w.fp], w.regs[w.sp] = next, fp+16
 			// The function may have saved and changed any other register.
 			w.known = 1<<w.fp | 1<<w.sp
-			return step{pc: ra, trust: stack.TrustFP}
+			return Step{PC: ra, Trust: stack.TrustFP}
 		case ra == 0 && next == 0:
 			f.CFA, w.null = fp+16, true
-			return step{end: true}
+			return Step{End: true}
 		case w.mayBeMade(ra, next, fp):
-			return stop(stack.ReasonUnmapped) // in memory newer than the maps
-		case !f.Exact && w.with.v8 != nil && next > fp && next-fp <= maxFrame:
+			return Stop(stack.ReasonUnmapped) // in memory newer than the maps
+		case !f.Exact && w.with.Generates && next > fp && next-fp <= maxFrame:
 			// V8's transition from the interpreter to baseline code keeps a value between the return
 			// address and its own frame (Generate_InterpreterOnStackReplacement_ToBaseline,
 			// src/builtins/x64/builtins-x64.cc).
@@ -122,14 +122,14 @@ func (w *Walker) byFramePointer(f *stack.Frame, e *entry) step {
 				f.CFA = fp + 24
 				w.regs[w.fp], w.regs[w.sp] = next, fp+24
 				w.known = 1<<w.fp | 1<<w.sp
-				return step{pc: ra, trust: stack.TrustFP}
+				return Step{PC: ra, Trust: stack.TrustFP}
 			}
 		}
 	}
 	if f.Exact {
 		return w.byScan(f, sp)
 	}
-	return stop(stack.ReasonNoRule)
+	return Stop(stack.ReasonNoRule)
 }
 
 // isCode reports whether a return address points into mapped code.
@@ -150,7 +150,7 @@ func (w *Walker) isCode(ra uint64) bool {
 // byCode recognizes the instructions around an exact PC at which the frame pointer is still, or
 // again, the caller's. Walking by frame pointer would skip the caller there. ok is false for other
 // code.
-func (w *Walker) byCode(f *stack.Frame, sp uint64) (s step, ok bool) {
+func (w *Walker) byCode(f *stack.Frame, sp uint64) (s Step, ok bool) {
 	var buf [16]byte
 	code := w.code(buf[:], nil, 0, f.PC-8)
 	if len(code) < len(buf) {
@@ -189,7 +189,7 @@ func (w *Walker) byCode(f *stack.Frame, sp uint64) (s step, ok bool) {
 // byEnd recognizes amd64 code that ends right after the call that it is in. The remaining
 // instructions show where the return address is. CPython's trampolines for perf have this form and
 // no frame pointer. ok is false for other code.
-func (w *Walker) byEnd(f *stack.Frame, sp uint64) (s step, ok bool) {
+func (w *Walker) byEnd(f *stack.Frame, sp uint64) (s Step, ok bool) {
 	var buf [5]byte
 	if w.arch != rule.AMD64 {
 		return s, false
@@ -208,48 +208,48 @@ func (w *Walker) byEnd(f *stack.Frame, sp uint64) (s step, ok bool) {
 
 // top steps out of a function. Its return address is at raAt, and its caller's frame pointer at
 // fpAt; fpAt 0 means that the frame pointer is unchanged.
-func (w *Walker) top(f *stack.Frame, fpAt, raAt, cfa uint64) (step, bool) {
+func (w *Walker) top(f *stack.Frame, fpAt, raAt, cfa uint64) (Step, bool) {
 	ra, ok := w.word(raAt)
 	if !ok || !w.isCode(ra) {
-		return step{}, false
+		return Step{}, false
 	}
 	if fpAt != 0 {
 		w.load(uint8(w.fp), fpAt)
 	}
 	f.CFA = cfa
 	w.regs[w.sp] = cfa
-	return step{pc: ra, trust: stack.TrustFP}, true
+	return Step{PC: ra, Trust: stack.TrustFP}, true
 }
 
 // byLink steps out of a function that has not saved the link register.
-func (w *Walker) byLink(f *stack.Frame, sp uint64, trust stack.Trust) (step, bool) {
+func (w *Walker) byLink(f *stack.Frame, sp uint64, trust stack.Trust) (Step, bool) {
 	ra := w.regs[rule.ARM64RA]
 	if w.known>>rule.ARM64RA&1 == 0 || !w.isCode(ra) {
-		return step{}, false
+		return Step{}, false
 	}
 	f.CFA = sp
-	return step{pc: ra, trust: trust}, true
+	return Step{PC: ra, Trust: trust}, true
 }
 
 // byScan handles a leaf whose frame pointer is not usable. It tries the only likely place of a
 // return address: the top of the stack, or the link register.
-func (w *Walker) byScan(f *stack.Frame, sp uint64) step {
+func (w *Walker) byScan(f *stack.Frame, sp uint64) Step {
 	if w.arch == rule.ARM64 {
 		if s, ok := w.byLink(f, sp, stack.TrustScan); ok {
 			return s
 		}
-		return stop(stack.ReasonNoRule)
+		return Stop(stack.ReasonNoRule)
 	}
 	ra, ok := w.word(sp)
 	if !ok {
-		return stop(w.lack(sp))
+		return Stop(w.lack(sp))
 	}
 	if !w.isCode(ra) || !w.called(ra) {
-		return stop(stack.ReasonNoRule)
+		return Stop(stack.ReasonNoRule)
 	}
 	f.CFA = sp + 8
 	w.regs[w.sp] = sp + 8
-	return step{pc: ra, trust: stack.TrustScan}
+	return Step{PC: ra, Trust: stack.TrustScan}
 }
 
 // called reports whether a call instruction ends at ra.

@@ -37,7 +37,7 @@ func fuzzSpace(t testing.TB, arch rule.Arch, mem Memory) (*Space, []stack.Mappin
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.setRuntimes(func(r *runtimes) { r.golang = &goRuntime{rt: gopcln.NewRuntime(table, 0)} })
+		s.setRuntime(Golang, &goRuntime{rt: gopcln.NewRuntime(table, 0), mem: mem}, true)
 	}
 	return s, maps
 }

@@ -2,10 +2,10 @@ package unwind
 
 import (
 	"debug/elf"
-	"encoding/binary"
 
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/unwind/gopcln"
+	"github.com/sliverprof/sliver/unwind/managed"
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 
@@ -25,38 +25,68 @@ func mayBeGo(f *elf.File) bool {
 	return false
 }
 
+// Golang is Go. A process's runtime is found with the tables of its first file that has them, when the
+// file is opened. Follow does nothing.
+var Golang = &Language{
+	Name:       "Go",
+	Properties: Properties{Beside: true, Guesses: true, TLS: true, Tasks: true},
+	Find:       func(*Space, *managed.Table) (Stepper, error) { return nil, nil },
+}
+
 // adoptGo makes m's Go runtime the process's if it has none yet. If there are several (a program
 // and a plugin built as C library), the first one is followed. Stacks of the others end where they
 // cross into another runtime's code.
 func (s *Space) adoptGo(m *module, bias uint64) {
-	if m.golang == nil || s.runtimes.Load().golang != nil {
+	if m.golang == nil || s.runtimes.Load().of(Golang) != nil {
 		return
 	}
-	s.setRuntimes(func(r *runtimes) {
-		if r.golang == nil {
-			r.golang = &goRuntime{rt: gopcln.NewRuntime(m.golang, bias)}
-		}
-	})
+	s.setRuntime(Golang, &goRuntime{rt: gopcln.NewRuntime(m.golang, bias), mem: s.mem}, true)
 }
 
 // goRuntime is the Go runtime of a process. Its code is walked by rules. They mark the frames where
-// a stack continues elsewhere (Walker.cross).
+// a stack continues elsewhere (Cross).
 type goRuntime struct {
-	noPart
-	rt *gopcln.Runtime
+	NoPart
+	rt  *gopcln.Runtime
+	mem Memory
 }
+
+// goThread is a Thread's state for Go.
+type goThread struct {
+	of      *gopcln.Runtime // that th belongs to
+	th      *gopcln.Thread
+	guessed goGuess
+	stack   goStack // of the goroutine in the last walk that found it
+	g       uint64  // address of the data of the goroutine that the thread ran; 0: none
+	id      uint64  // its number
+	spans   []rule.Span
+}
+
+// goWalk is a Walker's state for Go.
+type goWalk struct{ crossing stack.Regs }
+
+var (
+	goThreads Slot[goThread]
+	goWalks   Slot[goWalk]
+)
 
 // thread returns the Go data of th.
-func (p *goRuntime) thread(th *Thread) *gopcln.Thread {
-	if th.runtime != p.rt {
-		th.runtime, th.golang = p.rt, p.rt.Thread(th.TID)
+func (p *goRuntime) thread(th *Thread) *goThread {
+	t := goThreads.Of(th)
+	if t.of != p.rt {
+		t.of, t.th = p.rt, p.rt.Thread(th.TID)
 	}
-	return th.golang
+	return t
 }
 
-func (p *goRuntime) plan(th *Thread, out []rule.Span) []rule.Span {
-	th.guessed.asked = false
-	return p.thread(th).Plan(&th.regs, out)
+// Peek implements Stepper: pointers may have changed since the last sample.
+func (p *goRuntime) Peek(th *Thread) { p.thread(th).th.Peek(p.mem) }
+
+// Plan implements Stepper.
+func (p *goRuntime) Plan(th *Thread, out []rule.Span) []rule.Span {
+	t := p.thread(th)
+	t.guessed.asked = false
+	return t.th.Plan(th.Regs(), out)
 }
 
 // goGuess records how well Plan predicts the memory that a walk of a thread needs. Calling More
@@ -85,93 +115,80 @@ func (x *goGuess) checked(lacks bool) {
 	}
 }
 
-func (p *goRuntime) asks(th *Thread) bool {
-	x := &th.guessed
+// Asks implements Stepper.
+func (p *goRuntime) Asks(th *Thread) bool {
+	x := &p.thread(th).guessed
 	return !x.tried || x.lacks || x.wait > 0
 }
 
-// Guesses reports whether a stop of th without More may lack something, which then requires another
-// stop.
-func (w *Walker) Guesses(*Thread) bool { return w.space.runtimes.Load().golang != nil }
-
-func (p *goRuntime) more(_ *Walker, th *Thread, regs *stack.Regs, mem *Copy) int {
-	th.guessed.asked = true
-	th.more = p.thread(th).More(regs, mem, th.more)
-	return 0
+// More implements Stepper.
+func (p *goRuntime) More(_ *Walker, th *Thread, regs *stack.Regs, mem *Copy, out []rule.Span) ([]rule.Span, int) {
+	t := p.thread(th)
+	t.guessed.asked = true
+	return t.th.More(regs, mem, out), 0
 }
 
-func (p *goRuntime) begin(w *Walker, th *Thread, regs *stack.Regs) {
-	w.golang = p.thread(th)
-	if x := &th.guessed; x.asked {
+// Begin implements Stepper.
+func (p *goRuntime) Begin(w *Walker, th *Thread, regs *stack.Regs) {
+	t := p.thread(th)
+	if x := &t.guessed; x.asked {
 		x.tried, x.lacks, x.wait = true, false, max(x.wait-1, 0)
 	} else {
-		th.more = w.golang.More(regs, w.mem, th.more[:0])
-		x.checked(len(th.more) > 0)
+		t.spans = t.th.More(regs, w.Copied(), t.spans[:0])
+		x.checked(len(t.spans) > 0)
 	}
-	w.golang.Begin(regs, (*live)(w))
+	t.th.Begin(regs, w.Live())
+}
+
+// Report implements Stepper.
+func (p *goRuntime) Report(th *Thread) Report { return Report{Lacks: p.thread(th).guessed.lacks} }
+
+// goOf returns the Go runtime of a process, nil if it has none.
+func goOf(s *Space) *goRuntime {
+	p, _ := s.Followed(Golang).(*goRuntime)
+	return p
 }
 
 // GoFunc returns the name of the Go function that contains pc. ok is false if pc is not in the
 // process's Go program.
 func (s *Space) GoFunc(pc uint64) (name string, ok bool) {
-	if p := s.runtimes.Load().golang; p != nil {
+	if p := goOf(s); p != nil {
 		return p.rt.Func(pc)
 	}
 	return "", false
 }
 
-// Managed reports whether the process has a runtime whose stacks continue at places that registers
-// and tables do not show. If so, call More.
-func (s *Space) Managed() bool {
-	r := s.runtimes.Load()
-	return r.golang != nil || r.python != nil
-}
-
 // Go reports whether a Go runtime was found (see Preload).
-func (s *Space) Go() bool { return s.runtimes.Load().golang != nil }
+func (s *Space) Go() bool { return goOf(s) != nil }
 
 // Census makes a census of the process's goroutines. It returns nil if no Go runtime was found (see
 // Preload), or if the target's memory cannot be read.
 func (s *Space) Census() *gopcln.Census {
-	p := s.runtimes.Load().golang
+	p := goOf(s)
 	if p == nil || s.mem == nil {
 		return nil
 	}
 	return p.rt.NewCensus(s.mem)
 }
 
-// Goroutine is Walk for a goroutine that no thread runs, or that is in a system call. It reads the
-// target's memory as it is now. If the goroutine moves during the walk, the stack ends early or
-// shows its state before the move; the caller compares g with a later look.
+// Goroutine is Walker.WalkParked for a goroutine that no thread runs, or that is in a system call. If it
+// moves during the walk, the caller compares g with a later look.
 func (w *Walker) Goroutine(g *gopcln.Goroutine) ([]stack.Frame, stack.Reason) {
-	w.frames = w.frames[:0]
-	n := min(g.Hi-g.SP, MaxStack)
-	if g.SP < g.Lo || g.SP >= g.Hi || w.space.mem == nil {
-		return w.frames, stack.ReasonEmpty
-	}
-	if uint64(cap(w.goStack)) < n {
-		w.goStack = make([]byte, n)
-	}
-	b := w.goStack[:n]
-	k, _ := w.space.mem.ReadAt(b, int64(g.SP))
-	regs := stack.Regs{PC: g.PC}
-	regs.Set(w.sp, g.SP)
-	regs.Set(w.fp, g.FP)
-	mem := Copy{Blocks: []Block{{Addr: g.SP, Data: b[:max(k, 0)]}}}
-	return w.walkFrom(&w.nobody, &regs, &mem, g.PC == g.Func) // it has not started yet
+	return w.WalkParked(&Parking{PC: g.PC, SP: g.SP, FP: g.FP, Lo: g.Lo, Hi: g.Hi, Exact: g.PC == g.Func}) // Exact: it has not started yet
 }
 
-// goStack holds the bounds of a goroutine's stack and the offset that settle adds to CFAs in it.
+// goStack holds the bounds of a goroutine's stack and the offset that Settle adds to CFAs in it.
 type goStack struct{ id, lo, hi, shift uint64 }
 
-// settle makes the CFAs of frames on a goroutine's stack independent of the stack's address. A
+// Settle makes the CFAs of frames on a goroutine's stack independent of the stack's address. A
 // stack that grows or shrinks is copied to another place, and its activations keep their distance
-// from the upper end; settle maps their CFAs to those of the first look. If another goroutine gets
-// the same stack, settle makes the CFAs differ from the previous owner's.
-func (p *goRuntime) settle(w *Walker, th *Thread) {
-	s := &th.stack
-	th.tasks.look(w.golang, (*frozen)(w))
-	if id, lo, hi, ok := w.golang.Goroutine((*frozen)(w)); ok {
+// from the upper end; Settle maps their CFAs to those of the first look. If another goroutine gets
+// the same stack, Settle makes the CFAs differ from the previous owner's.
+func (p *goRuntime) Settle(w *Walker, th *Thread) {
+	t := p.thread(th)
+	s := &t.stack
+	t.look(th, w.Needed())
+	if id, lo, hi, ok := t.th.Goroutine(w.Needed()); ok {
 		switch {
 		case s.hi == 0:
 			*s = goStack{id: id, lo: lo, hi: hi}
@@ -182,75 +199,67 @@ func (p *goRuntime) settle(w *Walker, th *Thread) {
 			s.lo, s.hi = lo, hi
 		}
 	}
-	if sp := w.regs[w.sp]; sp >= s.lo && sp < s.hi {
-		w.reach = s.hi + s.shift
+	regs, _ := w.Registers()
+	if sp := regs[w.Arch().SP()]; sp >= s.lo && sp < s.hi {
+		w.SetReach(s.hi + s.shift)
 	}
 	if s.shift == 0 {
 		return
 	}
-	w.end = w.stackEnd()
-	for i := range w.frames {
-		if f := &w.frames[i]; f.CFA > s.lo && f.CFA <= s.hi {
+	w.Relocated()
+	frames := w.Frames()
+	for i := range frames {
+		if f := &frames[i]; f.CFA > s.lo && f.CFA <= s.hi {
 			f.CFA += s.shift
 		}
 	}
 }
 
-// live is a Walker's memory for self-validating data: the copy, or the target's current memory if
-// the copy lacks it.
-type live Walker
-
-// Word implements rule.Words.
-func (l *live) Word(addr uint64) (uint64, bool) {
-	w := (*Walker)(l)
-	if v, ok := w.word(addr); ok {
-		return v, true
+// look records which goroutine the thread ran, from its copy. Looking at the same copy again changes
+// nothing. The data of the previous goroutine is in each copy, because plans expect it to run again.
+func (t *goThread) look(th *Thread, mem rule.Words) {
+	g, ok := t.th.Current(mem)
+	now := stack.Task{}
+	if ok && g != 0 {
+		now, ok = t.th.Task(g, mem)
 	}
-	return readWord(&w.meter, w.buf[:8], addr)
-}
-
-func readWord(m Memory, b []byte, addr uint64) (uint64, bool) {
-	if addr > 1<<63-8 {
-		return 0, false
-	}
-	if n, _ := m.ReadAt(b, int64(addr)); n < 8 {
-		return 0, false
-	}
-	return binary.LittleEndian.Uint64(b), true
-}
-
-// frozen is a Walker's memory for data that must come from the copy.
-type frozen Walker
-
-// Word implements rule.Words.
-func (f *frozen) Word(addr uint64) (uint64, bool) {
-	v, ok := (*Walker)(f).word(addr)
 	if !ok {
-		f.wanted = addr
+		if th.HasTasks() {
+			th.SetTask(stack.Task{}, false)
+		}
+		return
 	}
-	return v, ok
+	if t.g != 0 && (g != t.g || now.ID != t.id) {
+		switch left, ok := t.th.Task(t.g, mem); {
+		case !ok:
+			th.SetLeft(stack.Task{ID: t.id})
+		case left.ID != t.id: // another goroutine uses its data by now
+			th.SetLeft(stack.Task{ID: t.id, State: stack.TaskDone})
+		default:
+			th.SetLeft(left)
+		}
+	}
+	t.g, t.id = g, now.ID
+	th.SetTask(now, true)
 }
 
-// cross continues the walk where Go's runtime data says. If apply is true, w's registers are ready
-// for the rule itself.
-func (w *Walker) cross(f *stack.Frame, r *rule.Rule) (s step, apply bool) {
-	if w.golang == nil {
-		return stop(stack.ReasonNoRule), false
-	}
-	g := &w.crossing
-	*g = stack.Regs{PC: f.PC, Known: w.known, TLS: w.leaf.TLS}
-	copy(g.R[:], w.regs[:])
-	w.wanted = 0
-	how := w.golang.Cross(r, g, f.Exact, (*frozen)(w))
-	copy(w.regs[:], g.R[:])
-	w.known = g.Known
+// Cross implements Stepper.
+func (p *goRuntime) Cross(w *Walker, th *Thread, f *stack.Frame, r *rule.Rule) (s Step, apply, ok bool) {
+	g := &goWalks.In(w).crossing
+	regs, known := w.Registers()
+	leaf, _ := w.Start()
+	*g = stack.Regs{PC: f.PC, Known: *known, TLS: leaf.TLS}
+	copy(g.R[:], regs[:])
+	how := p.thread(th).th.Cross(r, g, f.Exact, w.Needed())
+	copy(regs[:], g.R[:])
+	*known = g.Known
 	switch how {
 	case gopcln.Apply:
-		return s, true
+		return s, true, true
 	case gopcln.Jump, gopcln.Exact:
-		return step{pc: g.PC, exact: how == gopcln.Exact, trust: stack.TrustTable}, false
+		return Step{PC: g.PC, Exact: how == gopcln.Exact, Trust: stack.TrustTable}, false, true
 	case gopcln.Base:
-		return step{end: true}, false
+		return Step{End: true}, false, true
 	}
-	return stop(stack.ReasonMemory), false
+	return Stop(stack.ReasonMemory), false, true
 }

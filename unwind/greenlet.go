@@ -19,10 +19,22 @@ func isGreenlet(path string) bool {
 	return strings.HasPrefix(name, "_greenlet.") || strings.HasPrefix(name, "greenlet.c") // greenlet.cpython-38-…
 }
 
+// hasGreenlets reports whether the module is mapped.
+func (x *pyWalk) hasGreenlets(w *Walker) bool {
+	if nr := w.Generation(); x.nr != nr {
+		x.nr, x.greenlets = nr, false
+		w.Mapped(func(r Region) bool {
+			x.greenlets = r.Exec && isGreenlet(r.Path)
+			return !x.greenlets
+		})
+	}
+	return x.greenlets
+}
+
 // greenlet returns the number of frames, innermost first, of the running greenlet. 0 means that the
 // thread runs its main greenlet, or that the number is unknown.
-func (in *interpreter) greenlet(w *Walker, frames []stack.Frame, s *python.Stack) int {
-	if !w.snap.greenlets || s.Reason != stack.ReasonNone {
+func (in *interpreter) greenlet(w *Walker, x *pyWalk, frames []stack.Frame, s *python.Stack) int {
+	if s.Reason != stack.ReasonNone || !x.hasGreenlets(w) {
 		return 0
 	}
 	evals, inside := 0, false // inside: in the module's code
@@ -31,9 +43,9 @@ func (in *interpreter) greenlet(w *Walker, frames []stack.Frame, s *python.Stack
 		if f.Kind != stack.KindNative {
 			return 0
 		}
-		r := w.snap.find(f.PC - 1)
+		r, known := w.Region(f.PC - 1)
 		was := inside
-		if inside = r != nil && r.mod != nil && isGreenlet(r.mod.mapping.Path); inside && !was && i > 0 {
+		if inside = known && isGreenlet(r.Path); inside && !was && i > 0 {
 			if i+1 < len(frames) {
 				in.rt.WithoutCFrame(s, f.CFA, frames[i+1].CFA)
 			}

@@ -4,15 +4,11 @@ import (
 	"debug/elf"
 	"errors"
 	"io"
-	"sync"
 
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/unwind/cfi"
 	"github.com/sliverprof/sliver/unwind/gopcln"
-	"github.com/sliverprof/sliver/unwind/jvm"
-	"github.com/sliverprof/sliver/unwind/python"
 	"github.com/sliverprof/sliver/unwind/rule"
-	"github.com/sliverprof/sliver/unwind/v8"
 )
 
 // maxImage bounds the size of an image that is read from memory. The vDSO has two to four pages.
@@ -34,25 +30,9 @@ type Image struct {
 	golang *gopcln.Table    // nil: not a Go program
 	err    error            // why a table is missing
 
-	v8 struct { // see v8Image
-		once sync.Once
-		img  *v8.Image
-		err  error
-	}
-	python struct { // see pythonImage
-		once sync.Once
-		img  *python.Image
-		err  error
-	}
-	jvm struct { // see FollowJVM
-		once sync.Once
-		img  *jvm.Image
-		err  error
-	}
-	native struct { // see jvm.NativeImage
-		vm string
-		ok bool
-	}
+	// whole: the program was compiled as a whole, by GraalVM. Its functions are long: see nativeMore.
+	whole bool
+	facts facts // that languages read of the file
 }
 
 // Images are Files that share images between Spaces.
@@ -88,7 +68,7 @@ func (m *Image) open(arch rule.Arch, linked bool) error {
 	if linked {
 		m.links(f)
 	}
-	m.native.vm, m.native.ok = jvm.NativeImage(f)
+	m.whole = f.Section(".svm_heap") != nil // as jvm.NativeImage recognizes them
 	errGo := m.loadGo(f, arch)
 	if m.cfi, err = cfi.Load(m.file, arch); err == nil {
 		err = errGo

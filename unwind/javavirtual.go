@@ -62,8 +62,8 @@ func (c *carrier) spans(rt *jvm.Runtime, thread uint64, out []rule.Span) []rule.
 
 // VirtualThreads returns all Java virtual threads that walks found so far, by ID.
 func (s *Space) VirtualThreads() []VirtualThread {
-	h := s.runtimes.Load().jvm
-	if h == nil {
+	h, ok := s.Followed(JVM).(*hotspot)
+	if !ok {
 		return nil
 	}
 	h.mu.Lock()
@@ -76,53 +76,55 @@ func (s *Space) VirtualThreads() []VirtualThread {
 	return out
 }
 
-// settle records which virtual thread th carried when it was copied.
-func (h *hotspot) settle(w *Walker, th *Thread) {
-	c := &th.java.carrier
-	if th.java.of != h || !c.is {
+// Settle records which virtual thread th carried when it was copied.
+func (h *hotspot) Settle(w *Walker, th *Thread) {
+	j := javaThreads.Of(th)
+	c := &j.carrier
+	if j.of != h || !c.is {
 		return
 	}
-	t := &th.tasks
-	t.known, t.sure = true, false
-	own, ok1 := w.word(c.at.Own)
-	mounted, ok2 := w.word(c.at.Mounted)
+	th.SetTask(stack.Task{}, false)
+	own, ok1 := w.Word(c.at.Own)
+	mounted, ok2 := w.Word(c.at.Mounted)
 	if !ok1 || !ok2 {
 		return
 	}
 	if own == mounted {
-		t.sure, t.now = true, stack.Task{}
+		th.SetTask(stack.Task{}, true)
 		return
 	}
 	age, aged := h.rt.Age()
 	pinned := aged && c.aged && age == c.age
 	c.age, c.aged = age, aged
 	if !pinned || mounted != c.last {
-		id, name, err := w.javaOf(h).rt.Virtual(c.at, own, mounted, pinned)
+		id, name, err := h.walk(w).rt.Virtual(c.at, own, mounted, pinned)
 		if err == nil && h.meet(id, name) {
 			c.last, c.id = mounted, id
-			w.learnNumber(h, c)
-		} else if c.last, c.id = 0, w.copiedID(c); c.id == 0 {
+			h.learnNumber(w, c)
+		} else if c.last, c.id = 0, c.copiedID(w); c.id == 0 {
 			return
 		}
 	}
-	t.sure, t.now = true, stack.Task{}
+	now := stack.Task{}
 	if c.id != 0 {
-		t.now = stack.Task{ID: c.id, State: stack.TaskRunning}
+		now = stack.Task{ID: c.id, State: stack.TaskRunning}
 	}
+	th.SetTask(now, true)
 }
 
 // learnNumber helps to find where virtual threads keep their numbers outside of the heap. It
 // records the words seen there while c ran a virtual thread with a known number.
-func (w *Walker) learnNumber(h *hotspot, c *carrier) {
-	at, words := c.at.Near, w.numbers[:]
+func (h *hotspot) learnNumber(w *Walker, c *carrier) {
+	numbers := &h.walk(w).numbers
+	at, words := c.at.Near, numbers[:]
 	if at == 0 {
 		return
 	}
 	if c.at.ID != 0 {
-		at, words = c.at.ID, w.numbers[:1]
+		at, words = c.at.ID, numbers[:1]
 	}
 	for i := range words {
-		v, ok := w.mem.Word(at + uint64(8*i)) // from the copy
+		v, ok := w.Copied().Word(at + uint64(8*i)) // from the copy
 		if !ok {
 			return
 		}
@@ -132,9 +134,9 @@ func (w *Walker) learnNumber(h *hotspot, c *carrier) {
 }
 
 // copiedID returns the number of the virtual thread from the copy, or 0 if it was not copied.
-func (w *Walker) copiedID(c *carrier) (id uint64) {
+func (c *carrier) copiedID(w *Walker) (id uint64) {
 	if c.at.ID != 0 {
-		id, _ = w.word(c.at.ID)
+		id, _ = w.Word(c.at.ID)
 	}
 	if id > maxTaskID {
 		return 0

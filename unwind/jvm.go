@@ -2,10 +2,12 @@ package unwind
 
 import (
 	"errors"
+	"io"
 	"path/filepath"
 	"sync"
 
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/unwind/cfi"
 	"github.com/sliverprof/sliver/unwind/jvm"
 	"github.com/sliverprof/sliver/unwind/managed"
 	"github.com/sliverprof/sliver/unwind/rule"
@@ -13,7 +15,7 @@ import (
 
 // hotspot is the Java virtual machine of a process with its known threads.
 type hotspot struct {
-	noPart
+	NoPart
 	rt *jvm.Runtime
 
 	mu      sync.Mutex
@@ -41,32 +43,44 @@ type javaWalk struct {
 	buf   []byte
 	begun bool // state belongs to the current walk
 	spent bool // the limit on reads was reached: the frames found may be wrong
+
+	numbers [jvm.NumberSpan / 8]uint64 // see learnNumber
 }
 
-// FollowJVM makes walks show the frames of HotSpot if the process has it mapped. It puts their
-// functions into table. It returns the virtual machine, or nil if there is none. An error says why
-// the virtual machine cannot be read, now or ever; its stacks then show machine code. A *jvm.VersionError
+var (
+	javaThreads Slot[javaThread]
+	javaWalks   Slot[javaWalk]
+)
+
+// JVM shows the frames of HotSpot and puts their functions into the table. A *jvm.VersionError
 // also covers OpenJ9 and GraalVM native images (the program itself, or code seen on a stack).
+var JVM = &Language{
+	Name:       "HotSpot",
+	Properties: Properties{Code: true},
+	Find:       findJVM,
+}
+
+// FollowJVM follows HotSpot and returns it; nil: the process has none.
 func (s *Space) FollowJVM(table *managed.Table) (*jvm.Runtime, error) {
-	if s.mem == nil {
-		return nil, nil
+	st, err := s.Follow(JVM, table)
+	if h, ok := st.(*hotspot); ok {
+		return h.rt, nil
 	}
-	snap := s.snap.Load()
+	return nil, err
+}
+
+func findJVM(s *Space, table *managed.Table) (Stepper, error) {
 	var other error // another virtual machine than HotSpot
-	for i := range snap.regions {
-		r := &snap.regions[i]
-		if !r.exec || r.mod == nil {
-			continue
-		}
-		if name := filepath.Base(r.mod.mapping.Path); name != "libjvm.so" {
+	for c := range s.Code() {
+		if name := filepath.Base(c.Path); name != "libjvm.so" {
 			if jvm.IsOpenJ9(name) {
 				other = jvm.NoOpenJ9()
-			} else if vm, ok := r.mod.nativeImage(i); ok && other == nil {
+			} else if vm, ok := nativeImage(&c); ok && other == nil {
 				other = jvm.NoNative(name, vm)
 			}
 			continue
 		}
-		rt, err := s.followJVM(r, table)
+		h, err := newHotspot(s, &c, table)
 		if errors.Is(err, jvm.ErrNotJVM) {
 			// OpenJ9 also ships a libjvm.so, which loads the real one.
 			if other == nil {
@@ -74,76 +88,80 @@ func (s *Space) FollowJVM(table *managed.Table) (*jvm.Runtime, error) {
 			}
 			continue
 		}
-		if rt != nil || err != nil {
-			return rt, err
+		if err != nil {
+			return nil, err
+		}
+		if h != nil {
+			return h, nil
 		}
 	}
 	return nil, other
 }
 
-// followJVM is FollowJVM for one mapping of libjvm.so. It returns nil, nil if the mapping does not
-// hold the file's code.
-func (s *Space) followJVM(r *region, table *managed.Table) (*jvm.Runtime, error) {
-	r.mod.load()
-	bias, ok := r.mod.bias(r)
+// jvmImage is the HotSpot in a file.
+var jvmImage = Fact[*jvm.Image]{Read: jvm.Load}
+
+// newHotspot returns the HotSpot of one mapping of libjvm.so. It returns nil, nil if the mapping does
+// not hold the file's code.
+func newHotspot(s *Space, c *Code, table *managed.Table) (*hotspot, error) {
+	bias, ok := c.Bias()
 	if !ok {
 		return nil, nil
 	}
-	r.mod.jvm.once.Do(func() { r.mod.jvm.img, r.mod.jvm.err = jvm.Load(r.mod.file) })
-	if err := r.mod.jvm.err; err != nil {
+	img, err := jvmImage.Of(c)
+	if err != nil {
 		return nil, err
 	}
-	if s.arch != rule.AMD64 {
+	if s.Arch() != rule.AMD64 {
 		return nil, &jvm.VersionError{Why: "on this machine they are not known"}
 	}
-	rt, err := jvm.New(r.mod.jvm.img, bias, s.mem, table)
+	rt, err := jvm.New(img, bias, s.Memory(), table)
 	if err != nil {
 		return nil, err
 	}
 	h := &hotspot{rt: rt}
 	h.list()
-	s.setRuntimes(func(r *runtimes) { r.jvm = h })
-	s.renew()
-	s.shown.Add(1)
-	return rt, nil
+	return h, nil
 }
+
+// native is the GraalVM native image in a file: the version of its virtual machine.
+type native struct {
+	vm string
+	ok bool
+}
+
+var nativeImages = Fact[native]{Read: func(r io.ReaderAt) (n native, err error) {
+	f, err := cfi.OpenELF(r)
+	if err == nil {
+		n.vm, n.ok = jvm.NativeImage(f)
+	}
+	return n, err
+}}
 
 // nativeImage returns the virtual machine of a file that is a GraalVM native image. Searching every
 // library would cost all programs time, so only the program's own file and files seen on a stack
-// are searched. region is the file's first.
-func (m *module) nativeImage(region int) (vm string, ok bool) {
-	if m.mapping.Inode == 0 || region >= firstFile && !m.loaded.Load() {
+// are searched.
+func nativeImage(c *Code) (vm string, ok bool) {
+	if !c.Own && !c.Opened() {
 		return "", false
 	}
-	m.load()
-	return m.native.vm, m.native.ok
-}
-
-// renew makes walkers drop cached rules that predate newly found facts.
-func (s *Space) renew() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	next := *s.snap.Load()
-	next.epoch++
-	s.snap.Store(&next)
+	n, err := nativeImages.Of(c)
+	return n.vm, n.ok && err == nil
 }
 
 // JVM returns the virtual machine whose frames walks show, or nil.
 func (s *Space) JVM() *jvm.Runtime {
-	if h := s.runtimes.Load().jvm; h != nil {
+	if h, ok := s.Followed(JVM).(*hotspot); ok {
 		return h.rt
 	}
 	return nil
 }
 
-// ForgetJVM undoes FollowJVM, for a process that has become another program.
-func (s *Space) ForgetJVM() { s.setRuntimes(func(r *runtimes) { r.jvm = nil }) }
-
 // JavaThread returns the address of the JavaThread of a thread, or 0 if walks have found none. tid
 // is the thread's number as the process itself sees it.
 func (s *Space) JavaThread(tid stack.TID) uint64 {
-	h := s.runtimes.Load().jvm
-	if h == nil {
+	h, ok := s.Followed(JVM).(*hotspot)
+	if !ok {
 		return 0
 	}
 	h.mu.Lock()
@@ -165,8 +183,9 @@ func (h *hotspot) list() {
 	}
 }
 
-func (h *hotspot) plan(th *Thread, out []rule.Span) []rule.Span {
-	j := &th.java
+// Plan implements Stepper.
+func (h *hotspot) Plan(th *Thread, out []rule.Span) []rule.Span {
+	j := javaThreads.Of(th)
 	if j.of != h {
 		*j = javaThread{of: h}
 	}
@@ -188,78 +207,76 @@ func (h *hotspot) plan(th *Thread, out []rule.Span) []rule.Span {
 	return out
 }
 
-// copiedWords is a Walker's memory restricted to the copy.
-type copiedWords Walker
-
-// Word implements jvm.Words.
-func (c *copiedWords) Word(addr uint64) (uint64, bool) { return (*Walker)(c).word(addr) }
-
-func (h *hotspot) begin(w *Walker, _ *Thread, _ *stack.Regs) {
-	if w.java != nil {
-		w.java.begun, w.java.spent = false, false
-	}
+// Begin implements Stepper.
+func (h *hotspot) Begin(w *Walker, _ *Thread, _ *stack.Regs) {
+	j := javaWalks.In(w)
+	j.begun, j.spent = false, false
 }
 
-// covers reports whether pc is in the reserved range of the code cache.
-func (h *hotspot) covers(pc uint64) bool { return h.rt.Covers(pc) }
+// Covers reports whether pc is in the reserved range of the code cache.
+func (h *hotspot) Covers(pc uint64) bool { return h.rt.Covers(pc) }
 
-func (h *hotspot) step(w *Walker, pc uint64, exact bool) step {
-	j := w.javaOf(h)
+// Step implements Stepper.
+func (h *hotspot) Step(w *Walker, pc uint64, exact bool) Step {
+	j := h.walk(w)
 	s := &j.state
 	if !j.begun {
 		s.Begin()
 		j.begun = true
 	}
-	s.PC, s.Exact, s.R, s.Known, s.Words = pc, exact, w.regs, w.known, (*copiedWords)(w)
-	var reason stack.Reason
-	w.frames, reason = j.rt.Step(s, w.frames)
+	regs, known := w.Registers()
+	s.PC, s.Exact, s.R, s.Known, s.Words = pc, exact, *regs, *known, w
+	frames, reason := j.rt.Step(s, w.Frames())
+	w.SetFrames(frames)
 	if reason == stack.ReasonMemory {
-		return stop(w.lack(s.Missing))
+		return Stop(w.Missing(s.Missing))
 	}
 	if reason != stack.ReasonNone {
-		return stop(reason)
+		return Stop(reason)
 	}
-	w.regs, w.known = s.R, s.Known
-	return step{pc: s.PC, exact: s.Exact, trust: stack.TrustTable}
+	*regs, *known = s.R, s.Known
+	return Step{PC: s.PC, Exact: s.Exact, Trust: stack.TrustTable}
 }
 
-// javaOf returns the walker's state for frames of h.
-func (w *Walker) javaOf(h *hotspot) *javaWalk {
-	if w.java == nil || w.java.of != h {
-		w.java = &javaWalk{of: h, rt: h.rt.On(&w.meter)}
-		w.java.state.Native = w.isCode
+// walk returns the walker's state for frames of h.
+func (h *hotspot) walk(w *Walker) *javaWalk {
+	j := javaWalks.In(w)
+	if j.of != h {
+		*j = javaWalk{of: h, rt: h.rt.On(w.Meter())}
+		j.state.Native = w.IsCode
 	}
-	return w.java
+	return j
 }
 
-// holds validates Java's code and methods after a walk. Code that was discarded between two looks
+// Holds validates Java's code and methods after a walk. Code that was discarded between two looks
 // is read again; before the last try all code is. If a walk through Java reached the limit on
 // reads, its frames are not shown.
-func (h *hotspot) holds(w *Walker, try int) verdict {
-	if w.java == nil || w.java.of != h || !w.java.begun {
-		return valid
+func (h *hotspot) Holds(w *Walker, try int) Verdict {
+	j := javaWalks.In(w)
+	if j.of != h || !j.begun {
+		return Valid
 	}
 	switch {
-	case h.still(w, w.java):
-		return valid
-	case w.java.spent:
-		return void
-	case try == maxAgain-1: // more code was discarded than one walk detects
+	case h.still(w, j):
+		return Valid
+	case j.spent:
+		return Void
+	case try == MaxAgain-1: // more code was discarded than one walk detects
 		h.rt.Forget()
 	}
-	return again
+	return Again
 }
 
 // still reports whether everything that the walk relied on is still in memory.
 func (h *hotspot) still(w *Walker, j *javaWalk) bool {
 	j.begun = false
-	j.state.Dedup(w.mem.Batch)
-	if j.state.Held() && !w.meter.Spent() {
+	j.state.Dedup(w.Copied().Batch)
+	if j.state.Held() && !w.Meter().Spent() {
 		return true
 	}
 	j.spans = h.rt.Spans(&j.state, j.spans[:0])
-	j.off, j.buf = readAll(&w.meter, j.spans, j.off, j.buf)
-	if j.spent = w.meter.Spent(); j.spent { // spans may be unread although they exist
+	j.off, j.buf = ReadAll(w.Meter(), j.spans, j.off, j.buf)
+	if j.spent = w.Meter().Spent(); j.spent { // spans may be unread although they exist
 		j.state.Doubt()
 		return false
 	}
@@ -271,29 +288,34 @@ func (h *hotspot) still(w *Walker, j *javaWalk) bool {
 	})
 }
 
-// resume continues a walk that stopped in machine code at the frame where the thread left Java. An
+// Resume continues a walk that stopped in machine code at the frame where the thread left Java. An
 // error frame with the reason replaces the missing frames.
-func (h *hotspot) resume(w *Walker, th *Thread, why stack.Reason) stack.Reason {
-	th.java.gap = w.java != nil && w.java.begun && w.java.state.Heap
+func (h *hotspot) Resume(w *Walker, th *Thread, why stack.Reason) stack.Reason {
+	t, j := javaThreads.Of(th), javaWalks.In(w)
+	t.gap = j.begun && j.state.Heap
 	switch why {
 	case stack.ReasonNone, stack.ReasonShort, stack.ReasonUnmapped, stack.ReasonEmpty:
 		return why
 	}
-	if th.java.of != h || th.java.thread == 0 {
+	if t.of != h || t.thread == 0 {
 		return why
 	}
-	pc, sp, fp, ok := h.rt.Anchor((*copiedWords)(w), th.java.thread)
-	if !ok || w.known>>w.sp&1 != 0 && sp <= w.regs[w.sp] && len(w.frames) > 1 || sp <= w.first {
+	pc, sp, fp, ok := h.rt.Anchor(w, t.thread)
+	regs, known := w.Registers()
+	_, first := w.Start()
+	spReg, fpReg := w.Arch().SP(), w.Arch().FP()
+	if !ok || *known>>spReg&1 != 0 && sp <= regs[spReg] && len(w.Frames()) > 1 || sp <= first {
 		return why
 	}
-	w.frames = append(w.frames, stack.Frame{PC: uint64(why), Kind: stack.KindError})
-	th.java.gap = true
-	w.regs[w.sp], w.known = sp, 1<<w.sp
+	w.SetFrames(append(w.Frames(), stack.Frame{PC: uint64(why), Kind: stack.KindError}))
+	t.gap = true
+	regs[spReg], *known = sp, 1<<spReg
 	if fp != 0 {
-		w.regs[w.fp] = fp
-		w.known |= 1 << w.fp
+		regs[fpReg] = fp
+		*known |= 1 << fpReg
 	}
-	return w.walk(pc, false)
+	return w.Continue(pc, false)
 }
 
-func (h *hotspot) gap(th *Thread) bool { return th.java.gap }
+// Report implements Stepper.
+func (h *hotspot) Report(th *Thread) Report { return Report{Gap: javaThreads.Of(th).gap} }

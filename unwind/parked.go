@@ -127,7 +127,7 @@ func (p *Parked) Walk(all []gopcln.Goroutine, which []int, take func(i, stack in
 			}
 			end = g.SP + n
 		}
-		p.off, p.buf = readAll(p.w.space.mem, p.spans, p.off, p.buf)
+		p.off, p.buf = ReadAll(p.w.space.mem, p.spans, p.off, p.buf)
 		for i, s := range p.spans {
 			last := k
 			if i+1 < len(p.spans) {

@@ -10,11 +10,12 @@ import (
 	"github.com/sliverprof/sliver/unwind/managed"
 	"github.com/sliverprof/sliver/unwind/meter"
 	"github.com/sliverprof/sliver/unwind/python"
+	"github.com/sliverprof/sliver/unwind/rule"
 )
 
 // interpreter is the CPython of a process with its known threads.
 type interpreter struct {
-	noPart
+	NoPart
 	rt    *python.Runtime
 	mem   Memory
 	table *managed.Table // assigns addresses to functions; nil: they keep their code's
@@ -70,36 +71,53 @@ const (
 	soonTried = 8
 )
 
-// FollowPython makes walks show the functions of CPython if the process has it mapped. More then
-// reads the Python frames, and Walk puts them between those of C. It returns the interpreter, or
-// nil if there is none. An error says why the interpreter cannot be read, now or ever
-// (*python.VersionError); its stacks then show C only.
+// pyWalk is a Walker's state for Python.
+type pyWalk struct {
+	merged    []stack.Frame
+	nr        uint64 // of the mappings for which greenlets is valid
+	greenlets bool   // Python's greenlet module is mapped
+}
+
+var (
+	pyThreads Slot[pyThread]
+	pyWalks   Slot[pyWalk]
+)
+
+// Python shows the functions of CPython. More then reads the Python frames, and Walk puts them between
+// those of C. An error that says that the interpreter can never be read is a *python.VersionError.
 //
 // With a table, Func is a function's place in the table, PC is within Size of it, and frames are
 // read from the copy. If the copy lacks something, Thread.Lacks reports that another copy will have
 // more. Without a table, Func and PC are addresses of code objects, and More reads everything
 // itself.
+var Python = &Language{
+	Name:       "Python",
+	Properties: Properties{Beside: true},
+	Find:       findPython,
+}
+
+// FollowPython follows CPython and returns it; nil: the process has none.
 func (s *Space) FollowPython(table *managed.Table) (*python.Runtime, error) {
-	if s.mem == nil {
-		return nil, nil
+	st, err := s.Follow(Python, table)
+	if in, ok := st.(*interpreter); ok {
+		return in.rt, nil
 	}
-	snap := s.snap.Load()
-	seen := map[*module]bool{}
-	for i := range snap.regions {
-		r := &snap.regions[i]
-		if !r.exec || r.mod == nil || seen[r.mod] || r.mod.mapping.Inode == 0 || table != nil && !mayBePython(r.mod, i) {
+	return nil, err
+}
+
+func findPython(s *Space, table *managed.Table) (Stepper, error) {
+	for c := range s.Code() {
+		if c.Again || table != nil && !mayBePython(&c) {
 			continue
 		}
-		seen[r.mod] = true
-		if err := python.Other(r.mod.mapping.Path); err != nil {
+		if err := python.Other(c.Path); err != nil {
 			return nil, err
 		}
-		r.mod.load()
-		bias, ok := r.mod.bias(r)
+		bias, ok := c.Bias()
 		if !ok {
 			continue
 		}
-		img, err := r.mod.pythonImage()
+		img, err := pythonImage.Of(&c)
 		var version *python.VersionError
 		switch {
 		case errors.As(err, &version):
@@ -107,44 +125,38 @@ func (s *Space) FollowPython(table *managed.Table) (*python.Runtime, error) {
 		case err != nil:
 			continue // not Python, or not ELF
 		}
-		rt, err := python.New(img, bias, s.mem)
+		rt, err := python.New(img, bias, s.Memory())
 		if err != nil {
 			return nil, err
 		}
-		in := &interpreter{rt: rt, mem: s.mem, table: table, codes: map[uint64]*held{}}
+		in := &interpreter{rt: rt, mem: s.Memory(), table: table, codes: map[uint64]*held{}}
 		in.list()
-		s.setRuntimes(func(r *runtimes) { r.python = in })
-		s.shown.Add(1)
-		return rt, nil
+		return in, nil
 	}
 	return nil, nil
 }
 
-// mayBePython reports whether a file is worth searching each time that files are mapped. region is
-// its first. Programs without Python must not pay for the search.
-func mayBePython(m *module, region int) bool {
-	return region < firstFile || strings.Contains(m.mapping.Path[strings.LastIndexByte(m.mapping.Path, '/')+1:], "python") || python.Other(m.mapping.Path) != nil
+// mayBePython reports whether a file is worth searching each time that files are mapped. Programs
+// without Python must not pay for the search.
+func mayBePython(c *Code) bool {
+	return c.Own || strings.Contains(c.Path[strings.LastIndexByte(c.Path, '/')+1:], "python") || python.Other(c.Path) != nil
 }
 
-// pythonImage searches a file for the interpreter, once.
-func (m *module) pythonImage() (*python.Image, error) {
-	m.python.once.Do(func() { m.python.img, m.python.err = python.Load(m.file) })
-	return m.python.img, m.python.err
-}
-
-// firstFile is the number of regions that may belong to the program's own file.
-const firstFile = 4
+// pythonImage is the interpreter in a file.
+var pythonImage = Fact[*python.Image]{Read: python.Load}
 
 // Python returns the CPython whose functions walks show, or nil.
 func (s *Space) Python() *python.Runtime {
-	if in := s.runtimes.Load().python; in != nil {
+	if in := pythonOf(s); in != nil {
 		return in.rt
 	}
 	return nil
 }
 
-// ForgetPython undoes FollowPython, for a process that has become another program.
-func (s *Space) ForgetPython() { s.setRuntimes(func(r *runtimes) { r.python = nil }) }
+func pythonOf(s *Space) *interpreter {
+	in, _ := s.Followed(Python).(*interpreter)
+	return in
+}
 
 // list reads the list of threads. It uses whatever could be read.
 func (in *interpreter) list() {
@@ -178,7 +190,7 @@ const maxForked = 64
 
 // find looks up th's Python thread. Call it between two stops.
 func (in *interpreter) find(th *Thread) {
-	p := &th.python
+	p := pyThreads.Of(th)
 	if p.of != in {
 		*p = pyThread{of: in}
 	}
@@ -238,7 +250,7 @@ const maxOthers = 8
 // findOthers looks for th's States in other interpreters if a walk saw evaluations of one. It backs
 // off like find.
 func (in *interpreter) findOthers(th *Thread) {
-	p := &th.python
+	p := pyThreads.Of(th)
 	if !p.foreign {
 		return
 	}
@@ -273,23 +285,23 @@ func (in *interpreter) capture(p *pyThread, mem io.ReaderAt, s *python.Stack) (o
 	return true
 }
 
-func (in *interpreter) asks(th *Thread) bool { return th.python.asks() }
+// Asks implements Stepper.
+func (in *interpreter) Asks(th *Thread) bool { return pyThreads.Of(th).asks() }
 
-// more reads th's Python frames while the thread cannot run.
-func (in *interpreter) more(w *Walker, th *Thread, _ *stack.Regs, mem *Copy) (reads int) {
-	p := &th.python
+// More reads th's Python frames while the thread cannot run.
+func (in *interpreter) More(w *Walker, th *Thread, _ *stack.Regs, mem *Copy, out []rule.Span) (spans []rule.Span, reads int) {
+	p := pyThreads.Of(th)
 	if p.of != in || p.th == nil {
-		return 0
+		return out, 0
 	}
-	w.beginReads()
-	defer w.meter.End()
-	p.live = &w.meter
+	p.live = w.Reads()
+	defer p.live.End()
 	if in.table != nil {
 		in.captureAll(p, mem)
 	} else if p.have = in.capture(p, &copied{mem, in.mem}, &p.stack); !p.have {
 		in.lost(p)
 	}
-	return w.meter.Reads
+	return out, p.live.Reads
 }
 
 // copied reads a Copy, and the target's memory for what the Copy lacks.
@@ -301,19 +313,11 @@ type copied struct {
 // ReadAt implements io.ReaderAt.
 func (c *copied) ReadAt(b []byte, addr int64) (int, error) {
 	for i := len(c.mem.Blocks) - 1; i >= 0; i-- {
-		if n, ok := c.mem.Blocks[i].read(b, uint64(addr)); ok {
+		if n, ok := c.mem.Blocks[i].Read(b, uint64(addr)); ok {
 			return n, nil
 		}
 	}
 	return c.live.ReadAt(b, addr)
-}
-
-// read fills b from addr if the block has all of it.
-func (k *Block) read(b []byte, addr uint64) (int, bool) {
-	if o := addr - k.Addr; o < uint64(len(k.Data)) && uint64(len(k.Data))-o >= uint64(len(b)) {
-		return copy(b, k.Data[o:]), true
-	}
-	return 0, false
 }
 
 // holdsGIL reports whether the thread held its interpreter's global lock when the copy was made.
@@ -330,53 +334,59 @@ func (p *pyThread) holdsGIL(mem *Copy) bool {
 	return false
 }
 
-// HoldsGIL reports whether the thread held its interpreter's global lock at the last walk.
-func (th *Thread) HoldsGIL() bool { return th.python.locked }
-
-func (in *interpreter) gap(th *Thread) bool {
-	p := &th.python
-	return p.unread || p.foreign || p.have && (p.plan.gaps || p.stack.Reason != stack.ReasonNone)
+// Report implements Stepper.
+func (in *interpreter) Report(th *Thread) Report {
+	p := pyThreads.Of(th)
+	return Report{
+		Gap:    p.unread || p.foreign || p.have && (p.plan.gaps || p.stack.Reason != stack.ReasonNone),
+		Lacks:  p.plan.lacks,
+		Torn:   p.plan.lacks && p.stack.Reason == stack.ReasonCorrupt,
+		Locked: p.locked,
+		Code:   p.plan.proof,
+	}
 }
 
-// merge puts the Python frames between those of C. An error frame replaces frames that could not be
+// Merge puts the Python frames between those of C. An error frame replaces frames that could not be
 // read.
-func (in *interpreter) merge(w *Walker, th *Thread, frames []stack.Frame) []stack.Frame {
-	p := &th.python
+func (in *interpreter) Merge(w *Walker, th *Thread, frames []stack.Frame) []stack.Frame {
+	p := pyThreads.Of(th)
 	p.unread, p.locked = false, false
-	p.live = &w.meter
+	p.live = w.Meter()
+	x := pyWalks.In(w)
 	if p.of == in && in.table != nil && p.th != nil && !p.have {
-		in.captureCopy(p, w.mem)
+		in.captureCopy(p, w.Copied())
 	}
 	if p.of != in || !p.have {
-		merged, unread := in.rt.Unread(w.merged[:0], frames, in.table != nil)
+		merged, unread := in.rt.Unread(x.merged[:0], frames, in.table != nil)
 		if p.unread = unread; unread {
-			w.merged = merged
+			x.merged = merged
 		}
 		return merged
 	}
 	if p.th != nil { // captureCopy may have lost it
-		p.locked = p.holdsGIL(w.mem)
+		p.locked = p.holdsGIL(w.Copied())
 	}
-	if in.table != nil && w.golang == nil {
+	if in.table != nil && !w.Properties().Tasks {
 		in.lookTask(th)
 	}
-	n := in.greenlet(w, frames, &p.stack)
+	_, first := w.Start()
+	n := in.greenlet(w, x, frames, &p.stack)
 	own := frames
 	if n > 0 {
 		own = frames[:n]
 	}
-	if p.foreign = in.rt.Foreign(own, w.first, &p.stack); !p.foreign {
+	if p.foreign = in.rt.Foreign(own, first, &p.stack); !p.foreign {
 		p.looked = 0
 	}
 	if n > 0 {
-		w.merged = in.rt.Merge(w.merged[:0], own, w.first, &p.stack, in.table != nil)
-		w.merged = append(w.merged, stack.Frame{PC: uint64(stack.ReasonParent), Kind: stack.KindError})
-		w.ended = true
-		return w.merged
+		x.merged = in.rt.Merge(x.merged[:0], own, first, &p.stack, in.table != nil)
+		x.merged = append(x.merged, stack.Frame{PC: uint64(stack.ReasonParent), Kind: stack.KindError})
+		w.Ends()
+		return x.merged
 	}
 	if len(p.stack.Frames) > 0 || p.stack.Reason != stack.ReasonNone {
-		w.merged = in.rt.Merge(w.merged[:0], frames, w.first, &p.stack, in.table != nil)
-		return w.merged
+		x.merged = in.rt.Merge(x.merged[:0], frames, first, &p.stack, in.table != nil)
+		return x.merged
 	}
 	return frames
 }

@@ -74,9 +74,10 @@ func (p *pyThread) asks() bool {
 	return p.of != nil && (p.of.table == nil || p.plan.missed >= askAfter && p.plan.missed <= maxMissed)
 }
 
-func (in *interpreter) plan(th *Thread, out []rule.Span) []rule.Span {
+// Plan implements Stepper.
+func (in *interpreter) Plan(th *Thread, out []rule.Span) []rule.Span {
 	in.find(th)
-	return in.spans(&th.python, out)
+	return in.spans(pyThreads.Of(th), out)
 }
 
 // spans appends the thread's memory to copy.
@@ -135,7 +136,7 @@ func (r *pyReader) ReadAt(b []byte, addr int64) (int, error) {
 	at := uint64(addr)
 	last := len(r.mem.Blocks) - 1
 	for i := last; i >= 0; i-- {
-		if n, ok := r.mem.Blocks[i].read(b, at); ok {
+		if n, ok := r.mem.Blocks[i].Read(b, at); ok {
 			if i < last && !r.isFixed(r.mem.Blocks[i].Addr) {
 				r.want(at, len(b))
 			}
@@ -147,7 +148,7 @@ func (r *pyReader) ReadAt(b []byte, addr int64) (int, error) {
 		return copy(b, k), nil
 	}
 	for i := range r.data {
-		if n, ok := r.data[i].read(b, at); ok {
+		if n, ok := r.data[i].Read(b, at); ok {
 			return n, nil
 		}
 	}
@@ -317,7 +318,7 @@ func (pl *pyPlan) readChunks(mem *meter.Meter, blocks []Block) []Block {
 			size += c.Len
 		}
 	}
-	pl.off, pl.buf = readAll(mem, pl.spans, pl.off, pl.buf)
+	pl.off, pl.buf = ReadAll(mem, pl.spans, pl.off, pl.buf)
 	for i := range pl.spans {
 		if b := pl.read(i); b != nil {
 			blocks = slices.Insert(blocks, 0, Block{Addr: pl.spans[i].Addr, Data: b})
@@ -396,7 +397,7 @@ func (in *interpreter) known(p *pyThread, s *python.Stack, stands bool) bool {
 		pl.codes = append(pl.codes, c)
 	}
 	in.mu.Unlock()
-	pl.off, pl.buf = readAll(p.live, pl.spans, pl.off, pl.buf)
+	pl.off, pl.buf = ReadAll(p.live, pl.spans, pl.off, pl.buf)
 	all := true
 	for i := range pl.codes {
 		c := &pl.codes[i]
@@ -423,44 +424,6 @@ func (c *codeTypes) ReadAt(b []byte, addr int64) (int, error) {
 		return len(b), nil
 	}
 	return c.live.ReadAt(b, addr)
-}
-
-// SpanReader is a Memory that reads many spans at once, packed into b. It returns the number of
-// bytes read before the first failure.
-type SpanReader interface {
-	ReadSpans(spans []rule.Span, b []byte) int
-}
-
-// readAll reads spans into buf, packed. off[i] is the offset of span i in buf, or -1 if it could
-// not be read. Both slices grow as needed.
-func readAll(mem Memory, spans []rule.Span, off []int, buf []byte) ([]int, []byte) {
-	size := 0
-	off = off[:0]
-	for _, s := range spans {
-		off = append(off, size)
-		size += s.Len
-	}
-	if size > len(buf) {
-		buf = make([]byte, size+size/2)
-	}
-	many, ok := mem.(SpanReader)
-	for i := 0; i < len(spans); i++ { // span i failed in the batch before
-		if !ok {
-			if n, _ := mem.ReadAt(buf[off[i]:off[i]+spans[i].Len], int64(spans[i].Addr)); n < spans[i].Len {
-				off[i] = -1
-			}
-			continue
-		}
-		got := many.ReadSpans(spans[i:], buf[off[i]:size])
-		for i < len(spans) && got >= spans[i].Len {
-			got -= spans[i].Len
-			i++
-		}
-		if i < len(spans) {
-			off[i] = -1
-		}
-	}
-	return off, buf
 }
 
 // read returns the bytes of the i-th span, or nil if it could not be read.

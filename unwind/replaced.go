@@ -161,7 +161,7 @@ func (w *Walker) replaced(twice bool) (yes bool) {
 		w.marked = append(w.marked, r.mod)
 		w.markSpans = append(w.markSpans, stack.Span{Addr: at, Len: len(r.mod.mark.data)})
 	}
-	w.markOff, w.markBuf = readAll(w.space.mem, w.markSpans, w.markOff, w.markBuf)
+	w.markOff, w.markBuf = ReadAll(w.space.mem, w.markSpans, w.markOff, w.markBuf)
 	yes = !twice && w.reopen()
 	for i, m := range w.marked {
 		at := w.markOff[i]

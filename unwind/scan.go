@@ -123,7 +123,7 @@ func (w *Walker) scan(m *module, r *region, bias, pc uint64) *scanner {
 		first.regs[n] = sym{kind: symAddr, base: n}
 	}
 	s := &scanner{w: w, m: m, r: r, bias: bias, seen: map[uint64]bool{}, todo: []path{first}, more: 1}
-	if m != nil && m.native.ok {
+	if m != nil && m.whole {
 		s.more = nativeMore
 	}
 	return s

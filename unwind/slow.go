@@ -8,21 +8,22 @@ import (
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 
-// A step is the position at which a walk continues after a frame.
-type step struct {
-	pc     uint64
-	exact  bool
-	trust  stack.Trust
-	end    bool // that was the outermost frame
-	reason stack.Reason
+// A Step is the position at which a walk continues after a frame.
+type Step struct {
+	PC     uint64
+	Exact  bool // PC is the next instruction, not a return address
+	Trust  stack.Trust
+	End    bool         // that was the outermost frame
+	Reason stack.Reason // why the walk cannot continue; ReasonNone: it can
 }
 
-func stop(r stack.Reason) step { return step{reason: r} }
+// Stop returns the Step of a walk that cannot continue.
+func Stop(r stack.Reason) Step { return Step{Reason: r} }
 
 // slow walks over a frame that no fast entry describes. It appends the frame and leaves the
 // caller's registers in w.
-func (w *Walker) slow(e *entry, pc, sp uint64, exact bool, trust stack.Trust) step {
-	var s step
+func (w *Walker) slow(e *entry, pc, sp uint64, exact bool, trust stack.Trust) Step {
+	var s Step
 	var f *stack.Frame
 	if e.op != opRuntime {
 		w.frames = append(w.frames, stack.Frame{Func: e.fn, PC: pc, Kind: e.kind(), Trust: trust, Exact: exact, Part: e.flags&flagPart != 0, Era: e.era})
@@ -39,43 +40,43 @@ func (w *Walker) slow(e *entry, pc, sp uint64, exact bool, trust stack.Trust) st
 		s = w.byFramePointer(f, e)
 	case opStart:
 		f.Exact, f.CFA = true, sp
-		s = step{end: true}
+		s = Step{End: true}
 	default:
-		return stop(stack.ReasonCorrupt)
+		return Stop(stack.ReasonCorrupt)
 	}
-	if s.end || s.reason != stack.ReasonNone {
+	if s.End || s.Reason != stack.ReasonNone {
 		return s
 	}
 	if w.arch == rule.ARM64 {
-		s.pc &= pacMask
+		s.PC &= pacMask
 	}
 	now := w.regs[w.sp]
 	switch {
-	case s.pc == pc && !exact && e.op == opRule && w.rules[e.slow].RA.Kind == rule.Register:
-		return stop(stack.ReasonLoop) // it would return to itself
-	case now > sp && !(s.exact && now-w.addr >= uint64(len(w.data))):
-	case s.exact, e.op == opRule && w.rules[e.slow].Special != rule.None:
+	case s.PC == pc && !exact && e.op == opRule && w.rules[e.slow].RA.Kind == rule.Register:
+		return Stop(stack.ReasonLoop) // it would return to itself
+	case now > sp && !(s.Exact && now-w.addr >= uint64(len(w.data))):
+	case s.Exact, e.op == opRule && w.rules[e.slow].Special != rule.None:
 		// A signal handler may run on another stack than the function it interrupted.
 		if w.turns++; w.turns > maxTurns {
-			return stop(stack.ReasonLoop)
+			return Stop(stack.ReasonLoop)
 		}
 		w.turn = now
 	case exact && now == sp: // a leaf that pushed nothing, or has popped its return address
 	default:
-		return stop(stack.ReasonLoop)
+		return Stop(stack.ReasonLoop)
 	}
-	if s.pc == 0 {
+	if s.PC == 0 {
 		if e.op == opRuntime { // called by machine code: this was not the return address
-			return stop(stack.ReasonCorrupt)
+			return Stop(stack.ReasonCorrupt)
 		}
 		w.null = true
-		return step{end: true}
+		return Step{End: true}
 	}
 	return s
 }
 
 // byRule executes a rule in full.
-func (w *Walker) byRule(f *stack.Frame, r *slowRule, e *entry) step {
+func (w *Walker) byRule(f *stack.Frame, r *slowRule, e *entry) Step {
 	if w.arch == rule.AMD64 { // column of the return address: the PC in expressions
 		w.regs[rule.AMD64RA] = f.PC
 		w.known |= 1 << rule.AMD64RA
@@ -86,7 +87,7 @@ func (w *Walker) byRule(f *stack.Frame, r *slowRule, e *entry) step {
 	}
 	switch {
 	case r.Special == rule.End, r.Special == rule.None && r.RA.Kind == rule.Undef:
-		return step{end: true}
+		return Step{End: true}
 	case r.Special != rule.None:
 		s, apply := w.cross(f, &r.Rule)
 		if !apply {
@@ -95,7 +96,7 @@ func (w *Walker) byRule(f *stack.Frame, r *slowRule, e *entry) step {
 		cfa, reason = w.cfa(r)
 	}
 	if reason != stack.ReasonNone {
-		return stop(reason)
+		return Stop(reason)
 	}
 	// Rules use the callee's registers: compute all values before changing any register.
 	w.saved = w.regs
@@ -116,14 +117,14 @@ func (w *Walker) byRule(f *stack.Frame, r *slowRule, e *entry) step {
 	}
 	pc, reason := w.locate(r, r.RA, uint8(w.ra), cfa)
 	if reason != stack.ReasonNone {
-		return stop(reason)
+		return Stop(reason)
 	}
 	w.regs, w.known = w.saved, known
 	if known>>w.sp&1 == 0 {
-		return stop(stack.ReasonRegister)
+		return Stop(stack.ReasonRegister)
 	}
 	f.Exact = f.Exact || r.Signal // see bySignalFrame
-	return step{pc: pc, exact: r.Signal, trust: e.trust()}
+	return Step{PC: pc, Exact: r.Signal, Trust: e.trust()}
 }
 
 func (w *Walker) cfa(r *slowRule) (uint64, stack.Reason) {

@@ -48,9 +48,10 @@ type Space struct {
 	credit   meter.Credit  // for walks' reads of runtimes' data
 	shown    atomic.Uint32 // see Runtimes
 
-	found   sync.Mutex // held to replace runtimes
-	mu      sync.Mutex // held to replace snap: guards modules
-	modules map[fileKey]*module
+	found     sync.Mutex // held to replace runtimes: guards languages
+	languages []*Language
+	mu        sync.Mutex // held to replace snap: guards modules
+	modules   map[fileKey]*module
 
 	linkMu sync.Mutex          // guards the following
 	linked map[string]bool     // names of files that stay mapped: the program and its dependencies
@@ -71,25 +72,25 @@ type fileKey struct {
 // A snapshot is one immutable state of an address space.
 type snapshot struct {
 	regions []region // by address
+	nr      uint64   // of the mappings, in order
 	epoch   uint64   // a cached rule is valid as long as epoch is unchanged
 	era     uint8    // of the most recent mappings: see turns
-
-	greenlets bool // Python's greenlet module is mapped
 }
 
 // A region is one mapping.
 type region struct {
 	start, end, off uint64
 	exec, main      bool    // main: the main thread's stack
-	made            bool    // V8 may have code here: see markMade
+	made            bool    // a runtime may have code here: see markMade
 	era             uint8   // see turns
 	mod             *module // nil for memory without a file
 }
 
 // NewSpace returns an address space without mappings. mem may be nil; walks then stop at the vDSO
-// and at signal trampolines without unwind tables.
-func NewSpace(arch rule.Arch, files Files, mem Memory) *Space {
-	s := &Space{arch: arch, files: files, mem: mem, modules: map[fileKey]*module{}}
+// and at signal trampolines without unwind tables. The runtimes of languages take part in walks in
+// this order, from the time at which they are followed.
+func NewSpace(arch rule.Arch, files Files, mem Memory, languages ...*Language) *Space {
+	s := &Space{arch: arch, files: files, mem: mem, modules: map[fileKey]*module{}, languages: slices.Clone(languages)}
 	s.snap.Store(&snapshot{epoch: 1})
 	s.runtimes.Store(&runtimes{})
 	return s
@@ -107,7 +108,7 @@ func (s *Space) Update(maps []stack.Mapping) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old := s.snap.Load()
-	next := &snapshot{regions: make([]region, 0, len(maps)), epoch: old.epoch}
+	next := &snapshot{regions: make([]region, 0, len(maps)), nr: old.nr + 1, epoch: old.epoch}
 	used := make(map[fileKey]*module, len(s.modules))
 	for i := range maps {
 		m := &maps[i]
@@ -123,11 +124,10 @@ func (s *Space) Update(maps []stack.Mapping) {
 				used[key] = r.mod
 			}
 		}
-		next.greenlets = next.greenlets || m.Exec && isGreenlet(m.Path)
 		next.regions = append(next.regions, r)
 	}
 	slices.SortFunc(next.regions, func(a, b region) int { return cmp.Compare(a.start, b.start) })
-	if s.runtimes.Load().v8 != nil {
+	if s.Properties().Generates {
 		next.markMade(old)
 	}
 	if !next.keeps(old) {

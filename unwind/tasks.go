@@ -1,47 +1,26 @@
 package unwind
 
-import (
-	"github.com/sliverprof/sliver/stack"
-	"github.com/sliverprof/sliver/unwind/gopcln"
-	"github.com/sliverprof/sliver/unwind/rule"
-)
+import "github.com/sliverprof/sliver/stack"
 
-// tasks records which goroutine a thread was seen to run, and what became of the previous one. The
-// previous goroutine's data is in each copy, because plans expect it to run again.
+// tasks records which task of a runtime a thread was seen to run, and what became of the previous one.
 type tasks struct {
-	known bool   // some walk found out
-	sure  bool   // the last walk found out
-	g     uint64 // address of the goroutine's data; 0: the thread runs none
+	known bool // some walk found out
+	sure  bool // the last walk found out
 	now   stack.Task
 	left  stack.Task
 }
 
-// look updates t from the thread's copy. Looking at the same copy again changes nothing.
-func (t *tasks) look(th *gopcln.Thread, mem rule.Words) {
-	t.sure = false
-	g, ok := th.Current(mem)
-	if !ok {
-		return
-	}
-	now := stack.Task{}
-	if g != 0 {
-		if now, ok = th.Task(g, mem); !ok {
-			return
-		}
-	}
-	t.sure = true
-	if t.known && t.g != 0 && (g != t.g || now.ID != t.now.ID) {
-		switch left, ok := th.Task(t.g, mem); {
-		case !ok:
-			t.left = stack.Task{ID: t.now.ID}
-		case left.ID != t.now.ID: // another goroutine uses its data by now
-			t.left = stack.Task{ID: t.now.ID, State: stack.TaskDone}
-		default:
-			t.left = left
-		}
-	}
-	t.known, t.g, t.now = true, g, now
+// SetTask records the task that th ran when it was copied; the zero value: none. sure is false if this
+// walk could not find out.
+func (th *Thread) SetTask(now stack.Task, sure bool) {
+	th.tasks.known, th.tasks.sure, th.tasks.now = true, sure, now
 }
+
+// SetLeft records the new state of the task that th ran before.
+func (th *Thread) SetLeft(left stack.Task) { th.tasks.left = left }
+
+// HasTasks reports whether any walk of th recorded a task.
+func (th *Thread) HasTasks() bool { return th.tasks.known }
 
 // Task returns the task that th ran as of its last Walk; ID 0 means none or unknown. left is the
 // new state of the task that it ran before, reported once; ID 0 means unknown. ok is false if no

@@ -4,9 +4,7 @@ import (
 	"encoding/binary"
 
 	"github.com/sliverprof/sliver/stack"
-	"github.com/sliverprof/sliver/unwind/gopcln"
 	"github.com/sliverprof/sliver/unwind/rule"
-	"github.com/sliverprof/sliver/unwind/v8"
 )
 
 const (
@@ -43,6 +41,14 @@ type Copy struct {
 	Batch uint64
 }
 
+// Read fills b from addr if the block has all of it.
+func (k *Block) Read(b []byte, addr uint64) (int, bool) {
+	if o := addr - k.Addr; o < uint64(len(k.Data)) && uint64(len(k.Data))-o >= uint64(len(b)) {
+		return copy(b, k.Data[o:]), true
+	}
+	return 0, false
+}
+
 // Word reads 8 bytes. It implements rule.Words.
 func (c *Copy) Word(addr uint64) (uint64, bool) {
 	for i := len(c.Blocks) - 1; i >= 0; i-- {
@@ -71,24 +77,20 @@ type Thread struct {
 	other []rule.Span // stacks other than the C stack that the last walk needed
 	wiser bool        // see Wiser
 
-	runtime *gopcln.Runtime // that golang belongs to
-	golang  *gopcln.Thread
-	guessed goGuess
-	stack   goStack // of the goroutine in the last walk that found it
-	tasks   tasks
-	python  pyThread
-	v8      v8.Known
-	lostJS  bool // the last walk lacks frames of JavaScript
-	java    javaThread
-	gap     bool // see Gaps
+	slots  slots      // what languages keep
+	with   Properties // of the runtimes of the last Plan or Walk
+	tasks  tasks
+	report Report // of the last walk, by all runtimes
 }
 
 // Peek reads th's data while it runs, for the Plan that follows, since pointers may have changed
-// since the last sample. It makes at most two reads of the target's memory, and only if that saves
-// a read during the stop.
+// since the last sample. See Stepper.
 func (w *Walker) Peek(th *Thread) {
-	if p := w.space.runtimes.Load().golang; p != nil && w.space.mem != nil {
-		p.thread(th).Peek(w.space.mem)
+	if w.space.mem == nil {
+		return
+	}
+	for _, s := range w.space.runtimes.Load().steppers {
+		s.Peek(th)
 	}
 }
 
@@ -96,8 +98,10 @@ func (w *Walker) Peek(th *Thread) {
 // the next call.
 func (w *Walker) Plan(th *Thread) []rule.Span {
 	th.spans = th.spans[:0]
-	for _, s := range w.space.runtimes.Load().steppers {
-		th.spans = s.plan(th, th.spans)
+	r := w.space.runtimes.Load()
+	th.with = th.with.with(r.Properties)
+	for _, s := range r.steppers {
+		th.spans = s.Plan(th, th.spans)
 	}
 	// Other stacks go last: they come and go, and a failed span ends the read.
 	th.spans = append(th.spans, th.other...)
@@ -108,7 +112,7 @@ func (w *Walker) Plan(th *Thread) []rule.Span {
 // everything. Call it after Plan. For a thread that is read without a stop, always call More.
 func (w *Walker) Asks(th *Thread) bool {
 	for _, s := range w.space.runtimes.Load().steppers {
-		if s.asks(th) {
+		if s.Asks(th) {
 			return true
 		}
 	}
@@ -116,15 +120,11 @@ func (w *Walker) Asks(th *Thread) bool {
 }
 
 // StackSuffices reports whether a copy of th's stack alone, taken at an unplanned moment, mostly shows
-// all of its frames. Go's and Python's frames need memory elsewhere, as of the same moment.
+// all of its frames.
 func (w *Walker) StackSuffices(th *Thread) bool {
-	for _, s := range w.space.runtimes.Load().steppers {
-		switch s.(type) {
-		case *hotspot, *engine:
-		default:
-			if len(s.plan(th, nil)) > 0 || s.asks(th) {
-				return false
-			}
+	for _, x := range w.space.runtimes.Load().found {
+		if x.l.Beside && (len(x.s.Plan(th, nil)) > 0 || x.s.Asks(th)) {
+			return false
 		}
 	}
 	return len(th.other) == 0
@@ -132,21 +132,30 @@ func (w *Walker) StackSuffices(th *Thread) bool {
 
 // Lacks reports whether the last walk lacks frames of a managed runtime whose memory the next copy
 // will include. Another copy at once is worthwhile then.
-func (th *Thread) Lacks() bool { return th.python.plan.lacks || th.guessed.lacks }
+func (th *Thread) Lacks() bool { return th.report.Lacks }
 
 // Torn reports whether Lacks holds because the thread was switching between two frames. It has to
 // run a little before another copy helps.
-func (th *Thread) Torn() bool {
-	return th.python.plan.lacks && th.python.stack.Reason == stack.ReasonCorrupt
-}
+func (th *Thread) Torn() bool { return th.report.Torn }
 
 // Code returns the memory of code objects that the last walk lacked. It does not move while a thread
 // runs it.
-func (th *Thread) Code() []rule.Span { return th.python.plan.proof }
+func (th *Thread) Code() []rule.Span { return th.report.Code }
 
 // Gaps reports whether the last walk lacks frames of a managed runtime. It has a KindError frame in
 // their place.
-func (th *Thread) Gaps() bool { return th.gap }
+func (th *Thread) Gaps() bool { return th.report.Gap }
+
+// HoldsGIL reports whether the thread held its interpreter's global lock at the last walk.
+func (th *Thread) HoldsGIL() bool { return th.report.Locked }
+
+// Guesses reports whether a stop of th without More may lack something, which then requires another
+// stop.
+func (w *Walker) Guesses(*Thread) bool { return w.space.Properties().Guesses }
+
+// Managed reports whether the process has a runtime whose stacks continue at places that registers
+// and tables do not show. If so, call More.
+func (s *Space) Managed() bool { return s.Properties().Beside }
 
 // More returns further spans to copy, given regs and a mem that holds Plan's blocks and the stack.
 // Add them to mem.Blocks before the stack, which must stay last. More is fast enough to be called
@@ -157,13 +166,18 @@ func (w *Walker) More(th *Thread, regs *stack.Regs, mem *Copy) (spans []rule.Spa
 	th.more = th.more[:0]
 	th.knowTLS(regs)
 	for _, s := range w.space.runtimes.Load().steppers {
-		reads += s.more(w, th, regs, mem)
+		var n int
+		th.more, n = s.More(w, th, regs, mem, th.more)
+		reads += n
 		if len(th.more) > 0 {
 			break // called again once these are copied
 		}
 	}
 	return th.more, reads
 }
+
+// Regs returns the registers that th keeps for life: only TLS is set, if it is known.
+func (th *Thread) Regs() *stack.Regs { return &th.regs }
 
 // knowTLS adds the TLS base to registers that were taken without a stop and lack it. A thread keeps
 // its TLS base for life.
@@ -177,7 +191,7 @@ func (th *Thread) knowTLS(regs *stack.Regs) {
 
 // Blind reports whether the thread's runtime data depends on a register that only a stop shows, and
 // no stop has happened yet.
-func (th *Thread) Blind() bool { return th.golang != nil && th.regs.TLS == 0 }
+func (th *Thread) Blind() bool { return th.with.TLS && th.regs.TLS == 0 }
 
 // StackSpan returns what to copy of th's stack, given its stack pointer. It is fast enough to be
 // called during a stop.
@@ -197,9 +211,9 @@ func (w *Walker) StackSpan(th *Thread, sp uint64) rule.Span {
 	if th.guess == 0 {
 		hi = sp + firstGuess
 	}
-	// Goroutines' stacks are adjacent in one mapping, so the end of the last one says nothing about
-	// this one.
-	if th.base > sp && th.base <= end && (w.space.runtimes.Load().golang == nil || r == nil || r.main) {
+	// Stacks of tasks are adjacent in one mapping, so the end of the last one says nothing about this
+	// one.
+	if th.base > sp && th.base <= end && (!w.space.Properties().Tasks || r == nil || r.main) {
 		hi = th.base
 	}
 	if hi = min(hi, end); hi < lo {
@@ -246,7 +260,7 @@ func (th *Thread) elsewhere(sp, addr uint64, r *region) {
 	}
 	// The walk of a signal stack continues on the thread's own stack, whose end is known. A thread
 	// that runs goroutines has no stack of its own.
-	if th.golang == nil && th.base > sp && th.base-sp < MaxStack {
+	if !th.with.Tasks && th.base > sp && th.base-sp < MaxStack {
 		want.Len = int(th.base - want.Addr)
 	}
 	if want.Addr < r.start {
@@ -279,7 +293,7 @@ func (w *Walker) StackPlan(th *Thread) (low, high uint64, n int) {
 	if th.guess == 0 {
 		n = firstGuess
 	}
-	if th.base == 0 || w.space.runtimes.Load().golang != nil {
+	if th.base == 0 || w.space.Properties().Tasks {
 		return 0, 0, n
 	}
 	low = th.base

@@ -3,7 +3,6 @@ package unwind
 import (
 	"encoding/binary"
 	"errors"
-	"slices"
 	"strings"
 
 	"github.com/sliverprof/sliver/stack"
@@ -13,7 +12,7 @@ import (
 
 // engine is the V8 of a process.
 type engine struct {
-	noPart
+	NoPart
 	rt     *v8.Runtime
 	table  *managed.Table
 	copies copies
@@ -29,26 +28,40 @@ type v8Walk struct {
 	out  []stack.Frame
 }
 
-// FollowV8 makes walks show the functions of JavaScript, by their places in table, if the process
-// has V8 mapped. It returns the engine, or nil if there is none. An error says why the engine
-// cannot be read (*v8.VersionError). Read the maps again afterwards: see Copies.
+// v8Thread is a Thread's state for V8.
+type v8Thread struct {
+	known v8.Known
+	lost  bool // the last walk lacks frames of JavaScript
+}
+
+var (
+	v8Walks   Slot[v8Walk]
+	v8Threads Slot[v8Thread]
+)
+
+// V8 shows the functions of JavaScript, by their places in the table. The error is a *v8.VersionError.
+// Read the maps again afterwards: see Copies.
+var V8 = &Language{
+	Name:       "V8",
+	Properties: Properties{Generates: true},
+	Find:       findV8,
+}
+
+// FollowV8 follows V8 and returns it; nil: the process has none.
 func (s *Space) FollowV8(table *managed.Table) (*v8.Runtime, error) {
-	if s.mem == nil {
-		return nil, nil
+	st, err := s.Follow(V8, table)
+	if e, ok := st.(*engine); ok {
+		return e.rt, nil
 	}
-	snap := s.snap.Load()
-	seen := map[*module]bool{}
-	for i := range snap.regions {
-		r := &snap.regions[i]
-		if !r.exec || r.mod == nil || seen[r.mod] || r.mod.mapping.Inode == 0 || !mayBeV8(r.mod, i) {
+	return nil, err
+}
+
+func findV8(s *Space, table *managed.Table) (Stepper, error) {
+	for c := range s.Code() {
+		if c.Again || !mayBeV8(&c) {
 			continue
 		}
-		seen[r.mod] = true
-		r.mod.load()
-		if r.mod.file == nil {
-			continue
-		}
-		img, err := r.mod.v8Image()
+		img, err := v8Image.Of(&c)
 		var version *v8.VersionError
 		switch {
 		case errors.As(err, &version):
@@ -56,82 +69,29 @@ func (s *Space) FollowV8(table *managed.Table) (*v8.Runtime, error) {
 		case err != nil:
 			continue // not V8, or not ELF
 		}
-		e := &engine{table: table, copies: copies{mod: r.mod}}
+		e := &engine{table: table, copies: copies{mod: c.r.mod}}
 		e.rt = v8.New(img, e.place)
-		s.setRuntimes(func(r *runtimes) { r.v8 = e })
-		s.mark()
-		s.shown.Add(1)
-		return e.rt, nil
+		return e, nil
 	}
 	return nil, nil
 }
 
-// mark is markMade for the current mappings.
-func (s *Space) mark() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	old := s.snap.Load()
-	next := &snapshot{regions: slices.Clone(old.regions), epoch: old.epoch}
-	next.markMade(old)
-	s.snap.Store(next)
-}
+// v8Image is the V8 in a file.
+var v8Image = Fact[*v8.Image]{Read: v8.Load}
 
-// markMade marks the memory in which V8 generates code. V8 reserves it as a whole and makes parts
-// of it non-executable while it writes to them, so a single read of the maps is not conclusive.
-// markMade marks all adjacent anonymous memory if any part of it is executable, or was before.
-func (s *snapshot) markMade(old *snapshot) {
-	made := func(r *region) bool { return r.mod == nil && !r.main && (r.exec || r.made) }
-	for i := 0; i < len(s.regions); {
-		j, any := i, false
-		for ; j < len(s.regions) && s.regions[j].mod == nil && !s.regions[j].main && (j == i || s.regions[j-1].end == s.regions[j].start); j++ {
-			r := &s.regions[j]
-			any = any || made(r)
-			for k := old.after(r.start); !any && k < len(old.regions) && old.regions[k].start < r.end; k++ {
-				any = made(&old.regions[k])
-			}
-		}
-		for k := i; k < j; k++ {
-			s.regions[k].made = any
-		}
-		i = max(j, i+1)
-	}
-}
-
-// mayBeMade reports whether ra may be in V8 code whose mapping is not known yet. Each thread with
-// its own isolate has its own code memory. next is the frame pointer saved at fp.
-func (w *Walker) mayBeMade(ra, next, fp uint64) bool {
-	return w.with.v8 != nil && next > fp && next-fp <= maxFrame && ra>>47 == 0 && ra > smallPage && w.isNew(ra)
-}
-
-// isNew reports whether an address is outside of all known mappings, or in one that did not hold
-// code.
-func (w *Walker) isNew(addr uint64) bool {
-	r := w.snap.find(addr - 1)
-	return r == nil || r.mod == nil && !r.main && !r.exec && !r.made
-}
-
-// mayBeV8 reports whether a file is worth searching. region is its first.
-func mayBeV8(m *module, region int) bool {
-	name := m.mapping.Path[strings.LastIndexByte(m.mapping.Path, '/')+1:]
-	return region < firstFile || strings.Contains(name, "node") || strings.Contains(name, "v8")
-}
-
-// v8Image searches a file for V8, once.
-func (m *module) v8Image() (*v8.Image, error) {
-	m.v8.once.Do(func() { m.v8.img, m.v8.err = v8.Load(m.file) })
-	return m.v8.img, m.v8.err
+// mayBeV8 reports whether a file is worth searching.
+func mayBeV8(c *Code) bool {
+	name := c.Path[strings.LastIndexByte(c.Path, '/')+1:]
+	return c.Own || strings.Contains(name, "node") || strings.Contains(name, "v8")
 }
 
 // V8 returns the engine whose functions walks show, or nil.
 func (s *Space) V8() *v8.Runtime {
-	if e := s.runtimes.Load().v8; e != nil {
+	if e, ok := s.Followed(V8).(*engine); ok {
 		return e.rt
 	}
 	return nil
 }
-
-// ForgetV8 undoes FollowV8, for a process that has become another program.
-func (s *Space) ForgetV8() { s.setRuntimes(func(r *runtimes) { r.v8 = nil }) }
 
 // place assigns a function its place in the table.
 func (e *engine) place(f *v8.Function) any {
@@ -146,10 +106,11 @@ func (e *engine) place(f *v8.Function) any {
 	return p
 }
 
-// merge replaces the machine code that runs JavaScript by the JavaScript functions.
-func (e *engine) merge(w *Walker, th *Thread, frames []stack.Frame) []stack.Frame {
-	th.lostJS = false
-	j := &w.v8
+// Merge replaces the machine code that runs JavaScript by the JavaScript functions.
+func (e *engine) Merge(w *Walker, th *Thread, frames []stack.Frame) []stack.Frame {
+	t := v8Threads.Of(th)
+	t.lost = false
+	j := v8Walks.In(w)
 	if j.of != e {
 		j.of, j.walk = e, e.rt.Walker()
 	}
@@ -157,10 +118,10 @@ func (e *engine) merge(w *Walker, th *Thread, frames []stack.Frame) []stack.Fram
 	j.out = j.out[:0]
 	for i := range frames {
 		f := &frames[i]
-		p, ok := w.v8Place(i, f)
+		p, ok := v8Place(w, i, f)
 		if ok && i > v8.MaxFrames {
 			if n := len(j.out); j.out[n-1].Kind != stack.KindError {
-				th.lostJS = true
+				t.lost = true
 				j.out = append(j.out, stack.Frame{PC: uint64(stack.ReasonBound), Kind: stack.KindError})
 			}
 			continue
@@ -171,11 +132,11 @@ func (e *engine) merge(w *Walker, th *Thread, frames []stack.Frame) []stack.Fram
 		}
 		if !begun {
 			begun = true
-			j.walk.Begin(&w.meter, &th.v8)
+			j.walk.Begin(w.Meter(), &t.known)
 		}
-		js, lost := j.walk.Frames(&p, (*frozenStack)(w))
+		js, lost := j.walk.Frames(&p, w)
 		if lost {
-			th.lostJS = true
+			t.lost = true
 			// One error frame covers consecutive missing frames.
 			if n := len(j.out); n == 0 || j.out[n-1].Kind != stack.KindError {
 				j.out = append(j.out, stack.Frame{PC: uint64(stack.ReasonMemory), Kind: stack.KindError})
@@ -189,17 +150,18 @@ func (e *engine) merge(w *Walker, th *Thread, frames []stack.Frame) []stack.Fram
 				Kind: stack.KindJS, Trust: stack.TrustTable, Exact: true, Order: uint8(min(len(js)-1-k, 255))})
 		}
 	}
-	if begun {
-		j.walk.End()
-		w.frames, j.out = j.out, frames
+	if !begun {
+		return frames
 	}
-	return w.frames
+	j.walk.End()
+	return j.out
 }
 
-func (e *engine) gap(th *Thread) bool { return th.lostJS }
+// Report implements Stepper.
+func (e *engine) Report(th *Thread) Report { return Report{Gap: v8Threads.Of(th).lost} }
 
 // v8Place returns the frame in the form that V8's walker takes: code without tables.
-func (w *Walker) v8Place(i int, f *stack.Frame) (p v8.Place, ok bool) {
+func v8Place(w *Walker, i int, f *stack.Frame) (p v8.Place, ok bool) {
 	if f.Func != 0 || f.Kind != stack.KindNative || f.PC == 0 {
 		return p, false
 	}
@@ -208,28 +170,24 @@ func (w *Walker) v8Place(i int, f *stack.Frame) (p v8.Place, ok bool) {
 	if !f.Exact {
 		at--
 	}
-	r := w.snap.find(at)
-	if r == nil || !r.exec && !r.made {
+	r, known := w.Region(at)
+	if !known || !r.Exec && !r.Made {
 		return p, false
 	}
-	p.Made = r.mod == nil
+	p.Made = !r.File
 	if f.CFA > 16 {
 		p.FP = f.CFA - 16
 	}
 	if i == 0 {
 		const r9, r12 = 9, 12
-		if fp := w.leaf.R[w.fp&31]; !w.leaf.Has(w.fp) || fp != p.FP || fp < w.first+16 {
+		leaf, first := w.Start()
+		bp := w.Arch().FP()
+		if fp := leaf.R[bp&31]; !leaf.Has(bp) || fp != p.FP || fp < first+16 {
 			p.FP = 0
 		}
-		if w.leaf.Has(r9) && w.leaf.Has(r12) {
-			p.Array, p.Offset = w.leaf.R[r12], w.leaf.R[r9]
+		if leaf.Has(r9) && leaf.Has(r12) {
+			p.Array, p.Offset = leaf.R[r12], leaf.R[r9]
 		}
 	}
 	return p, p.Made || p.FP != 0
 }
-
-// frozenStack is a Walker's memory restricted to the copy.
-type frozenStack Walker
-
-// Word implements v8.Words.
-func (f *frozenStack) Word(addr uint64) (uint64, bool) { return (*Walker)(f).word(addr) }

@@ -39,8 +39,8 @@ type copies struct {
 // Copies returns maps with V8's copies of its own code presented as mappings of its file. It does
 // not modify maps. Calls must not overlap.
 func (s *Space) Copies(maps []stack.Mapping) []stack.Mapping {
-	e := s.runtimes.Load().v8
-	if e == nil {
+	e, ok := s.Followed(V8).(*engine)
+	if !ok {
 		return maps
 	}
 	shared := true

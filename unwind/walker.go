@@ -4,8 +4,6 @@ import (
 	"encoding/binary"
 
 	"github.com/sliverprof/sliver/stack"
-	"github.com/sliverprof/sliver/unwind/gopcln"
-	"github.com/sliverprof/sliver/unwind/jvm"
 	"github.com/sliverprof/sliver/unwind/meter"
 	"github.com/sliverprof/sliver/unwind/rule"
 )
@@ -40,37 +38,32 @@ type Walker struct {
 	rules []slowRule
 	tmp   slowRule
 
-	numbers [jvm.NumberSpan / 8]uint64 // see learnNumber
-
 	meter  meter.Meter // the target's current memory, for runtimes' data
 	spare  int         // bytes of meter.Budget to leave unread; tests set it
 	frames []stack.Frame
-	merged []stack.Frame // the same with frames of Python
-	v8     v8Walk
+	slots  slots // what languages keep
+	th     *Thread
 	addr   uint64 // of the stack's copy
 	data   []byte // the stack's copy
 	mem    *Copy
 	leaf   *stack.Regs // registers at the start of the walk
-	golang *gopcln.Thread
-	java   *javaWalk  // nil: no Java frame was seen
-	regs   [64]uint64 // the first numRegs are used; 64 makes every index valid
+	regs   [64]uint64  // the first numRegs are used; 64 makes every index valid
 	known  uint64
 	saved  [64]uint64
 
-	goStack  []byte // for Goroutine
-	nobody   Thread // for Goroutine, whose stacks have no thread
-	first    uint64 // stack pointer at the leaf
-	ended    bool   // a runtime ended the stack earlier than machine code shows
-	seen     uint8  // flags of all entries
-	stale    bool   // see Replaced
-	null     bool   // the walk ended at a return address of 0
-	reach    uint64 // see Reach
-	end      uint64 // StackEnd, if settle has moved the CFAs since; 0: use the CFAs
-	turns    int    // number of switches to another stack
-	turn     uint64 // stack pointer after the last switch
-	crossing stack.Regs
-	buf      [8]byte
-	bases    map[uint64]base // by pc; see frameBase
+	parked []byte // for WalkParked
+	nobody Thread // for WalkParked, whose stacks have no thread
+	first  uint64 // stack pointer at the leaf
+	ended  bool   // a runtime ended the stack earlier than machine code shows
+	seen   uint8  // flags of all entries
+	stale  bool   // see Replaced
+	null   bool   // the walk ended at a return address of 0
+	reach  uint64 // see Reach
+	end    uint64 // StackEnd, if settle has moved the CFAs since; 0: use the CFAs
+	turns  int    // number of switches to another stack
+	turn   uint64 // stack pointer after the last switch
+	buf    [8]byte
+	bases  map[uint64]base // by pc; see frameBase
 
 	marked    []*module // see replaced
 	markSpans []stack.Span
@@ -78,7 +71,7 @@ type Walker struct {
 	markBuf   []byte
 
 	missing uint64 // address of the unreadable word
-	wanted  uint64 // the same for a word that Go's runtime data needs; 0: none
+	wanted  uint64 // the same for a word of Needed; 0: none
 }
 
 // NewWalker returns a walker over a space.
@@ -122,11 +115,12 @@ func (w *Walker) walkFrom(th *Thread, regs *stack.Regs, mem *Copy, exact bool) (
 	w.beginReads()
 	defer w.meter.End()
 	th.knowTLS(regs)
-	w.leaf, w.golang = regs, nil
+	w.leaf, w.th = regs, th
 	w.begin(regs)
 	w.with = w.space.runtimes.Load()
+	th.with = th.with.with(w.with.Properties)
 	for _, s := range w.with.steppers {
-		s.begin(w, th, regs)
+		s.Begin(w, th, regs)
 	}
 	reason := stack.ReasonEmpty
 	if w.known>>w.sp&1 != 0 {
@@ -145,16 +139,16 @@ func (w *Walker) walkFrom(th *Thread, regs *stack.Regs, mem *Copy, exact bool) (
 	w.learn(th, reason)
 	w.end = 0
 	for _, s := range w.with.steppers {
-		s.settle(w, th)
+		s.Settle(w, th)
 	}
 	if reason != stack.ReasonNone {
 		w.frames = append(w.frames, stack.Frame{PC: uint64(reason), Kind: stack.KindError})
 	}
 	frames := w.frames
-	th.gap, w.ended = false, false
+	th.report, w.ended = Report{}, false
 	for _, s := range w.with.steppers {
-		frames = s.merge(w, th, frames)
-		th.gap = th.gap || s.gap(th)
+		frames = s.Merge(w, th, frames)
+		th.report.add(s.Report(th))
 	}
 	if w.ended {
 		reason = stack.ReasonNone
@@ -256,10 +250,10 @@ func (w *Walker) walk(pc uint64, exact bool) stack.Reason {
 			w.seen |= e.flags
 			s := w.slow(e, pc, sp, exact, trust)
 			frames = w.frames
-			if s.end || s.reason != stack.ReasonNone {
-				return s.reason
+			if s.End || s.Reason != stack.ReasonNone {
+				return s.Reason
 			}
-			pc, sp, exact, trust = s.pc, w.regs[spReg], s.exact, s.trust
+			pc, sp, exact, trust = s.PC, w.regs[spReg], s.Exact, s.Trust
 			continue
 		}
 		cfa := w.regs[e.cfaReg&63] + uint64(int64(e.cfaOff))
@@ -338,6 +332,16 @@ func (w *Walker) word(addr uint64) (uint64, bool) {
 		return v, ok
 	}
 	return readWord(w.mem.Live, w.buf[:8], addr)
+}
+
+func readWord(m Memory, b []byte, addr uint64) (uint64, bool) {
+	if addr > 1<<63-8 {
+		return 0, false
+	}
+	if n, _ := m.ReadAt(b, int64(addr)); n < 8 {
+		return 0, false
+	}
+	return binary.LittleEndian.Uint64(b), true
 }
 
 // load restores a register from memory. If that fails, the register becomes unknown, which matters

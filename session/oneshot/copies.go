@@ -324,7 +324,7 @@ func (c *Copies) Close() {
 // python finds the process's interpreter. With a table, walks read frames from the copy alone.
 func (c *Copies) python() {
 	v := c.v
-	v.t.Space().ForgetPython()
+	v.t.Space().Forget(unwind.Python)
 	v.py, v.names.py = nil, nil
 	table := managed.NewTable(managed.Python, nil)
 	rt, err := v.t.Space().FollowPython(table)

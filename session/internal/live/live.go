@@ -71,7 +71,7 @@ func newTarget(p *target.Process, s *Shared, onMap func(maps []stack.Mapping, at
 		arch = rule.ARM64
 	}
 	t := &Target{proc: p, shares: shares{of: s}, onMap: onMap, locks: lockReader{pid: p.PID()}, later: wait.Later{Open: openLater(p)}, changed: make(chan struct{}, 1)}
-	t.space = unwind.NewSpace(arch, (*files)(t), (*memory)(t))
+	t.space = unwind.NewSpace(arch, (*files)(t), (*memory)(t), unwind.Golang, unwind.JVM, unwind.V8, unwind.Python)
 	if _, err := t.remap(false, 0); err != nil {
 		t.Release()
 		return nil, err
@@ -217,9 +217,7 @@ func (t *Target) remap(exec bool, at stack.Time) (changed bool, err error) {
 		return false, fmt.Errorf("read the maps: %w", err)
 	}
 	if exec {
-		t.space.ForgetPython()
-		t.space.ForgetV8()
-		t.space.ForgetJVM()
+		t.space.Forget()
 		t.ranges = nil
 	}
 	t.stamp(maps, codeFiles())
