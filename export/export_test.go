@@ -1,5 +1,7 @@
 package export
 
+//sliver:layer unit big
+
 import (
 	"bytes"
 	"compress/gzip"

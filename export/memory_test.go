@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/sliverprof/sliver/internal/exporttest"
+	"github.com/sliverprof/sliver/internal/testprog"
 )
 
 // TestWriteBig runs as TestMemory's child process.
@@ -27,6 +28,7 @@ func TestWriteBig(t *testing.T) {
 // Exports stream: the program stays below 200 MB for one million events (ten million with
 // SLIVER_LONG=1), in all formats.
 func TestMemory(t *testing.T) {
+	testprog.Unraced(t, "one goroutine goes through big files")
 	n := 1_000_000
 	if os.Getenv("SLIVER_LONG") != "" {
 		n = 10_000_000

@@ -1,5 +1,7 @@
 package sampler
 
+//sliver:layer live
+
 import (
 	"fmt"
 	"math"

@@ -1,5 +1,7 @@
 package session
 
+//sliver:layer live
+
 import (
 	"fmt"
 	"path/filepath"
@@ -43,6 +45,7 @@ func asyncTurns(t *testing.T, path string) map[stack.TID][]asyncTurn {
 // TestAsyncTruth compares the asyncio task that each thread runs with the program's own
 // log. Each task must have its own track.
 func TestAsyncTruth(t *testing.T) {
+	testprog.Unraced(t, "it compares with clocks, and a slow sampler would take the CPUs")
 	testprog.Need(t, "ptrace")
 	seconds := 1
 	if long() {

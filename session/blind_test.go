@@ -42,6 +42,7 @@ func (l *stacksLog) Other(event.Event) {}
 // frame pointers its stack must still be complete. If that is impossible, no frame may
 // be invented, and the callers must remain.
 func TestBlindFrames(t *testing.T) {
+	testprog.Unraced(t, "it compares with clocks, and a slow sampler would take the CPUs")
 	testprog.Need(t, "ptrace")
 	for _, variant := range []string{"O0", "O2fp"} {
 		t.Run(variant, func(t *testing.T) {

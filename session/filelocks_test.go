@@ -18,6 +18,7 @@ import (
 // for one must omit no more ticks than that of a thread that waits for a mutex, and
 // must still report the holder.
 func TestFileLockTicks(t *testing.T) {
+	testprog.Unraced(t, "it compares with clocks, and a slow sampler would take the CPUs")
 	testprog.Need(t, "ptrace")
 	for every, kinds := range map[time.Duration][]string{time.Millisecond: {"flock"}, 4 * time.Millisecond: {"flock", "fcntl"}} {
 		for _, kind := range kinds {

@@ -14,6 +14,7 @@ import (
 // For a lock without an owner, the thread that released it must be inferred from the
 // recording, marked as inferred, and match the program's own log.
 func TestInferredTruth(t *testing.T) {
+	testprog.Unraced(t, "it compares with clocks, and a slow sampler would take the CPUs")
 	const interval = 2 * time.Millisecond
 	var inferred, right, wrong, facts int
 	for try := 0; try == 0 || try < tries && (inferred < 10 || (wrong-1)*50 > inferred); try++ {

@@ -52,6 +52,7 @@ func (m *methods) Other(event.Event)                           {}
 // TestJavaBusy: of threads that run Java in several ways, at least 999 of 1,000 samples
 // must have no gap, and methods must have possible callers.
 func TestJavaBusy(t *testing.T) {
+	testprog.Unraced(t, "it compares with clocks, and a slow sampler would take the CPUs")
 	testprog.Need(t, "ptrace")
 	want, ways := uint64(2500), [][]string{nil}
 	if os.Getenv("SLIVER_LONG") != "" {

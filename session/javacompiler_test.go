@@ -85,6 +85,7 @@ func lentCompiler(t *testing.T) (flags []string, classes, home string) {
 // at least 999 of 1,000 samples must have no gap, and the compiler must report no
 // errors. Only with SLIVER_LONG: it takes minutes.
 func TestJavaCompiler(t *testing.T) {
+	testprog.Unraced(t, "it compares with clocks, and a slow sampler would take the CPUs")
 	testprog.Need(t, "ptrace")
 	if os.Getenv("SLIVER_LONG") == "" {
 		t.Skip("SLIVER_LONG is not set")

@@ -34,6 +34,7 @@ func rightJava(_ string, f *trace.Func, line int) bool {
 // time, with a code cache that is too small for them, must have their own names at the
 // times at which they ran.
 func TestJavaFresh(t *testing.T) {
+	testprog.Unraced(t, "it compares with clocks, and a slow sampler would take the CPUs")
 	testprog.Need(t, "ptrace")
 	seconds, ways := "3", [][]string{{"java17"}}
 	if long() {

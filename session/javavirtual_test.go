@@ -13,6 +13,7 @@ import (
 // TestJavaVirtualTruth compares the virtual thread that each thread carries with the
 // program's own log. Each must have its own track, with its name.
 func TestJavaVirtualTruth(t *testing.T) {
+	testprog.Unraced(t, "it compares with clocks, and a slow sampler would take the CPUs")
 	testprog.Need(t, "ptrace")
 	seconds, ways := "1", [][]string{{"java21"}}
 	if long() {

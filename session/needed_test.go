@@ -18,6 +18,7 @@ import (
 // requires that less than 1 % of the running threads' ticks are late in one of three
 // recordings: the machine may be busy in the others.
 func TestOnlyWhenNeeded(t *testing.T) {
+	testprog.Unraced(t, "it compares with clocks, and a slow sampler would take the CPUs")
 	testprog.Need(t, "ptrace")
 	if !long() {
 		onlyWhenNeeded(t, 100, 6_000)

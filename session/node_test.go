@@ -94,6 +94,7 @@ func (m *made) Other(event.Event)                 {}
 // two may have no name (code dropped between the stop and the read), and no sample may
 // take more than one stop.
 func TestNodeBusy(t *testing.T) {
+	testprog.Unraced(t, "it compares with clocks, and a slow sampler would take the CPUs")
 	testprog.Need(t, "ptrace")
 	busy := func(t *testing.T, node string, ways ...string) *testprog.Proc {
 		return testprog.Start(t, testprog.Tool(t, node), append([]string{nodeTarget(t, "busy.js")}, ways...)...)

@@ -56,6 +56,7 @@ func checkReads(t *testing.T, total stack.ThreadStats, most float64) {
 // have no gap, each frame of Python must be on the function that runs it, and few
 // samples may take more than one stop.
 func TestPythonBusy(t *testing.T) {
+	testprog.Unraced(t, "it compares with clocks, and a slow sampler would take the CPUs")
 	testprog.Need(t, "ptrace")
 	ways := []string{"recursion", "generators", "encoding", "matching", "database", "waiting", "objects"}
 	want := uint64(500)

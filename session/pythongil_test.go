@@ -76,6 +76,7 @@ func (g *gilLog) check(at stack.Time, holder stack.TID) {
 // TestPythonGIL: waits for the global interpreter lock, and its holder, must be
 // reported.
 func TestPythonGIL(t *testing.T) {
+	testprog.Unraced(t, "it compares with clocks, and a slow sampler would take the CPUs")
 	testprog.Need(t, "ptrace")
 	seconds := "1"
 	if os.Getenv("SLIVER_LONG") != "" {

@@ -61,6 +61,7 @@ func (p *pieces) Other(event.Event) {}
 // often sampled between two frames of the interpreter. Functions that it never leaves
 // must still be one slice each, even if the machine is busy and stops come late.
 func TestPythonTight(t *testing.T) {
+	testprog.Unraced(t, "it compares with clocks, and a slow sampler would take the CPUs")
 	testprog.Need(t, "ptrace")
 	want := uint64(300)
 	if os.Getenv("SLIVER_LONG") != "" {

@@ -18,6 +18,7 @@ var pythons = []struct {
 // TestPythonTruth is TestTruth for a program in Python: its functions, called in all
 // the ways that Python has, must be on the timeline when they ran.
 func TestPythonTruth(t *testing.T) {
+	testprog.Unraced(t, "it compares with clocks, and a slow sampler would take the CPUs")
 	testprog.Need(t, "ptrace")
 	for _, v := range pythons {
 		for _, rate := range []struct {

@@ -18,6 +18,7 @@ import (
 // A thread that is in one state most of the time, and logs when, must be recorded in
 // that state.
 func TestStatesTruth(t *testing.T) {
+	testprog.Unraced(t, "it compares with clocks, and a slow sampler would take the CPUs")
 	const interval = 4 * time.Millisecond
 	for _, c := range []struct {
 		name  string
@@ -50,6 +51,7 @@ func TestStatesTruth(t *testing.T) {
 // the kernel, and samples must say so. (A thread without a CPU when its sample is due
 // is often sampled too late: those ticks are gaps.)
 func TestRunnableTruth(t *testing.T) {
+	testprog.Unraced(t, "it compares with clocks, and a slow sampler would take the CPUs")
 	rec, log := recordTurns(t, testprog.Build(t, "c/states", "O2"), 4*time.Millisecond, "runnable", "2", "1")
 	for i := range rec.Threads {
 		th := &rec.Threads[i]

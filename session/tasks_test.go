@@ -79,6 +79,7 @@ func around(turns []goTurn, when stack.Time) string {
 // TestTaskTruth compares the goroutine that each sample shows on a thread with the
 // program's own log.
 func TestTaskTruth(t *testing.T) {
+	testprog.Unraced(t, "it compares with clocks, and a slow sampler would take the CPUs")
 	testprog.Need(t, "ptrace")
 	seconds, least := "2", 300
 	if os.Getenv("SLIVER_LONG") != "" {

@@ -467,6 +467,7 @@ var truths = []struct {
 const tries = 4
 
 func TestTruth(t *testing.T) {
+	testprog.Unraced(t, "it compares with clocks, and a slow sampler would take the CPUs")
 	testprog.Need(t, "ptrace")
 	for _, rate := range []struct {
 		interval time.Duration

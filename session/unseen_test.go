@@ -87,6 +87,7 @@ func recordFor(t *testing.T, pid int, o Options) stack.ThreadStats {
 // threads are stopped if the policy allows it. SLIVER_LONG=1: 10 s for each policy and
 // form.
 func TestUnseen(t *testing.T) {
+	testprog.Unraced(t, "it compares with clocks, and a slow sampler would take the CPUs")
 	testprog.Need(t, "ptrace")
 	total, variants := 2*time.Second, []string{"fp"}
 	if long() {

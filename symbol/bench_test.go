@@ -1,5 +1,7 @@
 package symbol
 
+//sliver:layer live
+
 import (
 	"os"
 	"os/exec"

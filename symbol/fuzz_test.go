@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/sliverprof/sliver/internal/testprog"
 )
 
 // seeds returns small programs with every kind of name source, fewer if compilers are
@@ -96,6 +98,7 @@ func FuzzFrames(f *testing.F) {
 // TestDamage: bytes changed and ends cut off, in places that a fuzzer would take long
 // to find.
 func TestDamage(t *testing.T) {
+	testprog.Unraced(t, "one goroutine reads a table")
 	all := seeds(t)
 	if all == nil {
 		t.Skip("no gcc to make the files with")

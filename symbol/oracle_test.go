@@ -135,6 +135,7 @@ func aliasesOf(t testing.TB, path string) map[uint64][]string {
 //     prints the abstract scopes of constructors as calls. So an address is
 //     right if one of the two agrees in all frames.
 func TestAgainstAddr2line(t *testing.T) {
+	testprog.Unraced(t, "one goroutine reads a table")
 	for _, c := range []struct {
 		name, script string
 		eu           bool
@@ -172,6 +173,7 @@ func TestAgainstAddr2line(t *testing.T) {
 // TestAgainstAddr2lineOnSystemLibraries: programs as built by distributions, with their
 // debug files if installed.
 func TestAgainstAddr2lineOnSystemLibraries(t *testing.T) {
+	testprog.Unraced(t, "one goroutine reads a table")
 	for _, file := range []string{"/lib/x86_64-linux-gnu/libc.so.6", "/lib/x86_64-linux-gnu/libm.so.6"} {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			if _, err := os.Stat(file); err != nil {
@@ -226,6 +228,7 @@ func compare(t *testing.T, file, debug string, n int, eu bool) {
 
 // TestSplitIsTheSame: moving DWARF to .dwo and .dwp files must change no result.
 func TestSplitIsTheSame(t *testing.T) {
+	testprog.Unraced(t, "one goroutine reads a table")
 	for _, c := range []struct{ name, whole, split, need string }{
 		{"gcc-5", "g++ -std=c++17 -O2 -g app.cc -o a", "g++ -std=c++17 -O2 -g -gsplit-dwarf app.cc -o a", "g++"},
 		{"gcc-4", "g++ -std=c++17 -O2 -g -gdwarf-4 app.cc -o a", "g++ -std=c++17 -O2 -g -gdwarf-4 -gsplit-dwarf app.cc -o a", "g++"},
@@ -325,6 +328,7 @@ END
 // compiler, so they must agree, and a stripped program must have the same names as one
 // with DWARF.
 func TestGoAgainstItsOwnTable(t *testing.T) {
+	testprog.Unraced(t, "one goroutine reads a table")
 	testprog.Need(t, "go")
 	for _, c := range []struct{ name, env, flags string }{
 		{"default", "", ""}, {"plain", "", "-ldflags=-compressdwarf=false"}, {"pie", "", "-buildmode=pie"},

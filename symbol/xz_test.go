@@ -22,6 +22,7 @@ func pack(t testing.TB, data []byte, args ...string) []byte {
 }
 
 func TestUnxz(t *testing.T) {
+	testprog.Unraced(t, "one goroutine reads a table")
 	var text bytes.Buffer
 	for i := range 40000 {
 		text.WriteString(Unknown("/x/module", uint64(i*i)))

@@ -1,5 +1,7 @@
 package target
 
+//sliver:layer live unraced
+
 import (
 	"errors"
 	"fmt"

@@ -1,5 +1,7 @@
 package watch
 
+//sliver:layer live
+
 import (
 	"fmt"
 	"os"

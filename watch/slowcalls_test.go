@@ -14,6 +14,7 @@ import (
 // TestSlowCall: a traced call that takes too long makes the recorder dump, with the call and the samples around it.
 // Shorter calls of the function are counted alone.
 func TestSlowCall(t *testing.T) {
+	testprog.Unraced(t, "it compares with clocks, and a slow sampler would take the CPUs")
 	p := trouble(t)
 	countable(t, p)
 	r := begin(t, fixed(t, p.PID), nil, "call slow_request slower=150ms,cool=0s,threads=worker-*", "call slow_* slower=1h", "crash no")

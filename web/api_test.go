@@ -1,5 +1,7 @@
 package web
 
+//sliver:layer live
+
 import (
 	"os"
 	"reflect"

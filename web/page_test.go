@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/sliverprof/sliver/internal/testprog"
 )
 
 // need returns the path of the first of the programs that exists. If none does, it skips
@@ -49,6 +51,7 @@ func modules(t *testing.T, pkg string) string {
 // Its cases mostly wait for the screen, so they run in two parallel parts, each with its
 // own browser and servers. SLIVER_PICTURES names a folder for screenshots.
 func TestPage(t *testing.T) {
+	testprog.Unraced(t, "it runs a browser, node and a server of its own")
 	node := need(t, "node", "node")
 	chromium := need(t, "chromium", "chromium", "chromium-browser", "google-chrome")
 	dir := modules(t, "playwright-core")
@@ -113,6 +116,7 @@ func TestPageHasNoBarriers(t *testing.T) {
 
 // TestBundleIsFresh rebuilds the committed bundle and compares.
 func TestBundleIsFresh(t *testing.T) {
+	testprog.Unraced(t, "it runs a browser, node and a server of its own")
 	node := need(t, "node", "node")
 	dir := modules(t, "esbuild")
 	out := t.TempDir()
@@ -155,6 +159,7 @@ func tree(t *testing.T, dir string) map[string][]byte {
 
 // TestPageTypes type-checks the page's sources.
 func TestPageTypes(t *testing.T) {
+	testprog.Unraced(t, "it runs a browser, node and a server of its own")
 	node := need(t, "node", "node")
 	dir := modules(t, "typescript")
 	cmd := exec.CommandContext(t.Context(), node, filepath.Join("node_modules", "typescript", "bin", "tsc"), "--noEmit")

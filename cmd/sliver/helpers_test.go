@@ -1,5 +1,7 @@
 package main
 
+//sliver:layer live unraced
+
 import (
 	"bytes"
 	"encoding/json"

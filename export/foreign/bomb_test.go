@@ -1,5 +1,7 @@
 package foreign_test
 
+//sliver:layer unit big
+
 import (
 	"bytes"
 	"compress/gzip"

@@ -13,6 +13,7 @@ import (
 	"github.com/sliverprof/sliver/export/perfetto"
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/internal/exporttest"
+	"github.com/sliverprof/sliver/internal/testprog"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/trace/event"
@@ -231,6 +232,7 @@ func TestChrome(t *testing.T) {
 
 // More records than fit the in-memory sort keep their order.
 func TestSortsOnDisk(t *testing.T) {
+	testprog.Unraced(t, "one goroutine goes through big files")
 	if testing.Short() {
 		t.Skip("writes a trace of a million events")
 	}

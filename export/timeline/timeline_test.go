@@ -1,5 +1,7 @@
 package timeline
 
+//sliver:layer unit big
+
 import (
 	"bytes"
 	"encoding/xml"
@@ -16,6 +18,7 @@ import (
 
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/internal/exporttest"
+	"github.com/sliverprof/sliver/internal/testprog"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/trace/event"
@@ -224,6 +227,7 @@ func TestNarrowCallsAreJoined(t *testing.T) {
 
 // A large recording yields a picture of bounded size that says what it omitted.
 func TestBounds(t *testing.T) {
+	testprog.Unraced(t, "one goroutine goes through big files")
 	b := exporttest.New(t)
 	for i := range 200 {
 		th := b.Thread(1234+i, fmt.Sprint("worker-", i))

@@ -1,5 +1,7 @@
 package graph
 
+//sliver:layer live
+
 import (
 	"os"
 	"path/filepath"

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sliverprof/sliver/internal/testprog"
 )
 
 // Sizes in the heap that bench/heapgen simulates: a table of nodes, each with a key, its text, and an item
@@ -72,6 +74,7 @@ func checkGenerated(t *testing.T, g *Graph, entries int) {
 // Retained sizes of a heap of 200,000 objects are those that its generator knows, at each level that has
 // them, and the tree takes at most 100 bytes an object.
 func TestGenerated(t *testing.T) {
+	testprog.Unraced(t, "one goroutine reads a dump")
 	path, entries := generated(t, 200_000)
 	for _, level := range []Level{LevelFull, LevelMapped, LevelPaths} {
 		g, err := Open(t.Context(), path, Options{Level: level, Temp: t.TempDir()})

@@ -1,5 +1,7 @@
 package hprof
 
+//sliver:layer live
+
 import (
 	"bytes"
 	"encoding/binary"

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/sliverprof/sliver/internal/testprog"
 )
 
 func TestCheckCorpus(t *testing.T) {
@@ -78,6 +80,7 @@ func TestCheckFinds(t *testing.T) {
 
 // Every prefix of a dump gives what came before and one error, which says where.
 func TestTruncated(t *testing.T) {
+	testprog.Unraced(t, "one goroutine reads a dump")
 	dump := sample(t)
 	whole, err := ReadInfo(bytes.NewReader(dump))
 	if err != nil {
@@ -120,6 +123,7 @@ func TestTruncated(t *testing.T) {
 
 // The part before the damage is read as a whole dump.
 func TestSalvage(t *testing.T) {
+	testprog.Unraced(t, "one goroutine reads a dump")
 	whole := sample(t)
 	cut := strip(t, whole, StripOptions{Rule: Koom})
 	for _, dump := range [][]byte{whole, cut} {

@@ -135,6 +135,7 @@ func TestCountsOfPerfetto(t *testing.T) {
 
 // Dumps of jcmd of each JDK, plain and gzip of several members, go through all.
 func TestJDKs(t *testing.T) {
+	testprog.Unraced(t, "one goroutine reads a dump")
 	for _, version := range []string{"17", "21", "25"} {
 		t.Run(version, func(t *testing.T) {
 			java := testprog.Tool(t, "java"+version)

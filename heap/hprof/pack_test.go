@@ -5,6 +5,8 @@ import (
 	"compress/gzip"
 	"io"
 	"testing"
+
+	"github.com/sliverprof/sliver/internal/testprog"
 )
 
 func packed(t testing.TB, dump []byte) []byte {
@@ -40,6 +42,7 @@ func packed(t testing.TB, dump []byte) []byte {
 
 // A damaged dump comes back as it was. A source that fails does not pass for one.
 func TestPackDamaged(t *testing.T) {
+	testprog.Unraced(t, "one goroutine reads a dump")
 	dump := sample(t)
 	for n := 40; n < len(dump); n += 1 + n/9 {
 		packed(t, dump[:n])

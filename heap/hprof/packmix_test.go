@@ -7,6 +7,8 @@ import (
 	"io"
 	"strings"
 	"testing"
+
+	"github.com/sliverprof/sliver/internal/testprog"
 )
 
 // mixRun codes strings and columns in turn, in three blocks. It returns the coded blocks and what
@@ -48,6 +50,7 @@ func mixRun(m *mixer, strings, columns [][]byte, coded [][]byte) (blocks, values
 
 // The packer's mixer and the unpacker's must have the same numbers, block after block.
 func TestMixer(t *testing.T) {
+	testprog.Unraced(t, "one goroutine reads a dump")
 	text := [][]byte{nil, {0}, names(), noise(), bytes.Repeat([]byte{255}, 3000), names(), []byte("€ and ÿ")}
 	columns := [][]byte{noise(), bytes.Repeat([]byte{1, 0, 0, 7}, 500), nil, {9}}
 	blocks, in := mixRun(newMixer(false), text, columns, nil)
@@ -62,6 +65,7 @@ func TestMixer(t *testing.T) {
 // What it is there for: names in two thirds of what zstd takes, and at most 6 % more than the bytes
 // themselves for noise.
 func TestMixerSize(t *testing.T) {
+	testprog.Unraced(t, "one goroutine reads a dump")
 	z, err := newZipper()
 	if err != nil {
 		t.Fatal(err)
@@ -94,6 +98,7 @@ func TestMixerSize(t *testing.T) {
 
 // Strings that a zero cannot end, and lengths around the limits of strings and arrays that are mixed.
 func TestPackStrings(t *testing.T) {
+	testprog.Unraced(t, "one goroutine reads a dump")
 	b := newBuilder("1.0.2", 8)
 	for i, s := range []string{"", "\x00", "a\x00b", "x", strings.Repeat("ab", maxPiece/2), strings.Repeat("c", maxPiece-1), strings.Repeat("d", maxPiece+1), "last"} {
 		b.str(uint64(8*i+1000), s)
@@ -117,6 +122,7 @@ func TestPackStrings(t *testing.T) {
 
 // A block is not mixed after mixedBytes, and a file that has one is refused.
 func TestPackMixedLimit(t *testing.T) {
+	testprog.Unraced(t, "one goroutine reads a dump")
 	b := newBuilder("1.0.2", 4)
 	line := 0
 	for size := 0; size < mixedBytes+mixedBytes/2; size += 48 {

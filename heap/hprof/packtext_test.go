@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/sliverprof/sliver/internal/testprog"
 )
 
 // names are 4,000 names of classes.
@@ -38,6 +40,7 @@ func noise() []byte {
 
 // Text of version 2: the mixer that reads it has the numbers of the one that wrote it, part after part.
 func TestTextMixer(t *testing.T) {
+	testprog.Unraced(t, "one goroutine reads a dump")
 	in, out := newTextMixer(), newTextMixer()
 	for i, part := range [][]byte{nil, {0}, names(), noise(), bytes.Repeat([]byte{255}, 3000), names(), []byte("€ and ÿ")} {
 		if got := out.unmix(in.mix(nil, part), len(part)); !bytes.Equal(got, part) {

@@ -1,5 +1,7 @@
 package leak
 
+//sliver:layer live
+
 import (
 	"bytes"
 	"encoding/json"

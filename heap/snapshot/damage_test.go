@@ -1,5 +1,7 @@
 package snapshot
 
+//sliver:layer live
+
 import (
 	"context"
 	"errors"

@@ -282,3 +282,12 @@ var tracing = sync.OnceValue(func() string {
 	}
 	return ""
 })
+
+// Unraced skips the test under the race detector. why says why nothing is lost by that, or why it cannot
+// hold there.
+func Unraced(t testing.TB, why string) {
+	t.Helper()
+	if raced {
+		t.Skip("not under the race detector: " + why)
+	}
+}

@@ -1,5 +1,7 @@
 package testprog
 
+//sliver:layer live unraced
+
 import (
 	"debug/elf"
 	"debug/gosym"

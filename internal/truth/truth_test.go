@@ -1,5 +1,7 @@
 package truth
 
+//sliver:layer live unraced
+
 import (
 	"bytes"
 	"fmt"

@@ -1,5 +1,7 @@
 package oneshot
 
+//sliver:layer live
+
 import (
 	"encoding/json"
 	"errors"

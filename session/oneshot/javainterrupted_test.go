@@ -79,6 +79,7 @@ func compiledAlike(frames []stacks.Frame, a, b []string) bool {
 // equally near. There only the methods must be equal, and sliver may have calls that the method
 // makes.
 func TestJavaInterrupted(t *testing.T) {
+	testprog.Unraced(t, "its walks are in one goroutine")
 	testprog.Need(t, "ptrace", "gcc")
 	versions, ways, rounds := []string{"java21"}, [][]string{nil}, 5
 	if os.Getenv("SLIVER_LONG") != "" {

@@ -241,6 +241,7 @@ func TestRunning(t *testing.T) {
 
 // A thousand threads: no sleep may be cut short, and each stack must be complete.
 func TestThousand(t *testing.T) {
+	testprog.Unraced(t, "it compares with clocks, and a slow sampler would take the CPUs")
 	testprog.Need(t, "ptrace")
 	p := testprog.Start(t, testprog.Build(t, "c/sleepers", "O2"), "--sleepers", "1000", "--seconds", "600", "--wait-go")
 	p.Ready()

@@ -215,6 +215,7 @@ func between(t *testing.T, s *stacks.Snapshot) {
 // TestPythonGIL: of threads that contend for the lock, those that sleep for it must be
 // reported, and a reported holder must be another thread of Python.
 func TestPythonGIL(t *testing.T) {
+	testprog.Unraced(t, "it compares with clocks, and a slow sampler would take the CPUs")
 	for _, v := range versions(pythons) {
 		t.Run(v, func(t *testing.T) {
 			p := startPython(t, v, "gil.py", "fighting")

@@ -1,5 +1,7 @@
 package gopcln
 
+//sliver:layer live
+
 import (
 	"cmp"
 	"encoding/binary"

@@ -18,6 +18,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/sliverprof/sliver/internal/testprog"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/unwind/cfi"
 	"github.com/sliverprof/sliver/unwind/rule"
@@ -312,6 +313,7 @@ func (p *process) sample(t *testing.T, n int, f func(sampled)) {
 // runtime switches stacks. Every walk must reach a base, and the main thread's must contain the
 // function that calls everything, unless the thread is idle.
 func TestWalkLive(t *testing.T) {
+	testprog.Unraced(t, "its walks are in one goroutine")
 	all := []string{"compute", "alloc", "grow", "stack", "gc", "switch", "time", "chan", "map", "signal", "syscall", "panic"}
 	for _, c := range []struct {
 		build string
@@ -370,6 +372,7 @@ func TestWalkLiveVersions(t *testing.T) {
 // stacks and leave functions in unusual ways. Random samples hit some of these places too rarely to
 // test them.
 func TestWalkEachInstruction(t *testing.T) {
+	testprog.Unraced(t, "its walks are in one goroutine")
 	steps := 2_500
 	if os.Getenv("SLIVER_LONG") != "" {
 		steps = 40_000

@@ -1,5 +1,7 @@
 package agree
 
+//sliver:layer live unraced
+
 import (
 	"fmt"
 	"math/rand/v2"

@@ -1,5 +1,7 @@
 package live
 
+//sliver:layer live unraced
+
 import (
 	"bufio"
 	"fmt"

@@ -1,5 +1,7 @@
 package feed
 
+//sliver:layer live
+
 import (
 	"context"
 	"fmt"

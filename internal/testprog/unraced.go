@@ -1,0 +1,5 @@
+//go:build !race
+
+package testprog
+
+const raced = false
