@@ -33,13 +33,15 @@ type Properties struct {
 	Generates bool
 	// Code: the Stepper covers code. Rules cached before the runtime was found are dropped.
 	Code bool
+	// Maps: Stepper.Maps changes mappings. After Follow, the caller reads them again.
+	Maps bool
 }
 
 // with returns the properties of a process that has both runtimes.
 func (p Properties) with(q Properties) Properties {
 	return Properties{
 		Beside: p.Beside || q.Beside, Guesses: p.Guesses || q.Guesses, TLS: p.TLS || q.TLS,
-		Tasks: p.Tasks || q.Tasks, Generates: p.Generates || q.Generates, Code: p.Code || q.Code,
+		Tasks: p.Tasks || q.Tasks, Generates: p.Generates || q.Generates, Code: p.Code || q.Code, Maps: p.Maps || q.Maps,
 	}
 }
 
@@ -98,6 +100,9 @@ type Stepper interface {
 	Merge(w *Walker, th *Thread, frames []stack.Frame) []stack.Frame
 	// Report says what the last walk of th lacks.
 	Report(th *Thread) Report
+	// Maps returns maps with memory of the runtime presented as mappings of a file. It does not modify
+	// maps. It has no part in walks; calls do not overlap.
+	Maps(maps []stack.Mapping) []stack.Mapping
 }
 
 // A Report says what a runtime's part in a walk of a thread lacks.
@@ -152,6 +157,7 @@ func (NoPart) Merge(_ *Walker, _ *Thread, frames []stack.Frame) []stack.Frame {
 func (NoPart) More(_ *Walker, _ *Thread, _ *stack.Regs, _ *Copy, out []rule.Span) ([]rule.Span, int) {
 	return out, 0
 }
+func (NoPart) Maps(maps []stack.Mapping) []stack.Mapping { return maps }
 func (NoPart) Cross(*Walker, *Thread, *stack.Frame, *rule.Rule) (s Step, apply, ok bool) {
 	return s, false, false
 }
@@ -243,6 +249,14 @@ func (s *Space) Forget(languages ...*Language) {
 	for _, l := range languages {
 		s.setRuntime(l, nil, false)
 	}
+}
+
+// Presented returns maps as the runtimes present them: see Stepper.Maps. Calls must not overlap.
+func (s *Space) Presented(maps []stack.Mapping) []stack.Mapping {
+	for _, x := range s.runtimes.Load().steppers {
+		maps = x.Maps(maps)
+	}
+	return maps
 }
 
 // Properties returns those of all runtimes found so far.

@@ -14,6 +14,7 @@ import (
 type engine struct {
 	NoPart
 	rt     *v8.Runtime
+	mem    Memory
 	table  *managed.Table
 	copies copies
 }
@@ -40,10 +41,9 @@ var (
 )
 
 // V8 shows the functions of JavaScript, by their places in the table. The error is a *v8.VersionError.
-// Read the maps again afterwards: see Copies.
 var V8 = &Language{
 	Name:       "V8",
-	Properties: Properties{Generates: true},
+	Properties: Properties{Generates: true, Maps: true},
 	Find:       findV8,
 }
 
@@ -69,7 +69,7 @@ func findV8(s *Space, table *managed.Table) (Stepper, error) {
 		case err != nil:
 			continue // not V8, or not ELF
 		}
-		e := &engine{table: table, copies: copies{mod: c.r.mod}}
+		e := &engine{mem: s.Memory(), table: table, copies: copies{mod: c.r.mod}}
 		e.rt = v8.New(img, e.place)
 		return e, nil
 	}

@@ -36,20 +36,15 @@ type copies struct {
 	strange map[[headBytes]byte]bool // prefixes of memory that does not hold a copy
 }
 
-// Copies returns maps with V8's copies of its own code presented as mappings of its file. It does
-// not modify maps. Calls must not overlap.
-func (s *Space) Copies(maps []stack.Mapping) []stack.Mapping {
-	e, ok := s.Followed(V8).(*engine)
-	if !ok {
-		return maps
-	}
+// Maps returns maps with V8's copies of its own code presented as mappings of its file.
+func (e *engine) Maps(maps []stack.Mapping) []stack.Mapping {
 	shared := true
 	for i := range maps {
 		m := &maps[i]
 		if !m.Exec || m.Write || m.Inode != 0 || m.Path != "" || m.End-m.Start < leastCopy || m.End-m.Start > mostCopy {
 			continue
 		}
-		off, ok := e.copies.of(s.mem, m)
+		off, ok := e.copies.of(e.mem, m)
 		if !ok {
 			continue
 		}

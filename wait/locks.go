@@ -18,7 +18,7 @@ func (a *args) futex(f *lock.Futex) {
 	}
 	r := a.r
 	if r.c.GIL != nil {
-		if g, ok := r.c.GIL(f.Word); ok {
+		if g, ok := r.c.GIL(a.l.NSTID, f.Word); ok {
 			a.gil(f, &g)
 			return
 		}
@@ -91,7 +91,7 @@ func (i *Info) Name(names []string) bool {
 
 // gil sets the wait to one for an interpreter's lock.
 func (a *args) gil(f *lock.Futex, g *GIL) {
-	l := lock.Lock{Addr: g.Addr, Word: f.Word, Kind: lock.GIL, Impl: "cpython", Basis: lock.ByLayout, Holder: a.r.holdsGIL(g)}
+	l := lock.Lock{Addr: g.Addr, Word: f.Word, Kind: lock.GIL, Impl: g.Impl, Basis: lock.ByLayout, Holder: a.r.holdsGIL(g)}
 	a.info.Lock = &Lock{Lock: l, Key: Key{PID: a.r.c.PID, Addr: g.Addr}}
 	a.say("%s", a.info.Lock)
 	if f.Timeout != 0 {
@@ -111,10 +111,11 @@ func (r *Resolver) holdsGIL(g *GIL) lock.Holder {
 	return lock.Holder{Why: "it changed hands while it was read"}
 }
 
-func (r *Resolver) refreshGIL(l *lock.Lock) (changed bool) {
+func (r *Resolver) refreshGIL(th *Thread) (changed bool) {
+	l := &th.info.Lock.Lock
 	h := lock.Holder{Why: "the lock can no longer be read"}
 	if r.c.GIL != nil {
-		if g, ok := r.c.GIL(l.Word); ok {
+		if g, ok := r.c.GIL(th.nstid, l.Word); ok {
 			h = r.holdsGIL(&g)
 		}
 	}

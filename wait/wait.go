@@ -107,9 +107,10 @@ type Config struct {
 	Thread func(nstid int32, shared bool) (stack.TID, bool)
 	// Data names data of the target by address. nil: data stay unnamed.
 	Data func(addr uint64) (Symbol, bool)
-	// GIL returns the managed runtime's lock whose futex word is at addr; ok is false
-	// if that is another lock. nil: there are none.
-	GIL func(addr uint64) (g GIL, ok bool)
+	// GIL returns the managed runtime's lock for which a thread, numbered as in the
+	// target's PID namespace, sleeps on the futex word at addr; ok is false if that is
+	// another lock. nil: there are none.
+	GIL func(nstid int32, addr uint64) (g GIL, ok bool)
 	// Monitor returns the monitor for which a thread of a managed runtime, numbered as
 	// in the target's PID namespace, sleeps on a futex; ok is false if it waits for
 	// another lock. MonitorOwner returns the current owner of the monitor at addr. nil:
@@ -126,6 +127,7 @@ type Config struct {
 // GIL is the state of an interpreter's lock at one moment.
 type GIL struct {
 	Addr   uint64 // of the lock
+	Impl   string // whose it is: lock.Lock.Impl
 	Locked bool
 	Holder int32 // TID in the target's PID namespace; 0: none, or unknown
 }
@@ -292,7 +294,7 @@ func (r *Resolver) refresh(th *Thread) (changed bool) {
 		return th.info.Lock.tell(ReadFileLocks(r.c.Sys))
 	}
 	if th.info.Lock.Kind == lock.GIL {
-		return r.refreshGIL(&th.info.Lock.Lock)
+		return r.refreshGIL(th)
 	}
 	b := th.info.Lock.Basis
 	if k := th.info.Lock.Kind; b != lock.ByNothing && (k == lock.Monitor || k == lock.Synchronizer || k == lock.ClassInit) {

@@ -6,8 +6,10 @@ import (
 	"path"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 
+	"github.com/sliverprof/sliver/lang"
 	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/session/internal/live"
 	"github.com/sliverprof/sliver/session/stacks"
@@ -66,7 +68,7 @@ func OpenCopies(p *target.Process, o Options) (*Copies, error) {
 	}
 	c := &Copies{v: v, once: once, by: map[stack.TID]*copier{}, ids: map[string]uint32{}, all: make([]copied, 1)}
 	c.hold()
-	c.python()
+	c.indirect()
 	return c, nil
 }
 
@@ -321,19 +323,23 @@ func (c *Copies) Close() {
 	c.v.close()
 }
 
-// python finds the process's interpreter. With a table, walks read frames from the copy alone.
-func (c *Copies) python() {
+// indirect follows the runtimes that have no table with one: walks then read their frames from the copy
+// alone.
+func (c *Copies) indirect() {
 	v := c.v
-	v.t.Space().Forget(unwind.Python)
-	v.py, v.names.py = nil, nil
-	table := managed.NewTable(managed.Python, nil)
-	rt, err := v.t.Space().FollowPython(table)
-	if err != nil {
-		v.lacks = append(v.lacks, fmt.Sprintf("process %d: %v", v.p.PID(), err))
+	for _, l := range live.Languages() {
+		if !l.Direct || v.names.has(l) {
+			continue
+		}
+		v.t.Space().Forget(l.Stacks)
+		v.names.followed = slices.DeleteFunc(v.names.followed, func(x followed) bool { return x.Language == l })
+		v.followOne(l, managed.NewTable(l.Range, nil))
 	}
-	if rt != nil {
-		v.names.pys = table
-	}
+}
+
+// has reports whether frames of a language are addresses in a table.
+func (n *names) has(l *lang.Language) bool {
+	return slices.ContainsFunc(n.followed, func(x followed) bool { return x.Language == l && x.table != nil })
 }
 
 // Exec forgets the program: the process runs another one. The stacks so far get their names first.
@@ -345,7 +351,7 @@ func (c *Copies) Exec() {
 	clear(c.ids)
 	clear(c.by)
 	clear(v.names.at)
-	v.js, v.names.pys, v.names.js, v.names.jvm = nil, nil, nil, nil
+	v.names.followed = nil
 	_, _ = v.t.Remap(true) // if the process is gone, no stack follows
 	c.hold()
 	c.once.Exec()
@@ -380,13 +386,10 @@ func (c *Copies) Refresh() {
 		c.hold()
 	}
 	v.lacks = v.lacks[:0]
-	if v.names.pys == nil {
-		c.python()
-	}
-	if v.js == nil {
-		v.javascript()
-	}
-	if v.names.jvm == nil {
-		v.java()
+	c.indirect()
+	for _, l := range live.Languages() {
+		if !l.Direct && !v.names.has(l) {
+			v.followOne(l, managed.NewTable(l.Range, nil))
+		}
 	}
 }

@@ -17,16 +17,13 @@ import (
 
 // names maps addresses of one process to names. It looks up each address once.
 type names struct {
-	p    *target.Process
-	t    *live.Target
-	o    naming.Options
-	mods map[moduleKey]*module
-	at   map[uint64]place // by lookup address
-	made naming.Made
-	py   *interpreter   // nil: none
-	pys  *managed.Table // of Python's functions, where they are addresses in it; nil: py has them
-	js   *managed.Table // nil: no V8
-	jvm  *managed.Table // of Java's functions; nil: none
+	p        *target.Process
+	t        *live.Target
+	o        naming.Options
+	mods     map[moduleKey]*module
+	at       map[uint64]place // by lookup address
+	made     naming.Made
+	followed []followed // runtimes whose frames walks show
 }
 
 type moduleKey struct {
@@ -116,40 +113,7 @@ func lookup(f *stack.Frame) uint64 {
 // machine reports whether a frame is machine code.
 func machine(f *stack.Frame) bool {
 	_, made := managed.At(f.PC)
-	return !made && f.Kind != stack.KindPython && f.Kind != stack.KindError
-}
-
-// managed fills in a frame of a runtime, or a gap.
-func (n *names) managed(in *stack.Frame, f stacks.Frame) stacks.Frame {
-	if in.Kind == stack.KindError {
-		f.Addr, f.Func, f.NoOffset = 0, stack.Reason(in.PC).String(), true
-		return f
-	}
-	if f, ok := n.script(in, f); ok {
-		return f
-	}
-	if n.jvm != nil && managed.Java.Start <= in.PC && in.PC < managed.Java.End {
-		if fn := n.jvm.Find(in.PC); fn != nil {
-			f.Func, f.NoOffset, f.File, f.Line = fn.Name, true, fn.File, fn.Line(in.PC)
-		}
-		return f
-	}
-	if n.pys != nil {
-		if fn := n.pys.Find(in.PC); fn != nil {
-			f.Func, f.NoOffset, f.File, f.Line = fn.Name, true, fn.File, fn.Line(in.PC)
-		}
-		return f
-	}
-	if n.py == nil {
-		return f
-	}
-	if c := n.py.code(in.Func); c != nil {
-		f.Func, f.NoOffset, f.File, f.Line = c.Name, true, c.File, c.Line(in.PC-in.Func)
-		if f.Line == 0 {
-			f.Line = c.First
-		}
-	}
-	return f
+	return !made && !f.Kind.Managed() && f.Kind != stack.KindError
 }
 
 // ask queues the addresses of unknown frames.

@@ -19,7 +19,6 @@ import (
 	"github.com/sliverprof/sliver/symbol"
 	"github.com/sliverprof/sliver/symbol/cache"
 	"github.com/sliverprof/sliver/target"
-	"github.com/sliverprof/sliver/unwind/v8"
 	"github.com/sliverprof/sliver/wait"
 	"github.com/sliverprof/sliver/wait/graph"
 	"github.com/sliverprof/sliver/wait/lock"
@@ -102,9 +101,7 @@ type view struct {
 	names *names
 	vars  *live.Variables
 	at    time.Time
-	eyes  []*eye // by TID
-	py    *interpreter
-	js    *v8.Runtime         // nil: none
+	eyes  []*eye              // by TID
 	own   map[int32]string    // names that a runtime gives to threads, by NSTID
 	tids  map[int32]stack.TID // by NSTID
 	lacks []string            // data of the process that cannot be read
@@ -139,14 +136,12 @@ func open(p *target.Process, o *Options) (*view, error) {
 	v.vars = v.t.Variables(o.DebugDirs)
 	v.names = newNames(p, v.t, o)
 	c := v.w.Config(v.vars.Lookup)
-	c.GIL, c.Monitor, c.MonitorOwner, c.LockName = v.t.GIL, v.t.Monitor, v.t.MonitorOwner, v.t.LockName
+	v.t.Locks(&c)
 	v.r = wait.New(c)
 	// A runtime whose stacks continue elsewhere must be known before the first thread
 	// is stopped.
 	v.t.Preload()
-	v.python()
-	v.javascript()
-	v.java()
+	v.follow()
 	return v, nil
 }
 
@@ -198,12 +193,7 @@ func (v *view) look(sel *sampler.Selection) error {
 	for i := range infos {
 		v.tids[own(&infos[i])] = infos[i].TID
 	}
-	if v.py != nil {
-		v.own = v.py.names()
-	}
-	if vm := v.t.Space().JVM(); vm != nil {
-		v.own = vm.NamesByTID()
-	}
+	v.own = v.t.ThreadNames()
 	if len(infos) == 0 {
 		return fmt.Errorf("process %d: %w", v.p.PID(), target.ErrGone)
 	}
@@ -320,9 +310,7 @@ func (v *view) sample(once *sampler.Once, e *eye) error {
 	if s.Reason != stack.ReasonNone && len(e.frames) > 0 {
 		e.frames = e.frames[:len(e.frames)-1] // the last one is the reason, not a frame
 	}
-	if v.py != nil {
-		e.frames = v.py.learn(e.frames)
-	}
+	e.frames = v.names.learn(e.frames)
 	e.asleep = s.Way == stack.WayStop && s.State == stack.StateBlocked
 	if s.Way == stack.WayStop && !e.asleep {
 		e.runnable(s)
@@ -442,7 +430,7 @@ func (v *view) snapshot(all []*view, convoy int) *stacks.Snapshot {
 				others = append(others, graph.Thread{PID: w.p.PID(), TID: e.info.TID, Info: e.wait})
 				continue
 			}
-			threads = append(threads, stacks.Thread{TID: e.info.TID, Name: cmp.Or(e.info.Comm, e.info.Name), OwnName: v.own[own(&e.info)], Carries: v.carries(e), State: e.State, CPU: e.cpu, Wait: e.wait,
+			threads = append(threads, stacks.Thread{TID: e.info.TID, Name: cmp.Or(e.info.Comm, e.info.Name), OwnName: v.own[own(&e.info)], Carries: v.t.Carries(stack.TID(own(&e.info))), State: e.State, CPU: e.cpu, Wait: e.wait,
 				Frames: v.names.frames(e.frames), Truncated: e.reason})
 		}
 	}

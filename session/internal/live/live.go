@@ -17,6 +17,7 @@ import (
 	"syscall"
 
 	"github.com/sliverprof/sliver/internal/elffile"
+	"github.com/sliverprof/sliver/lang"
 	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"
@@ -48,7 +49,8 @@ type Target struct {
 	ranges  []managed.Range // the ranges whose addresses are in the maps
 	changed chan struct{}   // signaled when the code changed
 	own     ownNames
-	gils    gils
+	openMu  sync.Mutex // guards opened
+	opened  map[*lang.Language]opened
 	deaths  *target.Deaths // nil: deaths are not recorded
 	shares  shares
 }
@@ -71,7 +73,7 @@ func newTarget(p *target.Process, s *Shared, onMap func(maps []stack.Mapping, at
 		arch = rule.ARM64
 	}
 	t := &Target{proc: p, shares: shares{of: s}, onMap: onMap, locks: lockReader{pid: p.PID()}, later: wait.Later{Open: openLater(p)}, changed: make(chan struct{}, 1)}
-	t.space = unwind.NewSpace(arch, (*files)(t), (*memory)(t), unwind.Golang, unwind.JVM, unwind.V8, unwind.Python)
+	t.space = unwind.NewSpace(arch, (*files)(t), (*memory)(t), stacks()...)
 	if _, err := t.remap(false, 0); err != nil {
 		t.Release()
 		return nil, err
@@ -221,7 +223,7 @@ func (t *Target) remap(exec bool, at stack.Time) (changed bool, err error) {
 		t.ranges = nil
 	}
 	t.stamp(maps, codeFiles())
-	maps = t.space.Copies(t.space.Gathered(maps)) // code next to a copy differs
+	maps = t.space.Presented(t.space.Gathered(maps)) // code next to a copy differs
 	t.space.Update(maps)
 	for _, r := range t.ranges {
 		maps = withRange(maps, r)

@@ -2,74 +2,47 @@ package live
 
 import (
 	"errors"
+	"io"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/sliverprof/sliver/lang"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/unwind"
 	"github.com/sliverprof/sliver/unwind/managed"
-	"github.com/sliverprof/sliver/unwind/python"
+	cpython "github.com/sliverprof/sliver/unwind/python"
 	"github.com/sliverprof/sliver/wait"
 )
 
-// seekPython is the seeker for CPython.
-func (t *Target) seekPython(table *managed.Table) (found, again bool, err error) {
-	if t.space.Python() != nil {
-		return true, false, nil
-	}
-	rt, err := t.space.FollowPython(table)
-	var version *python.VersionError
-	return rt != nil, err != nil && !errors.As(err, &version), err
+var python = &lang.Language{
+	Name:   "Python",
+	Stacks: unwind.Python,
+	Range:  managed.Python,
+	Direct: true,
+	Final: func(err error) bool {
+		var version *cpython.VersionError
+		return errors.As(err, &version)
+	},
+	Open: func(s *unwind.Space, _ unwind.Stepper) lang.Runtime {
+		return &pythonRuntime{space: s, rt: s.Python(), mem: s.Memory(), codes: map[uint64]*cpython.Code{}}
+	},
 }
 
-// ownNames are the names of threads in their runtime, by the TIDs that the process
-// itself sees.
-type ownNames struct {
-	mu sync.Mutex // guards the fields below
-	at time.Time
-	of map[int32]string
+// pythonRuntime is the CPython of a process.
+type pythonRuntime struct {
+	lang.None
+	space *unwind.Space
+	rt    *cpython.Runtime
+	mem   io.ReaderAt
+
+	mu    sync.Mutex // guards the fields below
+	at    time.Time  // of the last look for locks
+	locks []gil
+	codes map[uint64]*cpython.Code // of frames, as they were at their first sample; nil: unreadable
 }
 
-// Names are read again after namesEach for a thread without one, and after namesLast
-// for a thread whose name may have changed.
-const (
-	namesEach = 100 * time.Millisecond
-	namesLast = time.Second
-)
-
-// ownName returns a thread's name in Python or Java; "" if that carries no information.
-func (t *Target) ownName(in *stack.ThreadInfo) string {
-	rt, vm := t.space.Python(), t.space.JVM()
-	if rt == nil && vm == nil || in.Main {
-		return ""
-	}
-	tid := int32(in.TID)
-	if in.NSTID > 0 {
-		tid = int32(in.NSTID)
-	}
-	o := &t.own
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	name, ok := o.of[tid]
-	if since := time.Since(o.at); since > namesLast || !ok && since > namesEach {
-		if vm != nil {
-			o.of = vm.NamesByTID()
-		} else {
-			o.of = rt.NamesByTID((*memory)(t))
-		}
-		o.at = time.Now()
-		name = o.of[tid]
-	}
-	return name
-}
-
-// gils are the locations of the GILs of the process's interpreters.
-type gils struct {
-	mu  sync.Mutex // guards the fields below
-	at  time.Time
-	rt  *python.Runtime
-	all []gil
-}
-
+// gil is the location of the GIL of an interpreter.
 type gil struct {
 	interp    uint64
 	addr, end uint64
@@ -82,23 +55,30 @@ const gilsEach = time.Second
 // gilTries bounds how often a lock is read if it changes hands during the read.
 const gilTries = 3
 
-// GIL implements wait.Config.GIL.
-func (t *Target) GIL(addr uint64) (wait.GIL, bool) {
-	rt := t.space.Python()
-	if rt == nil {
-		return wait.GIL{}, false
+// ThreadNames implements lang.Runtime.
+func (x *pythonRuntime) ThreadNames() map[int32]string { return x.rt.NamesByTID(x.mem) }
+
+// Tasks implements lang.Runtime.
+func (x *pythonRuntime) Tasks() (what string, tasks []lang.Task) {
+	for _, a := range x.space.AsyncTasks() {
+		tasks = append(tasks, lang.Task(a))
 	}
-	for _, x := range t.findGILs(rt) {
-		if addr < x.addr || addr >= x.end {
+	return "asyncio", tasks
+}
+
+// GlobalLock implements lang.Runtime.
+func (x *pythonRuntime) GlobalLock(_ int32, word uint64) (wait.GIL, bool) {
+	for _, l := range x.findLocks() {
+		if word < l.addr || word >= l.end {
 			continue
 		}
 		var out wait.GIL
 		for range gilTries {
-			g, err := rt.GIL((*memory)(t), x.interp)
-			if err != nil || g.Addr != x.addr {
+			g, err := x.rt.GIL(x.mem, l.interp)
+			if err != nil || g.Addr != l.addr {
 				return wait.GIL{}, false
 			}
-			out = wait.GIL{Addr: g.Addr, Locked: g.Locked, Holder: rt.Owner((*memory)(t), x.interp, &g)}
+			out = wait.GIL{Addr: g.Addr, Impl: "cpython", Locked: g.Locked, Holder: x.rt.Owner(x.mem, l.interp, &g)}
 			if !out.Locked || out.Holder != 0 {
 				break
 			}
@@ -108,19 +88,57 @@ func (t *Target) GIL(addr uint64) (wait.GIL, bool) {
 	return wait.GIL{}, false
 }
 
-func (t *Target) findGILs(rt *python.Runtime) []gil {
-	x := &t.gils
+func (x *pythonRuntime) findLocks() []gil {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.rt == rt && time.Since(x.at) < gilsEach {
-		return x.all
+	if time.Since(x.at) < gilsEach {
+		return x.locks
 	}
-	x.rt, x.at, x.all = rt, time.Now(), nil
-	interps, _ := rt.Interpreters((*memory)(t)) // the readable ones
+	x.at, x.locks = time.Now(), nil
+	interps, _ := x.rt.Interpreters(x.mem) // the readable ones
 	for _, in := range interps {
-		if g, err := rt.GIL((*memory)(t), in); err == nil {
-			x.all = append(x.all, gil{in, g.Addr, g.End})
+		if g, err := x.rt.GIL(x.mem, in); err == nil {
+			x.locks = append(x.locks, gil{in, g.Addr, g.End})
 		}
 	}
-	return x.all
+	return x.locks
+}
+
+// code returns the code object at addr, as it was when its first frame was sampled; nil: unreadable.
+func (x *pythonRuntime) code(addr uint64) *cpython.Code {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	c, ok := x.codes[addr]
+	if !ok {
+		c, _ = x.rt.Code(x.mem, addr)
+		x.codes[addr] = c
+	}
+	return c
+}
+
+// Frames reads the code objects of Python's frames, which may be freed soon, and drops the frames of shims.
+func (x *pythonRuntime) Frames(frames []stack.Frame) []stack.Frame {
+	return slices.DeleteFunc(frames, func(f stack.Frame) bool {
+		if f.Kind != stack.KindPython {
+			return false
+		}
+		c := x.code(f.Func)
+		return c != nil && c.Shim()
+	})
+}
+
+// Function implements lang.Runtime.
+func (x *pythonRuntime) Function(f *stack.Frame) (fn lang.Function, ok bool) {
+	if f.Kind != stack.KindPython {
+		return fn, false
+	}
+	c := x.code(f.Func)
+	if c == nil {
+		return fn, false
+	}
+	fn = lang.Function{Name: c.Name, File: c.File, Line: c.Line(f.PC - f.Func)}
+	if fn.Line == 0 {
+		fn.Line = c.First
+	}
+	return fn, true
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sliverprof/sliver/lang"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/symbol"
 	"github.com/sliverprof/sliver/symbol/naming"
@@ -43,23 +44,28 @@ type followed struct {
 
 // seeker looks for one kind of runtime.
 type seeker struct {
-	rng managed.Range
+	*lang.Language
 	// seek makes walks resolve the functions of the runtime by their indexes in table if the
 	// process has that runtime (found; also if they already do). again: the runtime is there but
 	// not ready. seek is called again when code was mapped, whatever it returned.
 	seek func(table *managed.Table) (found, again bool, err error)
-	// slow: the search takes longer than the first sample may be delayed, and it adds
-	// no facts about threads. Only V8's is slow.
-	slow bool
 }
 
 // seekers returns a seeker for each kind of runtime.
-func (t *Target) seekers() []seeker {
-	return []seeker{
-		{managed.Python, t.seekPython, false},
-		{managed.JS, t.seekV8, true},
-		{managed.Java, t.seekJVM, false},
+func (t *Target) seekers() (all []seeker) {
+	for _, l := range Languages() {
+		all = append(all, seeker{l, func(table *managed.Table) (found, again bool, err error) {
+			rt := t.Runtime(l)
+			if rt == nil {
+				rt, err = t.Follow(l, table)
+			}
+			if rt == nil {
+				return false, err != nil && !l.Final(err), err
+			}
+			return true, false, rt.Problem()
+		}})
 	}
+	return all
 }
 
 const (
@@ -80,7 +86,7 @@ const (
 func (t *Target) FollowRuntimes(take func(trace.Captured)) *Runtimes {
 	r := &Runtimes{t: t, take: take, fresh: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
 	for _, s := range t.seekers() {
-		r.of = append(r.of, &followed{seeker: s, table: managed.NewTable(s.rng, r.fresh)})
+		r.of = append(r.of, &followed{seeker: s, table: managed.NewTable(s.Range, r.fresh)})
 	}
 	again := r.look(false)
 	go func() {
@@ -93,10 +99,10 @@ func (t *Target) FollowRuntimes(take func(trace.Captured)) *Runtimes {
 // FindRuntimes looks once for the runtimes that are present, so that Info can use them.
 func (t *Target) FindRuntimes() {
 	for _, s := range t.seekers() {
-		if s.slow {
+		if s.Slow {
 			continue
 		}
-		_, _, _ = s.seek(managed.NewTable(s.rng, nil)) // without it threads have the kernel's names
+		_, _, _ = s.seek(managed.NewTable(s.Range, nil)) // without it threads have the kernel's names
 	}
 }
 
@@ -142,7 +148,7 @@ func (r *Runtimes) seek() (again bool) {
 // look runs the slow seekers, or the others.
 func (r *Runtimes) look(slow bool) (again bool) {
 	for _, f := range r.of {
-		if f.slow != slow {
+		if f.Slow != slow {
 			continue
 		}
 		began := time.Now()
@@ -154,7 +160,7 @@ func (r *Runtimes) look(slow bool) (again bool) {
 		}
 		r.mu.Unlock()
 		if found {
-			r.t.addRange(f.rng)
+			r.t.addRange(f.Range)
 		}
 		again = again || more
 	}
@@ -202,7 +208,7 @@ func (r *Runtimes) Tell() {
 		}
 		f.told = n
 		if r.take != nil {
-			r.take(trace.Captured{What: f.rng.What, At: target.Now(), Data: b})
+			r.take(trace.Captured{What: f.Range.What, At: target.Now(), Data: b})
 		}
 	}
 }
@@ -210,7 +216,7 @@ func (r *Runtimes) Tell() {
 // Find returns the function at addr of a managed.Range.
 func (r *Runtimes) Find(addr uint64) (symbol.Frame, bool) {
 	for _, f := range r.of {
-		if addr < f.rng.Start || addr >= f.rng.End {
+		if addr < f.Range.Start || addr >= f.Range.End {
 			continue
 		}
 		if fn := f.table.Find(addr); fn != nil {
@@ -231,11 +237,11 @@ func (r *Runtimes) Problems() (out []string) {
 		switch {
 		case f.problem != nil:
 			out = append(out, f.problem.Error())
-		case !f.slow || !f.found:
+		case !f.Slow || !f.found:
 		case f.late:
-			out = append(out, "JavaScript functions have no names: the recording ended before V8 was found")
+			out = append(out, fmt.Sprintf("%s functions have no names: the recording ended before %s was found", f.Name, f.Stacks.Name))
 		case f.took > lateFind:
-			out = append(out, fmt.Sprintf("JavaScript functions have no names in the first %.1f s, until V8 was found", f.took.Seconds()))
+			out = append(out, fmt.Sprintf("%s functions have no names in the first %.1f s, until %s was found", f.Name, f.took.Seconds(), f.Stacks.Name))
 		}
 	}
 	return out

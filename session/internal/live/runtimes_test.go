@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sliverprof/sliver/lang"
+	"github.com/sliverprof/sliver/unwind"
 	"github.com/sliverprof/sliver/unwind/managed"
 )
 
@@ -14,7 +16,10 @@ func TestLateRuntime(t *testing.T) {
 	found, problem := false, error(nil)
 	begin := func(slow bool) (*Runtimes, *followed) {
 		found, problem = false, nil
-		f := &followed{seeker: seeker{managed.JS, func(*managed.Table) (bool, bool, error) { return found, false, problem }, slow}}
+		f := &followed{seeker: seeker{
+			&lang.Language{Name: "JavaScript", Stacks: &unwind.Language{Name: "V8"}, Range: managed.JS, Slow: slow},
+			func(*managed.Table) (bool, bool, error) { return found, false, problem },
+		}}
 		return &Runtimes{t: &Target{}, stop: make(chan struct{}), of: []*followed{f}}, f
 	}
 	told := func(r *Runtimes, want string) {

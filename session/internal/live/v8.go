@@ -1,27 +1,31 @@
 package live
 
 import (
+	"errors"
+
+	"github.com/sliverprof/sliver/lang"
+	"github.com/sliverprof/sliver/unwind"
 	"github.com/sliverprof/sliver/unwind/managed"
 	"github.com/sliverprof/sliver/unwind/v8"
 )
 
-// seekV8 is the seeker for V8. After it found V8, V8's runtime reports its problems itself.
-func (t *Target) seekV8(table *managed.Table) (found, again bool, err error) {
-	rt := t.space.V8()
-	if rt == nil {
-		rt, err = t.FollowV8(table)
-	}
-	if rt == nil {
-		return false, false, err
-	}
-	return true, false, rt.Problem()
+var javascript = &lang.Language{
+	Name:   "JavaScript",
+	Stacks: unwind.V8,
+	Range:  managed.JS,
+	Slow:   true,
+	Final: func(err error) bool {
+		var version *v8.VersionError
+		return errors.As(err, &version)
+	},
+	Open: func(s *unwind.Space, _ unwind.Stepper) lang.Runtime { return &v8Runtime{rt: s.V8()} },
 }
 
-// FollowV8 is unwind.Space.FollowV8. It also updates the maps with V8's copies of its own code.
-func (t *Target) FollowV8(table *managed.Table) (*v8.Runtime, error) {
-	rt, err := t.space.FollowV8(table)
-	if rt != nil {
-		_, _ = t.remap(false, 0) // unwind.Space.Copies; without it V8's own functions have no names
-	}
-	return rt, err
+// v8Runtime is the V8 of a process.
+type v8Runtime struct {
+	lang.None
+	rt *v8.Runtime
 }
+
+// Problem implements lang.Runtime.
+func (x *v8Runtime) Problem() error { return x.rt.Problem() }

@@ -109,7 +109,7 @@ func (t *Target) Waits(d *Descriptions, vars *Variables, wake func()) sampler.Wa
 		return s, ok
 	})
 	c.LocksLater, c.Later = true, w.later
-	c.GIL, c.Monitor, c.MonitorOwner, c.LockName = t.GIL, t.Monitor, t.MonitorOwner, t.LockName
+	t.Locks(&c)
 	w.r = wait.New(c)
 	return w
 }
