@@ -114,7 +114,7 @@ func (w *Walker) byFramePointer(f *stack.Frame, e *entry) Step {
 			return Step{End: true}
 		case w.mayBeMade(ra, next, fp):
 			return Stop(stack.ReasonUnmapped) // in memory newer than the maps
-		case !f.Exact && w.with.Generates && next > fp && next-fp <= maxFrame:
+		case !f.Exact && w.with.all.Has(Generates) && next > fp && next-fp <= maxFrame:
 			// V8's transition from the interpreter to baseline code keeps a value between the return
 			// address and its own frame (Generate_InterpreterOnStackReplacement_ToBaseline,
 			// src/builtins/x64/builtins-x64.cc).

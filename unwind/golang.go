@@ -29,7 +29,7 @@ func mayBeGo(f *elf.File) bool {
 // file is opened. Follow does nothing.
 var Golang = &Language{
 	Name:       "Go",
-	Properties: Properties{Beside: true, Guesses: true, TLS: true, Tasks: true},
+	Properties: Beside | Guesses | TLS | Tasks,
 	Find:       func(*Space, *managed.Table) (Stepper, error) { return nil, nil },
 }
 

@@ -87,7 +87,7 @@ func (w *Walker) judge(th *Thread, reason stack.Reason) stack.Reason {
 // coroutineEnd reports whether a walk that could not continue at sp, in the mapping r, is at the
 // end of a stack that is not the thread's own.
 func (w *Walker) coroutineEnd(th *Thread, r *region, sp uint64, reason stack.Reason) bool {
-	if len(th.homes) == 0 && !th.Main || w.with.Tasks {
+	if len(th.homes) == 0 && !th.Main || w.with.all.Has(Tasks) {
 		return false
 	}
 	last := &w.frames[len(w.frames)-1]

@@ -56,7 +56,7 @@ var (
 // also covers OpenJ9 and GraalVM native images (the program itself, or code seen on a stack).
 var JVM = &Language{
 	Name:       "HotSpot",
-	Properties: Properties{Code: true},
+	Properties: CoversCode,
 	Find:       findJVM,
 }
 

@@ -133,7 +133,7 @@ func TestLanguageFromOutside(t *testing.T) {
 	var part *tortoise
 	language := &unwind.Language{
 		Name:       "Tortoise",
-		Properties: unwind.Properties{Beside: true, Code: true},
+		Properties: unwind.Beside | unwind.CoversCode,
 		Find: func(s *unwind.Space, table *managed.Table) (unwind.Stepper, error) {
 			for c := range s.Code() {
 				if _, err := images.Of(&c); c.Path == "/usr/bin/tortoise" && c.Own && !c.Again && err == unwind.ErrUnopened {

@@ -39,7 +39,7 @@ func (s *snapshot) markMade(old *snapshot) {
 // mayBeMade reports whether ra may be in generated code whose mapping is not known yet. V8, for example,
 // has code memory for each thread with its own isolate. next is the frame pointer saved at fp.
 func (w *Walker) mayBeMade(ra, next, fp uint64) bool {
-	return w.with.Generates && next > fp && next-fp <= maxFrame && ra>>47 == 0 && ra > smallPage && w.isNew(ra)
+	return w.with.all.Has(Generates) && next > fp && next-fp <= maxFrame && ra>>47 == 0 && ra > smallPage && w.isNew(ra)
 }
 
 // isNew reports whether an address is outside of all known mappings, or in one that did not hold

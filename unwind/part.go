@@ -12,7 +12,7 @@ import (
 func (w *Walker) Arch() rule.Arch { return w.arch }
 
 // Properties returns those of all runtimes that take part.
-func (w *Walker) Properties() Properties { return w.with.Properties }
+func (w *Walker) Properties() Properties { return w.with.all }
 
 // Start returns the registers at the start of the walk, and its first stack pointer.
 func (w *Walker) Start() (regs *stack.Regs, sp uint64) { return w.leaf, w.first }

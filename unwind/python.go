@@ -92,7 +92,7 @@ var (
 // itself.
 var Python = &Language{
 	Name:       "Python",
-	Properties: Properties{Beside: true},
+	Properties: Beside,
 	Find:       findPython,
 }
 
@@ -366,7 +366,7 @@ func (in *interpreter) Merge(w *Walker, th *Thread, frames []stack.Frame) []stac
 	if p.th != nil { // captureCopy may have lost it
 		p.locked = p.holdsGIL(w.Copied())
 	}
-	if in.table != nil && !w.Properties().Tasks {
+	if in.table != nil && !w.Properties().Has(Tasks) {
 		in.lookTask(th)
 	}
 	_, first := w.Start()

@@ -127,7 +127,7 @@ func (s *Space) Update(maps []stack.Mapping) {
 		next.regions = append(next.regions, r)
 	}
 	slices.SortFunc(next.regions, func(a, b region) int { return cmp.Compare(a.start, b.start) })
-	if s.Properties().Generates {
+	if s.Properties().Has(Generates) {
 		next.markMade(old)
 	}
 	if !next.keeps(old) {

@@ -11,39 +11,36 @@ import (
 // A Language describes the runtime of one language. Its package declares one value, and NewSpace or
 // Follow takes it. A Language is immutable.
 type Language struct {
-	Name string
-	Properties
+	Name       string
+	Properties Properties
 	// Find looks for the runtime in the files that s has mapped (Space.Code). It returns nil if the
 	// process has none. An error says why the runtime cannot be read, now or ever. The runtime's
 	// functions get their addresses from table; nil: see the language.
 	Find func(s *Space, table *managed.Table) (Stepper, error)
 }
 
-// Properties are facts about a runtime that walks of its process depend on.
-type Properties struct {
-	// Beside: frames need memory beside the thread's stack, as of the same moment.
-	Beside bool
-	// Guesses: a stop without More may lack something, which then requires another stop.
-	Guesses bool
-	// TLS: walks need the TLS register, which only a stop shows.
-	TLS bool
-	// Tasks: each thread runs tasks on stacks of their own, adjacent in the runtime's mappings.
-	Tasks bool
-	// Generates: code in anonymous memory that is not always executable, walked by frame pointers.
-	Generates bool
-	// Code: the Stepper covers code. Rules cached before the runtime was found are dropped.
-	Code bool
-	// Maps: Stepper.Maps changes mappings. After Follow, the caller reads them again.
-	Maps bool
-}
+// Properties are facts about a runtime that walks of its process depend on: a set of bits.
+type Properties uint8
 
-// with returns the properties of a process that has both runtimes.
-func (p Properties) with(q Properties) Properties {
-	return Properties{
-		Beside: p.Beside || q.Beside, Guesses: p.Guesses || q.Guesses, TLS: p.TLS || q.TLS,
-		Tasks: p.Tasks || q.Tasks, Generates: p.Generates || q.Generates, Code: p.Code || q.Code, Maps: p.Maps || q.Maps,
-	}
-}
+const (
+	// Beside: frames need memory beside the thread's stack, as of the same moment.
+	Beside Properties = 1 << iota
+	// Guesses: a stop without More may lack something, which then requires another stop.
+	Guesses
+	// TLS: walks need the TLS register, which only a stop shows.
+	TLS
+	// Tasks: each thread runs tasks on stacks of their own, adjacent in the runtime's mappings.
+	Tasks
+	// Generates: code in anonymous memory that is not always executable, walked by frame pointers.
+	Generates
+	// CoversCode: the Stepper covers code. Rules cached before the runtime was found are dropped.
+	CoversCode
+	// Remaps: Stepper.Maps changes mappings. After Follow, the caller reads them again.
+	Remaps
+)
+
+// Has reports whether p has one of the properties q.
+func (p Properties) Has(q Properties) bool { return p&q != 0 }
 
 // A Stepper is one runtime's part in the walks of one process. Machine code is walked by rules from
 // any kind of table. Each Stepper adds its runtime's data to the copy of a thread's stack, steps over
@@ -164,9 +161,9 @@ func (NoPart) Cross(*Walker, *Thread, *stack.Frame, *rule.Rule) (s Step, apply, 
 
 // runtimes holds the runtimes found in a process so far. It is immutable.
 type runtimes struct {
-	Properties           // of all of them together
-	found      []found   // by language
-	steppers   []Stepper // in the order in which they take part
+	all      Properties // of all of them together
+	found    []found    // by language
+	steppers []Stepper  // in the order in which they take part
 }
 
 // found is one runtime of a process.
@@ -206,7 +203,7 @@ func (s *Space) setRuntime(l *Language, st Stepper, only bool) {
 		if now != nil {
 			next.found = append(next.found, found{k, now})
 			next.steppers = append(next.steppers, now)
-			next.Properties = next.Properties.with(k.Properties)
+			next.all |= k.Properties
 		}
 	}
 	s.runtimes.Store(next)
@@ -224,10 +221,10 @@ func (s *Space) Follow(l *Language, table *managed.Table) (Stepper, error) {
 		return nil, err
 	}
 	s.setRuntime(l, st, false)
-	if l.Generates {
+	if l.Properties.Has(Generates) {
 		s.mark()
 	}
-	if l.Code {
+	if l.Properties.Has(CoversCode) {
 		s.renew()
 	}
 	s.shown.Add(1)
@@ -260,7 +257,7 @@ func (s *Space) Presented(maps []stack.Mapping) []stack.Mapping {
 }
 
 // Properties returns those of all runtimes found so far.
-func (s *Space) Properties() Properties { return s.runtimes.Load().Properties }
+func (s *Space) Properties() Properties { return s.runtimes.Load().all }
 
 // walkAll walks a copy until all runtimes accept the result.
 func (w *Walker) walkAll(th *Thread, regs *stack.Regs, exact bool) (reason stack.Reason) {

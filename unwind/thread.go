@@ -99,7 +99,7 @@ func (w *Walker) Peek(th *Thread) {
 func (w *Walker) Plan(th *Thread) []rule.Span {
 	th.spans = th.spans[:0]
 	r := w.space.runtimes.Load()
-	th.with = th.with.with(r.Properties)
+	th.with |= r.all
 	for _, s := range r.steppers {
 		th.spans = s.Plan(th, th.spans)
 	}
@@ -123,7 +123,7 @@ func (w *Walker) Asks(th *Thread) bool {
 // all of its frames.
 func (w *Walker) StackSuffices(th *Thread) bool {
 	for _, x := range w.space.runtimes.Load().found {
-		if x.l.Beside && (len(x.s.Plan(th, nil)) > 0 || x.s.Asks(th)) {
+		if x.l.Properties.Has(Beside) && (len(x.s.Plan(th, nil)) > 0 || x.s.Asks(th)) {
 			return false
 		}
 	}
@@ -151,11 +151,11 @@ func (th *Thread) HoldsGIL() bool { return th.report.Locked }
 
 // Guesses reports whether a stop of th without More may lack something, which then requires another
 // stop.
-func (w *Walker) Guesses(*Thread) bool { return w.space.Properties().Guesses }
+func (w *Walker) Guesses(*Thread) bool { return w.space.Properties().Has(Guesses) }
 
 // Managed reports whether the process has a runtime whose stacks continue at places that registers
 // and tables do not show. If so, call More.
-func (s *Space) Managed() bool { return s.Properties().Beside }
+func (s *Space) Managed() bool { return s.Properties().Has(Beside) }
 
 // More returns further spans to copy, given regs and a mem that holds Plan's blocks and the stack.
 // Add them to mem.Blocks before the stack, which must stay last. More is fast enough to be called
@@ -191,7 +191,7 @@ func (th *Thread) knowTLS(regs *stack.Regs) {
 
 // Blind reports whether the thread's runtime data depends on a register that only a stop shows, and
 // no stop has happened yet.
-func (th *Thread) Blind() bool { return th.with.TLS && th.regs.TLS == 0 }
+func (th *Thread) Blind() bool { return th.with.Has(TLS) && th.regs.TLS == 0 }
 
 // StackSpan returns what to copy of th's stack, given its stack pointer. It is fast enough to be
 // called during a stop.
@@ -213,7 +213,7 @@ func (w *Walker) StackSpan(th *Thread, sp uint64) rule.Span {
 	}
 	// Stacks of tasks are adjacent in one mapping, so the end of the last one says nothing about this
 	// one.
-	if th.base > sp && th.base <= end && (!w.space.Properties().Tasks || r == nil || r.main) {
+	if th.base > sp && th.base <= end && (!w.space.Properties().Has(Tasks) || r == nil || r.main) {
 		hi = th.base
 	}
 	if hi = min(hi, end); hi < lo {
@@ -260,7 +260,7 @@ func (th *Thread) elsewhere(sp, addr uint64, r *region) {
 	}
 	// The walk of a signal stack continues on the thread's own stack, whose end is known. A thread
 	// that runs goroutines has no stack of its own.
-	if !th.with.Tasks && th.base > sp && th.base-sp < MaxStack {
+	if !th.with.Has(Tasks) && th.base > sp && th.base-sp < MaxStack {
 		want.Len = int(th.base - want.Addr)
 	}
 	if want.Addr < r.start {
@@ -293,7 +293,7 @@ func (w *Walker) StackPlan(th *Thread) (low, high uint64, n int) {
 	if th.guess == 0 {
 		n = firstGuess
 	}
-	if th.base == 0 || w.space.Properties().Tasks {
+	if th.base == 0 || w.space.Properties().Has(Tasks) {
 		return 0, 0, n
 	}
 	low = th.base

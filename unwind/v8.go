@@ -43,7 +43,7 @@ var (
 // V8 shows the functions of JavaScript, by their places in the table. The error is a *v8.VersionError.
 var V8 = &Language{
 	Name:       "V8",
-	Properties: Properties{Generates: true, Maps: true},
+	Properties: Generates | Remaps,
 	Find:       findV8,
 }
 

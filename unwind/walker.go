@@ -118,7 +118,7 @@ func (w *Walker) walkFrom(th *Thread, regs *stack.Regs, mem *Copy, exact bool) (
 	w.leaf, w.th = regs, th
 	w.begin(regs)
 	w.with = w.space.runtimes.Load()
-	th.with = th.with.with(w.with.Properties)
+	th.with |= w.with.all
 	for _, s := range w.with.steppers {
 		s.Begin(w, th, regs)
 	}

@@ -79,7 +79,7 @@ func (t *Target) Follow(l *lang.Language, table *managed.Table) (lang.Runtime, e
 	if st == nil {
 		return nil, err
 	}
-	if l.Stacks.Maps {
+	if l.Stacks.Properties.Has(unwind.Remaps) {
 		_, _ = t.remap(false, 0) // without it the runtime's own functions have no names
 	}
 	return t.Runtime(l), nil
