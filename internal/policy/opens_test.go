@@ -42,7 +42,7 @@ var opens = []struct{ file, why string }{
 	{"engine/kernel/iocalls.go", "numbers of system calls that are watched"},
 	{"engine/kernel/io_amd64.go", "the same"},
 	// None of these is part of the program.
-	{"bench/", ""}, {"internal/testprog/", ""}, {"internal/otelreceiver/", ""},
+	{"examples/", ""}, {"bench/", ""}, {"internal/testprog/", ""}, {"internal/otelreceiver/", ""},
 	{"internal/exporttest/", ""}, {"web/internal/", ""},
 }
 
