@@ -3,8 +3,8 @@ package unwind
 import (
 	"strings"
 
+	"github.com/sliverprof/sliver/lang/python"
 	"github.com/sliverprof/sliver/stack"
-	"github.com/sliverprof/sliver/unwind/python"
 )
 
 // All greenlets of a thread run on the thread's own stack: a switch copies the memory of others

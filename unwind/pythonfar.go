@@ -3,9 +3,9 @@ package unwind
 import (
 	"slices"
 
+	"github.com/sliverprof/sliver/lang/python"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/unwind/meter"
-	"github.com/sliverprof/sliver/unwind/python"
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 

@@ -3,8 +3,8 @@ package unwind
 import (
 	"testing"
 
+	"github.com/sliverprof/sliver/lang/python"
 	"github.com/sliverprof/sliver/unwind/managed"
-	"github.com/sliverprof/sliver/unwind/python"
 )
 
 // TestHolds: code that another thread's walk read after a copy was planned does not validate that

@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/sliverprof/sliver/lang"
+	cpython "github.com/sliverprof/sliver/lang/python"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/unwind"
 	"github.com/sliverprof/sliver/unwind/managed"
-	cpython "github.com/sliverprof/sliver/unwind/python"
 	"github.com/sliverprof/sliver/wait"
 )
 
