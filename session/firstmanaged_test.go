@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sliverprof/sliver/internal/testprog"
+	"github.com/sliverprof/sliver/lang/python"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/trace"
@@ -58,7 +59,7 @@ func TestFirstManaged(t *testing.T) {
 				begun := target.Now()
 				rec := recordWhole(t, p.PID, Options{}, func(s *Session) {
 					await(t, "its functions", func() bool {
-						return s.live.Space().Python() != nil || s.live.Space().V8() != nil || s.live.Space().JVM() != nil
+						return python.Of(s.live.Space()) != nil || s.live.Space().V8() != nil || s.live.Space().JVM() != nil
 					})
 					n := s.Status().Total.Samples
 					await(t, "more samples", func() bool { return s.Status().Total.Samples >= n+20 })

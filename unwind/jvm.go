@@ -47,6 +47,9 @@ type javaWalk struct {
 	numbers [jvm.NumberSpan / 8]uint64 // see learnNumber
 }
 
+// maxTried bounds the backoff between two searches for a thread's JavaThread, in Plans.
+const maxTried = 64
+
 var (
 	javaThreads Slot[javaThread]
 	javaWalks   Slot[javaWalk]

@@ -1,4 +1,4 @@
-package unwind
+package unwind_test
 
 import (
 	"errors"
@@ -11,6 +11,7 @@ import (
 	"github.com/sliverprof/sliver/internal/testprog"
 	"github.com/sliverprof/sliver/lang/python"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/unwind"
 	"github.com/sliverprof/sliver/unwind/managed"
 	"github.com/sliverprof/sliver/unwind/meter"
 	"github.com/sliverprof/sliver/unwind/rule"
@@ -18,7 +19,7 @@ import (
 
 // failing is a core whose memory becomes unreadable after some reads.
 type failing struct {
-	*core
+	*unwind.Core
 	left  int // reads; below 0: no limit
 	reads int
 }
@@ -29,7 +30,7 @@ func (f *failing) ReadAt(b []byte, addr int64) (int, error) {
 		return 0, errors.New("no more of it can be read")
 	}
 	f.left--
-	return f.core.ReadAt(b, addr)
+	return f.Core.ReadAt(b, addr)
 }
 
 // follows reports whether got is full with frames left out, each time with a gap instead.
@@ -65,35 +66,36 @@ func bare(frames []stack.Frame) []stack.Frame {
 // Missing frames must be replaced by a gap and reported by Gaps or as the walk's reason. If order
 // is false, a gap anywhere is enough. not returns why a thread cannot show a gap; shown is false if
 // no thread does.
-func shrink(t *testing.T, core *core, kind stack.Kind, order bool, follow func(s *Space), not func(full []stack.Frame) string) (shown bool) {
+func shrink(t *testing.T, core *unwind.Core, kind stack.Kind, order bool, follow func(s *unwind.Space), not func(full []stack.Frame) string) (shown bool) {
 	t.Helper()
-	mem := &failing{core: core, left: -1}
-	s := NewSpace(rule.AMD64, hostFiles{}, mem)
-	s.Update(core.maps)
+	mem := &failing{Core: core, left: -1}
+	s := unwind.NewSpace(rule.AMD64, unwind.HostFiles{}, mem)
+	s.Update(core.Maps())
+	tids, regs := core.Threads()
 	if err := s.Preload(); err != nil {
 		t.Fatal(err)
 	}
-	setup := func() *Walker { // a walker without cached runtime data
+	setup := func() *unwind.Walker { // a walker without cached runtime data
 		mem.left = -1
 		follow(s)
-		return NewWalker(s)
+		return unwind.NewWalker(s)
 	}
 	lacking, walks := 0, 0
 	seen := map[string]bool{}
-	for i := range core.regs {
+	for i := range regs {
 		w := setup()
-		th := Thread{TID: stack.TID(core.tids[i])}
+		th := unwind.Thread{TID: stack.TID(tids[i])}
 		var full []stack.Frame
 		var reason stack.Reason
 		for range 3 { // the first walks improve the plan
-			full, reason = w.Walk(&th, &core.regs[i], core.copyOf(w, &th, &core.regs[i]))
+			full, reason = w.Walk(&th, &regs[i], core.CopyOf(w, &th, &regs[i]))
 		}
 		full = slices.Clone(full)
 		if !slices.ContainsFunc(full, func(f stack.Frame) bool { return f.Kind == kind }) {
 			continue
 		}
 		if reason != stack.ReasonNone || th.Gaps() {
-			t.Logf("thread %d was between two calls: %v, gaps %v, where all can be read", core.tids[i], reason, th.Gaps())
+			t.Logf("thread %d was between two calls: %v, gaps %v, where all can be read", tids[i], reason, th.Gaps())
 			continue
 		}
 		var key string
@@ -105,14 +107,14 @@ func shrink(t *testing.T, core *core, kind stack.Kind, order bool, follow func(s
 		}
 		seen[key] = true
 		if why := not(full); why != "" {
-			t.Logf("thread %d: %s", core.tids[i], why)
+			t.Logf("thread %d: %s", tids[i], why)
 			continue
 		}
 		shown = true
-		check := func(what string, n int, w *Walker, th *Thread) (whole bool) {
+		check := func(what string, n int, w *unwind.Walker, th *unwind.Thread) (whole bool) {
 			var got []stack.Frame
 			var reason stack.Reason
-			got, reason = w.Walk(th, &core.regs[i], core.copyOf(w, th, &core.regs[i]))
+			got, reason = w.Walk(th, &regs[i], core.CopyOf(w, th, &regs[i]))
 			walks++
 			if len(bare(got)) == len(full) && !th.Gaps() && reason == stack.ReasonNone {
 				return true
@@ -123,13 +125,13 @@ func shrink(t *testing.T, core *core, kind stack.Kind, order bool, follow func(s
 				ok = len(bare(got)) < len(got)
 			}
 			if !ok || !th.Gaps() && reason == stack.ReasonNone {
-				t.Fatalf("thread %d, %d %s: %v, gaps %v\n%v\nwhere all can be read:\n%v", core.tids[i], n, what, reason, th.Gaps(), got, full)
+				t.Fatalf("thread %d, %d %s: %v, gaps %v\n%v\nwhere all can be read:\n%v", tids[i], n, what, reason, th.Gaps(), got, full)
 			}
 			return false
 		}
 		for n := 0; ; n += 1 + n {
 			w := setup()
-			th := Thread{TID: stack.TID(core.tids[i])}
+			th := unwind.Thread{TID: stack.TID(tids[i])}
 			whole := true
 			for range 3 {
 				mem.left = n
@@ -141,8 +143,8 @@ func shrink(t *testing.T, core *core, kind stack.Kind, order bool, follow func(s
 		}
 		for n := 0; n <= meter.Budget; n += meter.LeastRead + n {
 			w := setup()
-			w.spare = meter.Budget - n
-			th := Thread{TID: stack.TID(core.tids[i])}
+			w.LeaveUnread(meter.Budget - n)
+			th := unwind.Thread{TID: stack.TID(tids[i])}
 			whole := true
 			for range 3 {
 				whole = check("bytes", n, w, &th) && whole
@@ -172,13 +174,14 @@ func TestGapPython(t *testing.T) {
 	for _, version := range []string{"3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14"} {
 		t.Run(version, func(t *testing.T) {
 			exe := testprog.Tool(t, "python"+version)
-			core, _ := dumpCore(t, exe, "-c", program)
+			core := unwind.DumpCore(t, exe, "-c", program)
 			var rt *python.Runtime
 			for _, table := range []*managed.Table{managed.NewTable(managed.Python, nil), nil} {
 				order := version == "3.12" || version == "3.13" // older versions do not mark evaluations in their frames
-				shown := shrink(t, core, stack.KindPython, order, func(s *Space) {
+				shown := shrink(t, core, stack.KindPython, order, func(s *unwind.Space) {
 					var err error
-					if rt, err = s.FollowPython(table); rt == nil || err != nil {
+					_, err = s.Follow(python.Stacks, table)
+					if rt = python.Of(s); rt == nil || err != nil {
 						t.Fatal("no Python is found in the core: ", err)
 					}
 				}, func(full []stack.Frame) string {
@@ -209,8 +212,8 @@ func TestGapJava(t *testing.T) {
 	if err := os.WriteFile(src, []byte(program), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	core, _ := dumpCore(t, exe, "-Xmx64m", "-XX:+UseSerialGC", src)
-	if !shrink(t, core, stack.KindJava, true, func(s *Space) {
+	core := unwind.DumpCore(t, exe, "-Xmx64m", "-XX:+UseSerialGC", src)
+	if !shrink(t, core, stack.KindJava, true, func(s *unwind.Space) {
 		if rt, err := s.FollowJVM(managed.NewTable(managed.Java, nil)); rt == nil || err != nil {
 			t.Fatal("no Java is found in the core: ", err)
 		}

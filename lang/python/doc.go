@@ -3,8 +3,9 @@
 // frames with the frames of the C stack that runs them.
 //
 // It reads memory through io.ReaderAt (the offset is the address) and does not know processes.
-// Package unwind copies memory while a thread cannot run, and its callers ask for names. All data
-// may be damaged or change during reads; every length and chain is bounded.
+// Package unwind copies memory while a thread cannot run, and calls the Stepper (stepper.go, plan.go,
+// far.go). Language is the row in the list of languages (language.go). All data may be damaged or change
+// during reads; every length and chain is bounded.
 //
 // A Runtime may be used by several goroutines at once. A Thread must be used by one.
 //

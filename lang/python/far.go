@@ -1,10 +1,10 @@
-package unwind
+package python
 
 import (
 	"slices"
 
-	"github.com/sliverprof/sliver/lang/python"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/unwind"
 	"github.com/sliverprof/sliver/unwind/meter"
 	"github.com/sliverprof/sliver/unwind/rule"
 )
@@ -23,7 +23,7 @@ const (
 
 // readFar reads frames from recent stacks in batches, and the data stack if it is not the one that
 // was copied. It then captures the stack from these, and reads any remaining frames one by one.
-func (in *interpreter) readFar(p *pyThread, mem *Copy) {
+func (in *interpreter) readFar(p *pyThread, mem *unwind.Copy) {
 	pl := &p.plan
 	if pl.reader.near == nil {
 		pl.reader.near = map[uint64][]byte{}
@@ -99,7 +99,7 @@ func (pl *pyPlan) readNear(live *meter.Meter, chunks int, frames []uint64, each 
 			return i
 		}
 		if i < chunks {
-			pl.reader.data = append(pl.reader.data, Block{Addr: s.Addr, Data: b[:s.Len]})
+			pl.reader.data = append(pl.reader.data, unwind.Block{Addr: s.Addr, Data: b[:s.Len]})
 		} else {
 			pl.reader.near[s.Addr] = b[:s.Len]
 		}
@@ -109,7 +109,7 @@ func (pl *pyPlan) readNear(live *meter.Meter, chunks int, frames []uint64, each 
 }
 
 // keepFar records the frames of a stack whose copy lacked some.
-func (pl *pyPlan) keepFar(s *python.Stack) {
+func (pl *pyPlan) keepFar(s *Stack) {
 	pl.was, pl.far = pl.far, pl.was[:0]
 	if pl.seen == nil {
 		pl.seen = map[uint64]struct{}{}

@@ -1,9 +1,8 @@
-package unwind
+package python
 
 import (
 	"testing"
 
-	"github.com/sliverprof/sliver/lang/python"
 	"github.com/sliverprof/sliver/unwind/managed"
 )
 
@@ -11,8 +10,8 @@ import (
 // copy, because it may occupy freed memory of the code in the copy. It validates the next copy, and
 // copies of the thread that it was read for.
 func TestHolds(t *testing.T) {
-	in := &interpreter{rt: &python.Runtime{}, table: managed.NewTable(managed.Python, nil)}
-	thread := func() *pyThread { return &pyThread{of: in, th: in.rt.Thread(python.State{Addr: 0x1000})} }
+	in := &interpreter{rt: &Runtime{}, table: managed.NewTable(managed.Python, nil)}
+	thread := func() *pyThread { return &pyThread{of: in, th: in.rt.Thread(State{Addr: 0x1000})} }
 	p, q := thread(), thread()
 	read := func(by *pyThread) *held {
 		in.reads++

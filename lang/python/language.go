@@ -1,4 +1,4 @@
-package live
+package python
 
 import (
 	"errors"
@@ -8,38 +8,39 @@ import (
 	"time"
 
 	"github.com/sliverprof/sliver/lang"
-	cpython "github.com/sliverprof/sliver/lang/python"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/unwind"
 	"github.com/sliverprof/sliver/unwind/managed"
 	"github.com/sliverprof/sliver/wait"
 )
 
-var python = &lang.Language{
+// Language is Python.
+var Language = &lang.Language{
 	Name:   "Python",
-	Stacks: unwind.Python,
+	Stacks: Stacks,
 	Range:  managed.Python,
 	Direct: true,
 	Final: func(err error) bool {
-		var version *cpython.VersionError
+		var version *VersionError
 		return errors.As(err, &version)
 	},
-	Open: func(s *unwind.Space, _ unwind.Stepper) lang.Runtime {
-		return &pythonRuntime{space: s, rt: s.Python(), mem: s.Memory(), codes: map[uint64]*cpython.Code{}}
+	Open: func(s *unwind.Space, st unwind.Stepper) lang.Runtime {
+		in := st.(*interpreter)
+		return &process{in: in, rt: in.rt, mem: s.Memory(), codes: map[uint64]*Code{}}
 	},
 }
 
-// pythonRuntime is the CPython of a process.
-type pythonRuntime struct {
+// process is the CPython of a process beside its stacks.
+type process struct {
 	lang.None
-	space *unwind.Space
-	rt    *cpython.Runtime
-	mem   io.ReaderAt
+	in  *interpreter
+	rt  *Runtime
+	mem io.ReaderAt
 
 	mu    sync.Mutex // guards the fields below
 	at    time.Time  // of the last look for locks
 	locks []gil
-	codes map[uint64]*cpython.Code // of frames, as they were at their first sample; nil: unreadable
+	codes map[uint64]*Code // of frames, as they were at their first sample; nil: unreadable
 }
 
 // gil is the location of the GIL of an interpreter.
@@ -56,18 +57,13 @@ const gilsEach = time.Second
 const gilTries = 3
 
 // ThreadNames implements lang.Runtime.
-func (x *pythonRuntime) ThreadNames() map[int32]string { return x.rt.NamesByTID(x.mem) }
+func (x *process) ThreadNames() map[int32]string { return x.rt.NamesByTID(x.mem) }
 
 // Tasks implements lang.Runtime.
-func (x *pythonRuntime) Tasks() (what string, tasks []lang.Task) {
-	for _, a := range x.space.AsyncTasks() {
-		tasks = append(tasks, lang.Task(a))
-	}
-	return "asyncio", tasks
-}
+func (x *process) Tasks() (what string, tasks []lang.Task) { return "asyncio", x.in.tasks() }
 
 // GlobalLock implements lang.Runtime.
-func (x *pythonRuntime) GlobalLock(_ int32, word uint64) (wait.GIL, bool) {
+func (x *process) GlobalLock(_ int32, word uint64) (wait.GIL, bool) {
 	for _, l := range x.findLocks() {
 		if word < l.addr || word >= l.end {
 			continue
@@ -88,7 +84,7 @@ func (x *pythonRuntime) GlobalLock(_ int32, word uint64) (wait.GIL, bool) {
 	return wait.GIL{}, false
 }
 
-func (x *pythonRuntime) findLocks() []gil {
+func (x *process) findLocks() []gil {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if time.Since(x.at) < gilsEach {
@@ -105,7 +101,7 @@ func (x *pythonRuntime) findLocks() []gil {
 }
 
 // code returns the code object at addr, as it was when its first frame was sampled; nil: unreadable.
-func (x *pythonRuntime) code(addr uint64) *cpython.Code {
+func (x *process) code(addr uint64) *Code {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	c, ok := x.codes[addr]
@@ -117,7 +113,7 @@ func (x *pythonRuntime) code(addr uint64) *cpython.Code {
 }
 
 // Frames reads the code objects of Python's frames, which may be freed soon, and drops the frames of shims.
-func (x *pythonRuntime) Frames(frames []stack.Frame) []stack.Frame {
+func (x *process) Frames(frames []stack.Frame) []stack.Frame {
 	return slices.DeleteFunc(frames, func(f stack.Frame) bool {
 		if f.Kind != stack.KindPython {
 			return false
@@ -128,7 +124,7 @@ func (x *pythonRuntime) Frames(frames []stack.Frame) []stack.Frame {
 }
 
 // Function implements lang.Runtime.
-func (x *pythonRuntime) Function(f *stack.Frame) (fn lang.Function, ok bool) {
+func (x *process) Function(f *stack.Frame) (fn lang.Function, ok bool) {
 	if f.Kind != stack.KindPython {
 		return fn, false
 	}

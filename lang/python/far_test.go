@@ -1,4 +1,4 @@
-package unwind
+package python
 
 import (
 	"io"

@@ -1,24 +1,24 @@
-package unwind
+package python
 
 import (
 	"io"
 	"slices"
 
-	"github.com/sliverprof/sliver/lang/python"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/unwind"
 	"github.com/sliverprof/sliver/unwind/meter"
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 
 const (
 	// maxHeap bounds the frames outside of the data stack (generators; all frames up to 3.10) that
-	// are copied ahead. maxProof bounds the copied spans of unknown code. maxAhead bounds the total
+	// are copied ahead. maxProofs bounds the copied spans of unknown code. maxAhead bounds the total
 	// in bytes.
-	maxHeap  = 48
-	maxProof = 64
-	maxAhead = 192 << 10
-	// maxChunks bounds the copied chunks of the data stack.
-	maxChunks = 12
+	maxHeap   = 48
+	maxProofs = 64
+	maxAhead  = 192 << 10
+	// maxKept bounds the copied chunks of the data stack.
+	maxKept = 12
 	// askAfter is the number of incomplete copies after which the next one is completed during the
 	// stop.
 	askAfter = 2
@@ -50,7 +50,7 @@ type pyPlan struct {
 	off    []int
 	buf    []byte
 	codes  []seenCode
-	guess  python.Stack
+	guess  Stack
 }
 
 // chunk is one chunk of a data stack.
@@ -75,7 +75,7 @@ func (p *pyThread) asks() bool {
 }
 
 // Plan implements Stepper.
-func (in *interpreter) Plan(th *Thread, out []rule.Span) []rule.Span {
+func (in *interpreter) Plan(th *unwind.Thread, out []rule.Span) []rule.Span {
 	in.find(th)
 	return in.spans(pyThreads.Of(th), out)
 }
@@ -121,11 +121,11 @@ func (in *interpreter) spans(p *pyThread, out []rule.Span) []rule.Span {
 
 // pyReader reads a Copy and records reads outside of the stacks.
 type pyReader struct {
-	mem    *Copy
-	live   Memory // for reads that mem lacks; nil: they fail
+	mem    *unwind.Copy
+	live   unwind.Memory // for reads that mem lacks; nil: they fail
 	fixed  []chunk
 	near   map[uint64][]byte // batch of frames read at once, by address
-	data   []Block           // chunks of the data stack read at once
+	data   []unwind.Block    // chunks of the data stack read at once
 	wanted []rule.Span
 	most   int  // limit on len(wanted), further reads fail; 0: no limit
 	short  bool // a read failed
@@ -154,7 +154,7 @@ func (r *pyReader) ReadAt(b []byte, addr int64) (int, error) {
 	}
 	if r.live == nil || r.most > 0 && len(r.wanted) >= r.most {
 		r.short = true
-		return 0, python.ErrMissing
+		return 0, ErrMissing
 	}
 	r.want(at, len(b))
 	return r.live.ReadAt(b, addr)
@@ -171,18 +171,18 @@ func (r *pyReader) isFixed(addr uint64) bool {
 }
 
 func (r *pyReader) want(addr uint64, n int) {
-	if len(r.wanted) < maxHeap+maxProof {
+	if len(r.wanted) < maxHeap+maxProofs {
 		r.wanted = append(r.wanted, rule.Span{Addr: addr, Len: n})
 	}
 }
 
-func (r *pyReader) begin(mem *Copy, live Memory, fixed []chunk) {
+func (r *pyReader) begin(mem *unwind.Copy, live unwind.Memory, fixed []chunk) {
 	r.mem, r.live, r.short, r.wanted, r.fixed, r.most = mem, live, false, r.wanted[:0], fixed, 0
 }
 
 // captureAll reads th's frames and code while the thread cannot run. It uses live memory for what
 // the copy lacks.
-func (in *interpreter) captureAll(p *pyThread, mem *Copy) {
+func (in *interpreter) captureAll(p *pyThread, mem *unwind.Copy) {
 	pl := &p.plan
 	pl.reader.begin(mem, nil, pl.chunks)
 	p.have = in.capture(p, &pl.reader, &p.stack)
@@ -217,7 +217,7 @@ func (in *interpreter) captureAll(p *pyThread, mem *Copy) {
 }
 
 // captureCopy reads th's frames from the copy, after the thread was resumed.
-func (in *interpreter) captureCopy(p *pyThread, mem *Copy) {
+func (in *interpreter) captureCopy(p *pyThread, mem *unwind.Copy) {
 	pl := &p.plan
 	pl.reader.begin(mem, nil, pl.chunks)
 	p.have = in.capture(p, &pl.reader, &p.stack)
@@ -259,7 +259,7 @@ func (in *interpreter) lost(p *pyThread) {
 	in.mu.Lock()
 	lost := p.th.State()
 	tid := stack.TID(lost.Native)
-	if left := slices.DeleteFunc(slices.Clone(in.states[tid]), func(s python.State) bool { return s == lost }); len(left) > 0 {
+	if left := slices.DeleteFunc(slices.Clone(in.states[tid]), func(s State) bool { return s == lost }); len(left) > 0 {
 		in.states[tid] = left
 	} else {
 		delete(in.states, tid)
@@ -270,9 +270,9 @@ func (in *interpreter) lost(p *pyThread) {
 }
 
 // foresee predicts what the next copy needs from the current memory of the running thread.
-func (in *interpreter) foresee(p *pyThread, mem *Copy) {
+func (in *interpreter) foresee(p *pyThread, mem *unwind.Copy) {
 	pl := &p.plan
-	none := Copy{}
+	none := unwind.Copy{}
 	in.chunks(p, p.live)
 	// Keep the copied C stack, if any: the next stop copies it again anyway.
 	if n := len(mem.Blocks); n > 0 {
@@ -280,7 +280,7 @@ func (in *interpreter) foresee(p *pyThread, mem *Copy) {
 	}
 	none.Blocks = pl.readChunks(p.live, none.Blocks)
 	pl.reader.begin(&none, p.live, pl.chunks)
-	pl.reader.most = maxHeap + maxProof // no more can be copied ahead
+	pl.reader.most = maxHeap + maxProofs // no more can be copied ahead
 	if !in.capture(p, &pl.reader, &pl.guess) {
 		return
 	}
@@ -288,11 +288,11 @@ func (in *interpreter) foresee(p *pyThread, mem *Copy) {
 	pl.reader.wanted = slices.DeleteFunc(pl.reader.wanted, func(s rule.Span) bool { return pl.inChunk(s.Addr) })
 	pl.keepFar(&pl.guess)
 	pl.keepHeap(p.th.Span())
-	for _, s := range [...]*python.Stack{&p.stack, &pl.guess} {
+	for _, s := range [...]*Stack{&p.stack, &pl.guess} {
 		in.known(p, s, true) // not about this copy
 		for i := range pl.codes {
 			if c := &pl.codes[i]; c.held == nil {
-				pl.reader.begin(&Copy{}, p.live, nil)
+				pl.reader.begin(&unwind.Copy{}, p.live, nil)
 				done := p.live.FirstLook()
 				_, _ = in.rt.Code(&pl.reader, c.code) // only for the reads that it records
 				done()
@@ -309,7 +309,7 @@ func (pl *pyPlan) inChunk(addr uint64) bool {
 
 // readChunks reads the current data stack at once and puts it before the blocks. Chunks that exceed
 // the bound or cannot be read are left to reads of single frames.
-func (pl *pyPlan) readChunks(mem *meter.Meter, blocks []Block) []Block {
+func (pl *pyPlan) readChunks(mem *meter.Meter, blocks []unwind.Block) []unwind.Block {
 	pl.spans = pl.spans[:0]
 	size := 0
 	for i := range pl.chunks {
@@ -318,10 +318,10 @@ func (pl *pyPlan) readChunks(mem *meter.Meter, blocks []Block) []Block {
 			size += c.Len
 		}
 	}
-	pl.off, pl.buf = ReadAll(mem, pl.spans, pl.off, pl.buf)
+	pl.off, pl.buf = unwind.ReadAll(mem, pl.spans, pl.off, pl.buf)
 	for i := range pl.spans {
 		if b := pl.read(i); b != nil {
-			blocks = slices.Insert(blocks, 0, Block{Addr: pl.spans[i].Addr, Data: b})
+			blocks = slices.Insert(blocks, 0, unwind.Block{Addr: pl.spans[i].Addr, Data: b})
 		}
 	}
 	return blocks
@@ -333,16 +333,16 @@ const maxAheadChunks = 128 << 10
 // addProof adds the reader's recorded reads to the next copy.
 func (pl *pyPlan) addProof() {
 	for _, s := range pl.reader.wanted {
-		if len(pl.proof) < maxProof && !slices.Contains(pl.proof, s) {
+		if len(pl.proof) < maxProofs && !slices.Contains(pl.proof, s) {
 			pl.proof = append(pl.proof, s)
 		}
 	}
 }
 
 // dropHeap removes frames that could not be read from future copies.
-func (pl *pyPlan) dropHeap(mem *Copy) {
+func (pl *pyPlan) dropHeap(mem *unwind.Copy) {
 	pl.heap = slices.DeleteFunc(pl.heap, func(s rule.Span) bool {
-		return slices.ContainsFunc(mem.Blocks, func(b Block) bool { return b.Addr == s.Addr && len(b.Data) < s.Len })
+		return slices.ContainsFunc(mem.Blocks, func(b unwind.Block) bool { return b.Addr == s.Addr && len(b.Data) < s.Len })
 	})
 }
 
@@ -378,7 +378,7 @@ func (p *pyThread) holds(h *held) bool { return h.nr <= p.plan.reads || h.by == 
 
 // known looks up the code of s's frames and compares the cached objects with live memory. It
 // reports whether all code is known. The last argument says whether the thread has not run since the copy.
-func (in *interpreter) known(p *pyThread, s *python.Stack, stands bool) bool {
+func (in *interpreter) known(p *pyThread, s *Stack, stands bool) bool {
 	pl := &p.plan
 	pl.codes, pl.spans = pl.codes[:0], pl.spans[:0]
 	in.mu.Lock()
@@ -397,7 +397,7 @@ func (in *interpreter) known(p *pyThread, s *python.Stack, stands bool) bool {
 		pl.codes = append(pl.codes, c)
 	}
 	in.mu.Unlock()
-	pl.off, pl.buf = ReadAll(p.live, pl.spans, pl.off, pl.buf)
+	pl.off, pl.buf = unwind.ReadAll(p.live, pl.spans, pl.off, pl.buf)
 	all := true
 	for i := range pl.codes {
 		c := &pl.codes[i]
@@ -494,7 +494,7 @@ func (p *pyThread) chunk() uint64 {
 // p.newest, which is as chunk returns it.
 func (p *pyThread) dataStacks(mem io.ReaderAt, out []rule.Span) []rule.Span {
 	p.newest = 0
-	add := func(th *python.Thread) {
+	add := func(th *Thread) {
 		was := len(out)
 		if out = th.Chunks(mem, out); len(out) > was {
 			p.newest ^= out[was].Addr
@@ -509,7 +509,7 @@ func (p *pyThread) dataStacks(mem io.ReaderAt, out []rule.Span) []rule.Span {
 }
 
 // chunks locates the current data stack.
-func (in *interpreter) chunks(p *pyThread, mem Memory) {
+func (in *interpreter) chunks(p *pyThread, mem unwind.Memory) {
 	pl := &p.plan
 	pl.newest = 0
 	pl.spans = p.dataStacks(mem, pl.spans[:0])
@@ -523,5 +523,5 @@ func (in *interpreter) chunks(p *pyThread, mem Memory) {
 		pl.chunks = slices.Insert(pl.chunks, i, chunk{Span: s})
 	}
 	pl.newest = p.newest
-	pl.chunks = pl.chunks[:min(len(pl.chunks), maxChunks)]
+	pl.chunks = pl.chunks[:min(len(pl.chunks), maxKept)]
 }

@@ -1,10 +1,10 @@
-package unwind
+package python
 
 import (
 	"strings"
 
-	"github.com/sliverprof/sliver/lang/python"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/unwind"
 )
 
 // All greenlets of a thread run on the thread's own stack: a switch copies the memory of others
@@ -20,10 +20,10 @@ func isGreenlet(path string) bool {
 }
 
 // hasGreenlets reports whether the module is mapped.
-func (x *pyWalk) hasGreenlets(w *Walker) bool {
+func (x *pyWalk) hasGreenlets(w *unwind.Walker) bool {
 	if nr := w.Generation(); x.nr != nr {
 		x.nr, x.greenlets = nr, false
-		w.Mapped(func(r Region) bool {
+		w.Mapped(func(r unwind.Region) bool {
 			x.greenlets = r.Exec && isGreenlet(r.Path)
 			return !x.greenlets
 		})
@@ -33,7 +33,7 @@ func (x *pyWalk) hasGreenlets(w *Walker) bool {
 
 // greenlet returns the number of frames, innermost first, of the running greenlet. 0 means that the
 // thread runs its main greenlet, or that the number is unknown.
-func (in *interpreter) greenlet(w *Walker, x *pyWalk, frames []stack.Frame, s *python.Stack) int {
+func (in *interpreter) greenlet(w *unwind.Walker, x *pyWalk, frames []stack.Frame, s *Stack) int {
 	if s.Reason != stack.ReasonNone || !x.hasGreenlets(w) {
 		return 0
 	}

@@ -1,16 +1,12 @@
-package unwind
+package python
 
 import (
 	"slices"
 
+	"github.com/sliverprof/sliver/lang"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/unwind"
 )
-
-// AsyncTask is an asyncio task that a walk found.
-type AsyncTask struct {
-	ID   uint64 // as in Thread.Task; numbered in order of discovery
-	Name string // asyncio's task name and the name of its function
-}
 
 // MaxAsyncTasks bounds the tasks with an ID. Tasks found after that are not reported.
 const MaxAsyncTasks = 200_000
@@ -18,7 +14,7 @@ const MaxAsyncTasks = 200_000
 // asyncTasks holds the asyncio tasks that walks found. The interpreter's lock guards it.
 type asyncTasks struct {
 	met  map[asyncKey]*metTask
-	list []AsyncTask
+	list []lang.Task              // numbered in order of discovery; the name is asyncio's and that of its function
 	dict map[uint64]*currentTasks // by interpreter
 }
 
@@ -42,19 +38,15 @@ type currentTasks struct {
 	tries int // failed attempts
 }
 
-// AsyncTasks returns all asyncio tasks that walks found so far, by ID.
-func (s *Space) AsyncTasks() []AsyncTask {
-	in := pythonOf(s)
-	if in == nil {
-		return nil
-	}
+// tasks returns all asyncio tasks that walks found so far, by ID.
+func (in *interpreter) tasks() []lang.Task {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return slices.Clone(in.async.list)
 }
 
 // lookTask records which asyncio task th ran in the copy that was just read.
-func (in *interpreter) lookTask(th *Thread) {
+func (in *interpreter) lookTask(th *unwind.Thread) {
 	p := pyThreads.Of(th)
 	id, sure := uint64(0), true
 	if in.rt.HasTasks() {
@@ -111,7 +103,7 @@ func (in *interpreter) taskID(p *pyThread) (id uint64, sure bool) {
 	defer in.mu.Unlock()
 	if a := &in.async; x.id == 0 && len(a.list) < MaxAsyncTasks {
 		x.id = uint64(len(a.list) + 1)
-		a.list = append(a.list, AsyncTask{ID: x.id, Name: name})
+		a.list = append(a.list, lang.Task{ID: x.id, Name: name})
 	}
 	return x.id, x.id != 0
 }
@@ -136,9 +128,9 @@ func (in *interpreter) meet(key asyncKey) *metTask {
 // counts samples with generators.
 const maxTaskTries = 1 << 10
 
-// currentTasks returns the result of python.Runtime.CurrentTasks. ok is false if asyncio is not
+// currentTasks returns the result of Runtime.CurrentTasks. ok is false if asyncio is not
 // loaded yet.
-func (in *interpreter) currentTasks(mem Memory, interp uint64) (at uint64, ok bool) {
+func (in *interpreter) currentTasks(mem unwind.Memory, interp uint64) (at uint64, ok bool) {
 	in.mu.Lock()
 	a := &in.async
 	if a.dict == nil {

@@ -1,4 +1,4 @@
-package unwind
+package python
 
 import (
 	"errors"
@@ -6,8 +6,8 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/sliverprof/sliver/lang/python"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/unwind"
 	"github.com/sliverprof/sliver/unwind/managed"
 	"github.com/sliverprof/sliver/unwind/meter"
 	"github.com/sliverprof/sliver/unwind/rule"
@@ -15,13 +15,13 @@ import (
 
 // interpreter is the CPython of a process with its known threads.
 type interpreter struct {
-	NoPart
-	rt    *python.Runtime
-	mem   Memory
+	unwind.NoPart
+	rt    *Runtime
+	mem   unwind.Memory
 	table *managed.Table // assigns addresses to functions; nil: they keep their code's
 
 	mu     sync.Mutex
-	states map[stack.TID][]python.State // of each thread: one for each interpreter, the main one last
+	states map[stack.TID][]State // of each thread: one for each interpreter, the main one last
 	codes  map[uint64]*held
 	reads  uint64 // number of first reads of code objects and tasks so far
 	async  asyncTasks
@@ -32,7 +32,7 @@ const maxCodes = 1 << 17
 
 // held is a cached code object.
 type held struct {
-	code *python.Code
+	code *Code
 	addr uint64 // in the table
 	size uint64
 	// nr is the sequence number of the read, by the thread whose copy needed it. The read does not
@@ -47,15 +47,15 @@ type pyThread struct {
 	tried int // Plans without a State for the thread
 	// unread: the last walk saw evaluation functions, but no State is known.
 	unread bool
-	th     *python.Thread
-	others []*python.Thread // the thread's States in other interpreters
-	joined python.Stack
+	th     *Thread
+	others []*Thread // the thread's States in other interpreters
+	joined Stack
 	// foreign: the last walk saw evaluation functions of an unknown State. looked counts the Plans
 	// since then.
 	foreign bool
 	looked  int
-	newest  uint64       // the newest chunks of its data stacks, see chunk
-	stack   python.Stack // of the copy that the next Walk uses
+	newest  uint64 // the newest chunks of its data stacks, see chunk
+	stack   Stack  // of the copy that the next Walk uses
 	have    bool
 	live    *meter.Meter // current memory, for the Walk or More in progress
 	lock    stack.Span   // of its interpreter's global lock; Len 0: unknown
@@ -79,38 +79,29 @@ type pyWalk struct {
 }
 
 var (
-	pyThreads Slot[pyThread]
-	pyWalks   Slot[pyWalk]
+	pyThreads unwind.Slot[pyThread]
+	pyWalks   unwind.Slot[pyWalk]
 )
 
-// Python shows the functions of CPython. More then reads the Python frames, and Walk puts them between
-// those of C. An error that says that the interpreter can never be read is a *python.VersionError.
+// Stacks shows the functions of CPython. More then reads the Python frames, and Walk puts them between
+// those of C. An error that says that the interpreter can never be read is a *VersionError.
 //
 // With a table, Func is a function's place in the table, PC is within Size of it, and frames are
 // read from the copy. If the copy lacks something, Thread.Lacks reports that another copy will have
 // more. Without a table, Func and PC are addresses of code objects, and More reads everything
 // itself.
-var Python = &Language{
+var Stacks = &unwind.Language{
 	Name:       "Python",
-	Properties: Beside,
-	Find:       findPython,
+	Properties: unwind.Beside,
+	Find:       find,
 }
 
-// FollowPython follows CPython and returns it; nil: the process has none.
-func (s *Space) FollowPython(table *managed.Table) (*python.Runtime, error) {
-	st, err := s.Follow(Python, table)
-	if in, ok := st.(*interpreter); ok {
-		return in.rt, nil
-	}
-	return nil, err
-}
-
-func findPython(s *Space, table *managed.Table) (Stepper, error) {
+func find(s *unwind.Space, table *managed.Table) (unwind.Stepper, error) {
 	for c := range s.Code() {
 		if c.Again || table != nil && !mayBePython(&c) {
 			continue
 		}
-		if err := python.Other(c.Path); err != nil {
+		if err := Other(c.Path); err != nil {
 			return nil, err
 		}
 		bias, ok := c.Bias()
@@ -118,14 +109,14 @@ func findPython(s *Space, table *managed.Table) (Stepper, error) {
 			continue
 		}
 		img, err := pythonImage.Of(&c)
-		var version *python.VersionError
+		var version *VersionError
 		switch {
 		case errors.As(err, &version):
 			return nil, err
 		case err != nil:
 			continue // not Python, or not ELF
 		}
-		rt, err := python.New(img, bias, s.Memory())
+		rt, err := New(img, bias, s.Memory())
 		if err != nil {
 			return nil, err
 		}
@@ -138,24 +129,19 @@ func findPython(s *Space, table *managed.Table) (Stepper, error) {
 
 // mayBePython reports whether a file is worth searching each time that files are mapped. Programs
 // without Python must not pay for the search.
-func mayBePython(c *Code) bool {
-	return c.Own || strings.Contains(c.Path[strings.LastIndexByte(c.Path, '/')+1:], "python") || python.Other(c.Path) != nil
+func mayBePython(c *unwind.Code) bool {
+	return c.Own || strings.Contains(c.Path[strings.LastIndexByte(c.Path, '/')+1:], "python") || Other(c.Path) != nil
 }
 
 // pythonImage is the interpreter in a file.
-var pythonImage = Fact[*python.Image]{Read: python.Load}
+var pythonImage = unwind.Fact[*Image]{Read: Load}
 
-// Python returns the CPython whose functions walks show, or nil.
-func (s *Space) Python() *python.Runtime {
-	if in := pythonOf(s); in != nil {
+// Of returns the CPython whose functions walks show, or nil.
+func Of(s *unwind.Space) *Runtime {
+	if in, ok := s.Followed(Stacks).(*interpreter); ok {
 		return in.rt
 	}
 	return nil
-}
-
-func pythonOf(s *Space) *interpreter {
-	in, _ := s.Followed(Python).(*interpreter)
-	return in
 }
 
 // list reads the list of threads. It uses whatever could be read.
@@ -163,7 +149,7 @@ func (in *interpreter) list() {
 	states, _ := in.rt.Threads(in.mem)
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.states = make(map[stack.TID][]python.State, len(states))
+	in.states = make(map[stack.TID][]State, len(states))
 	for _, s := range states {
 		if s.Native != 0 {
 			tid := stack.TID(s.Native)
@@ -172,10 +158,10 @@ func (in *interpreter) list() {
 	}
 }
 
-// forked is python.Runtime.Forked for the known states.
-func (in *interpreter) forked(tid stack.TID) (python.State, bool) {
+// forked is Runtime.Forked for the known states.
+func (in *interpreter) forked(tid stack.TID) (State, bool) {
 	in.mu.Lock()
-	all := make([]python.State, 0, min(len(in.states), maxForked))
+	all := make([]State, 0, min(len(in.states), maxForked))
 	for _, ss := range in.states {
 		if len(all)+len(ss) <= maxForked {
 			all = append(all, ss...)
@@ -189,7 +175,7 @@ func (in *interpreter) forked(tid stack.TID) (python.State, bool) {
 const maxForked = 64
 
 // find looks up th's Python thread. Call it between two stops.
-func (in *interpreter) find(th *Thread) {
+func (in *interpreter) find(th *unwind.Thread) {
 	p := pyThreads.Of(th)
 	if p.of != in {
 		*p = pyThread{of: in}
@@ -211,7 +197,7 @@ func (in *interpreter) find(th *Thread) {
 	in.mu.Unlock()
 	if len(all) == 0 && (listed || p.tried == 1) {
 		if s, ok := in.forked(th.TID); ok {
-			all = []python.State{s}
+			all = []State{s}
 		}
 	}
 	if len(all) > 0 {
@@ -221,7 +207,7 @@ func (in *interpreter) find(th *Thread) {
 }
 
 // use makes p read the given States.
-func (in *interpreter) use(p *pyThread, all []python.State) {
+func (in *interpreter) use(p *pyThread, all []State) {
 	last := len(all) - 1
 	p.th, p.others = in.thread(p, all[last]), p.others[:0]
 	p.lock = in.rt.GILSpan(in.mem, all[last].Interp)
@@ -236,7 +222,7 @@ func (in *interpreter) use(p *pyThread, all []python.State) {
 	}
 }
 
-func (in *interpreter) thread(p *pyThread, s python.State) *python.Thread {
+func (in *interpreter) thread(p *pyThread, s State) *Thread {
 	th := in.rt.Thread(s)
 	if in.table != nil {
 		th.Objects = (*codeTypes)(p)
@@ -249,7 +235,7 @@ const maxOthers = 8
 
 // findOthers looks for th's States in other interpreters if a walk saw evaluations of one. It backs
 // off like find.
-func (in *interpreter) findOthers(th *Thread) {
+func (in *interpreter) findOthers(th *unwind.Thread) {
 	p := pyThreads.Of(th)
 	if !p.foreign {
 		return
@@ -266,8 +252,8 @@ func (in *interpreter) findOthers(th *Thread) {
 	}
 }
 
-// capture reads the frames of all States of p into s. ok is as in python.Thread.Capture.
-func (in *interpreter) capture(p *pyThread, mem io.ReaderAt, s *python.Stack) (ok bool) {
+// capture reads the frames of all States of p into s. ok is as in Thread.Capture.
+func (in *interpreter) capture(p *pyThread, mem io.ReaderAt, s *Stack) (ok bool) {
 	if !p.th.Capture(mem, s) {
 		return false
 	}
@@ -286,10 +272,10 @@ func (in *interpreter) capture(p *pyThread, mem io.ReaderAt, s *python.Stack) (o
 }
 
 // Asks implements Stepper.
-func (in *interpreter) Asks(th *Thread) bool { return pyThreads.Of(th).asks() }
+func (in *interpreter) Asks(th *unwind.Thread) bool { return pyThreads.Of(th).asks() }
 
 // More reads th's Python frames while the thread cannot run.
-func (in *interpreter) More(w *Walker, th *Thread, _ *stack.Regs, mem *Copy, out []rule.Span) (spans []rule.Span, reads int) {
+func (in *interpreter) More(w *unwind.Walker, th *unwind.Thread, _ *stack.Regs, mem *unwind.Copy, out []rule.Span) (spans []rule.Span, reads int) {
 	p := pyThreads.Of(th)
 	if p.of != in || p.th == nil {
 		return out, 0
@@ -306,8 +292,8 @@ func (in *interpreter) More(w *Walker, th *Thread, _ *stack.Regs, mem *Copy, out
 
 // copied reads a Copy, and the target's memory for what the Copy lacks.
 type copied struct {
-	mem  *Copy
-	live Memory
+	mem  *unwind.Copy
+	live unwind.Memory
 }
 
 // ReadAt implements io.ReaderAt.
@@ -321,7 +307,7 @@ func (c *copied) ReadAt(b []byte, addr int64) (int, error) {
 }
 
 // holdsGIL reports whether the thread held its interpreter's global lock when the copy was made.
-func (p *pyThread) holdsGIL(mem *Copy) bool {
+func (p *pyThread) holdsGIL(mem *unwind.Copy) bool {
 	if p.lock.Len == 0 {
 		return false
 	}
@@ -335,9 +321,9 @@ func (p *pyThread) holdsGIL(mem *Copy) bool {
 }
 
 // Report implements Stepper.
-func (in *interpreter) Report(th *Thread) Report {
+func (in *interpreter) Report(th *unwind.Thread) unwind.Report {
 	p := pyThreads.Of(th)
-	return Report{
+	return unwind.Report{
 		Gap:    p.unread || p.foreign || p.have && (p.plan.gaps || p.stack.Reason != stack.ReasonNone),
 		Lacks:  p.plan.lacks,
 		Torn:   p.plan.lacks && p.stack.Reason == stack.ReasonCorrupt,
@@ -348,7 +334,7 @@ func (in *interpreter) Report(th *Thread) Report {
 
 // Merge puts the Python frames between those of C. An error frame replaces frames that could not be
 // read.
-func (in *interpreter) Merge(w *Walker, th *Thread, frames []stack.Frame) []stack.Frame {
+func (in *interpreter) Merge(w *unwind.Walker, th *unwind.Thread, frames []stack.Frame) []stack.Frame {
 	p := pyThreads.Of(th)
 	p.unread, p.locked = false, false
 	p.live = w.Meter()
@@ -366,7 +352,7 @@ func (in *interpreter) Merge(w *Walker, th *Thread, frames []stack.Frame) []stac
 	if p.th != nil { // captureCopy may have lost it
 		p.locked = p.holdsGIL(w.Copied())
 	}
-	if in.table != nil && !w.Properties().Has(Tasks) {
+	if in.table != nil && !w.Properties().Has(unwind.Tasks) {
 		in.lookTask(th)
 	}
 	_, first := w.Start()
