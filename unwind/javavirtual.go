@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/sliverprof/sliver/lang/jvm"
 	"github.com/sliverprof/sliver/stack"
-	"github.com/sliverprof/sliver/unwind/jvm"
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 

@@ -6,9 +6,9 @@ import (
 	"path/filepath"
 	"sync"
 
+	"github.com/sliverprof/sliver/lang/jvm"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/unwind/cfi"
-	"github.com/sliverprof/sliver/unwind/jvm"
 	"github.com/sliverprof/sliver/unwind/managed"
 	"github.com/sliverprof/sliver/unwind/rule"
 )

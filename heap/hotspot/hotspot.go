@@ -18,8 +18,8 @@ import (
 	"io"
 	"strings"
 
+	"github.com/sliverprof/sliver/lang/jvm"
 	"github.com/sliverprof/sliver/stack"
-	"github.com/sliverprof/sliver/unwind/jvm"
 )
 
 // UnsupportedError says why a heap cannot be read.

@@ -4,8 +4,8 @@ import (
 	"errors"
 
 	"github.com/sliverprof/sliver/heap/hotspot"
+	"github.com/sliverprof/sliver/lang/jvm"
 	"github.com/sliverprof/sliver/target"
-	"github.com/sliverprof/sliver/unwind/jvm"
 )
 
 // Fallback reports whether Stream may succeed where Take failed with err.

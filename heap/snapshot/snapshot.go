@@ -15,9 +15,9 @@ import (
 	"time"
 
 	"github.com/sliverprof/sliver/heap/hotspot"
+	"github.com/sliverprof/sliver/lang/jvm"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"
-	"github.com/sliverprof/sliver/unwind/jvm"
 )
 
 // Java is the heap of a HotSpot virtual machine as it was at one moment.

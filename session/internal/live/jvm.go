@@ -4,9 +4,9 @@ import (
 	"errors"
 
 	"github.com/sliverprof/sliver/lang"
+	"github.com/sliverprof/sliver/lang/jvm"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/unwind"
-	"github.com/sliverprof/sliver/unwind/jvm"
 	"github.com/sliverprof/sliver/unwind/managed"
 	"github.com/sliverprof/sliver/wait"
 	"github.com/sliverprof/sliver/wait/lock"
