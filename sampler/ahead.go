@@ -107,61 +107,104 @@ func (th *thread) steadily(s *stack.Sample) {
 
 // foresee plans the coming ticks and reports whether it could.
 func (g *group) foresee(now stack.Time) bool {
-	f := &g.ahead
-	if f.tracer == nil || f.rest > 0 || g.s.target.Space().Runtimes() != g.runtimes || g.s.cfg.Yield || g.s.execs.Load() != g.execs || g.waits != nil && g.waits.Busy() {
+	if !g.mayForesee() {
 		return false
 	}
+	runs, ok := g.foreseeThreads(now)
+	if !ok {
+		return false
+	}
+	f := &g.ahead
 	a := &f.plan
-	runs, naps := 0, false
-	f.clocked = false
-	a.Pause = math.MaxInt64
-	for _, th := range g.threads {
-		if th.traced || th.blind || len(th.coming) > 0 || th.dropped.Load() {
-			return false
-		}
-		naps = naps || th.nap.skips > 0
-		if th.clock.on && th.active {
-			if th.busy < clockSteady {
-				return false // a round takes its copies, or finds it asleep
-			}
-			th.mayRun, f.clocked = false, true
-			continue
-		}
-		steady := th.steady >= steadyFor
-		th.mayRun = steady && th.active || !th.clock.on && g.atOnce(th)
-		if !th.mayRun && !steady || th.mayRun && th.wary > 0 { // the stopper does not implement eve.go
-			return false
-		}
-		if !th.mayRun {
-			continue
-		}
-		runs++
-		if limit := g.s.cfg.MaxOverhead; limit > 0 {
-			th.budget.refill(now, limit)
-			if th.budget.thinning(limit, g.tick.every) > 1 {
-				return false
-			}
-			a.Pause = min(a.Pause, int64(th.budget.left))
-		}
-	}
 	a.ByClock, a.Fresh = len(g.threads)-runs > fewSleep, g.tick.every*2/3
-	if naps {
-		return false // it is not known whether they have slept until now
+	if (runs > 0 || f.clocked) && a.ByClock || a.Pause < leastBudget {
+		return false
 	}
-	n := sleepSpan / g.tick.every
-	if runs > 0 {
-		n = min(max(aheadSpan/g.tick.every, 1), int64(aheadStops/runs))
-	}
-	if f.clocked {
-		n = min(n, aheadSpan/g.tick.every, clockTicks)
-	}
-	if n = min(n, aheadTicks); n < 1 || runs == 0 && n < 2 || a.Pause < leastBudget || (runs > 0 || f.clocked) && a.ByClock {
+	n := g.ticksAhead(runs)
+	if n < 1 || runs == 0 && n < 2 {
 		return false
 	}
 	a.Long, a.Slept = longStop, 0
 	if g.s.cfg.Delays != nil { // see mayLeave
 		a.Slept = longCall
 	}
+	return g.foreseeTicks(n) && g.foreseeItems()
+}
+
+// mayForesee reports whether the Tracer can run ticks ahead, and nothing waits for the group.
+func (g *group) mayForesee() bool {
+	return g.ahead.tracer != nil && g.ahead.rest <= 0 && !g.s.cfg.Yield &&
+		g.s.target.Space().Runtimes() == g.runtimes && g.s.execs.Load() == g.execs &&
+		!(g.waits != nil && g.waits.Busy())
+}
+
+// foreseeThreads decides for each thread whether the stopper stops it or expects it asleep, and
+// bounds the time of the stops. It returns how many are stopped; ok is false if a thread needs
+// an ordinary round.
+func (g *group) foreseeThreads(now stack.Time) (runs int, ok bool) {
+	f := &g.ahead
+	naps := false
+	f.clocked = false
+	f.plan.Pause = math.MaxInt64
+	for _, th := range g.threads {
+		if th.traced || th.blind || len(th.coming) > 0 || th.dropped.Load() {
+			return 0, false
+		}
+		naps = naps || th.nap.skips > 0
+		if th.clock.on && th.active {
+			if th.busy < clockSteady {
+				return 0, false // a round takes its copies, or finds it asleep
+			}
+			th.mayRun, f.clocked = false, true
+			continue
+		}
+		steady := th.steady >= steadyFor
+		th.mayRun = steady && th.active || !th.clock.on && g.atOnce(th)
+		if !th.mayRun {
+			if !steady {
+				return 0, false
+			}
+			continue
+		}
+		if th.wary > 0 || !g.affords(th, now) { // the stopper does not implement eve.go
+			return 0, false
+		}
+		runs++
+	}
+	return runs, !naps // of naps it is not known whether they lasted until now
+}
+
+// affords reports whether th may be stopped at each tick, and limits the plan to what its budget
+// allows.
+func (g *group) affords(th *thread, now stack.Time) bool {
+	limit := g.s.cfg.MaxOverhead
+	if limit <= 0 {
+		return true
+	}
+	th.budget.refill(now, limit)
+	if th.budget.thinning(limit, g.tick.every) > 1 {
+		return false
+	}
+	g.ahead.plan.Pause = min(g.ahead.plan.Pause, int64(th.budget.left))
+	return true
+}
+
+// ticksAhead returns how many ticks may be planned with stops of that many threads.
+func (g *group) ticksAhead(runs int) int64 {
+	n := sleepSpan / g.tick.every
+	if runs > 0 {
+		n = min(max(aheadSpan/g.tick.every, 1), int64(aheadStops/runs))
+	}
+	if g.ahead.clocked {
+		n = min(n, aheadSpan/g.tick.every, clockTicks)
+	}
+	return min(n, aheadTicks)
+}
+
+// foreseeTicks plans the times of the next n ticks, or of fewer if sampling ends before. It
+// reports whether there are any.
+func (g *group) foreseeTicks(n int64) bool {
+	a := &g.ahead.plan
 	a.Due, a.End = a.Due[:0], a.End[:0]
 	end := g.s.end.Load()
 	for i := range n {
@@ -170,14 +213,19 @@ func (g *group) foresee(now stack.Time) bool {
 			due = g.tick.dueOf(g.tick.k + i)
 		}
 		if end > 0 && int64(due) >= end {
-			if i == 0 {
-				return false
-			}
 			break
 		}
 		a.Due = append(a.Due, due)
 		a.End = append(a.End, g.tick.dueOf(g.tick.k+i+1))
 	}
+	return len(a.Due) > 0
+}
+
+// foreseeItems plans the visits to the threads, first to those that may run. There are none if
+// the process's clock is read.
+func (g *group) foreseeItems() bool {
+	f := &g.ahead
+	a := &f.plan
 	f.order, a.Items = f.order[:0], a.Items[:0]
 	if a.ByClock {
 		return true
