@@ -336,29 +336,11 @@ func (c *Calls) Word(label int32) (word string, ok bool) {
 // wait, if known.
 func ByCalls(v *view.View, waits bool, value func(*Values) int64) *Calls {
 	c := &Calls{Tree: NewTree(), unknown: v.GapFunc(stack.WhyLost), unseen: v.UnseenFunc()}
-	byName := map[string]int32{}
-	word := func(s string) int32 {
-		l, ok := byName[s]
-		if !ok {
-			c.words = append(c.words, s)
-			l = int32(-len(c.words))
-			byName[s] = l
-		}
-		return l
-	}
-	locs := NewTree()
-	var nodes []int32 // node in c by node in locs, for one thread name; 0: not made yet
-	last := int32(0)
-	var path []int32
+	s := callSum{Calls: c, v: v, locs: NewTree(), byName: map[string]int32{}}
 	for i := range v.Threads {
 		th := &v.Threads[i]
-		label := word(th.Label)
-		if label != last {
-			clear(nodes)
-			last = label
-		}
-		root := c.Child(0, label)
-		t := Of(v, th, locs)
+		root := s.thread(th.Label)
+		t := Of(v, th, s.locs)
 		left, observed := int64(0), int64(0)
 		for j := range t.Len() {
 			k := t.Key(j)
@@ -374,52 +356,98 @@ func ByCalls(v *view.View, waits bool, value func(*Values) int64) *Calls {
 				left += x
 				continue
 			}
-			for len(nodes) < locs.Len() {
-				nodes = append(nodes, 0)
-			}
-			// Descend to a caller that exists already, then add the frames above it.
-			path = path[:0]
-			n, at := k.Node, root
-			for ; n > 0; n, _ = locs.Node(n) {
-				if nodes[n] != 0 {
-					at = nodes[n]
-					break
-				}
-				path = append(path, n)
-			}
-			for x := len(path) - 1; x >= 0; x-- {
-				_, l := locs.Node(path[x])
-				switch l {
-				case Unknown:
-					at = c.Child(at, int32(c.unknown))
-				case NotSampled:
-					at = c.Child(at, int32(c.unseen))
-				default:
-					fs := v.Names.Locs()[l].Frames
-					for y := len(fs) - 1; y >= 0; y-- {
-						if v.ShowsLines() {
-							at = c.Child(at, word(v.FrameName(fs[y])))
-						} else {
-							at = c.Child(at, int32(fs[y].Func))
-						}
-					}
-				}
-				nodes[path[x]] = at
-			}
+			at := s.stack(root, k.Node)
 			if waits && k.Waiting.Wait() != 0 {
 				w := k.Waiting
-				at = c.Child(at, word("["+v.For(&w, idle).String()+"]"))
+				at = c.Child(at, s.word("["+v.For(&w, idle).String()+"]"))
 			}
-			for len(c.Self) < c.Len() {
-				c.Self = append(c.Self, 0)
-			}
+			c.fillSelf()
 			c.Self[at] += x
 		}
 		c.Left.Add(left, observed)
 	}
+	c.fillSelf()
+	c.Folded += s.locs.Folded
+	return c
+}
+
+// fillSelf gives each new node the value 0.
+func (c *Calls) fillSelf() {
 	for len(c.Self) < c.Len() {
 		c.Self = append(c.Self, 0)
 	}
-	c.Folded += locs.Folded
-	return c
+}
+
+// callSum translates stacks of locations to stacks of functions while ByCalls sums them.
+type callSum struct {
+	*Calls
+	v      *view.View
+	byName map[string]int32 // label by word
+	locs   *Tree            // stacks of all threads
+	name   int32            // label of the current thread's name
+	nodes  []int32          // node in Calls by node in locs, for threads of that name; 0: not made yet
+	path   []int32          // nodes in locs, inner first; reused
+}
+
+// word returns the label of a text.
+func (s *callSum) word(text string) int32 {
+	l, ok := s.byName[text]
+	if !ok {
+		s.words = append(s.words, text)
+		l = int32(-len(s.words))
+		s.byName[text] = l
+	}
+	return l
+}
+
+// thread starts a thread of that name and returns the node of its outermost frame.
+func (s *callSum) thread(name string) (root int32) {
+	label := s.word(name)
+	if label != s.name {
+		clear(s.nodes)
+		s.name = label
+	}
+	return s.Child(0, label)
+}
+
+// stack returns the node of the stack n of locations, below root. It descends to a caller that exists
+// already, then adds the frames above it.
+func (s *callSum) stack(root, n int32) int32 {
+	for len(s.nodes) < s.locs.Len() {
+		s.nodes = append(s.nodes, 0)
+	}
+	s.path = s.path[:0]
+	at := root
+	for ; n > 0; n, _ = s.locs.Node(n) {
+		if s.nodes[n] != 0 {
+			at = s.nodes[n]
+			break
+		}
+		s.path = append(s.path, n)
+	}
+	for i := len(s.path) - 1; i >= 0; i-- {
+		_, loc := s.locs.Node(s.path[i])
+		at = s.frames(at, loc)
+		s.nodes[s.path[i]] = at
+	}
+	return at
+}
+
+// frames adds the frames of a location to the node at: functions inlined there come after their callers.
+func (s *callSum) frames(at, loc int32) int32 {
+	switch loc {
+	case Unknown:
+		return s.Child(at, int32(s.unknown))
+	case NotSampled:
+		return s.Child(at, int32(s.unseen))
+	}
+	fs := s.v.Names.Locs()[loc].Frames
+	for i := len(fs) - 1; i >= 0; i-- {
+		label := int32(fs[i].Func)
+		if s.v.ShowsLines() {
+			label = s.word(s.v.FrameName(fs[i]))
+		}
+		at = s.Child(at, label)
+	}
+	return at
 }
