@@ -10,13 +10,12 @@ import (
 	"github.com/sliverprof/sliver/heap/hprof"
 	"github.com/sliverprof/sliver/heap/snapshot"
 	"github.com/sliverprof/sliver/target"
-	"github.com/sliverprof/sliver/watch/trigger"
 )
 
 // wantsHeap reports whether a rule about the Java heap fired.
 func (a *ask) wantsHeap() bool {
 	for _, f := range a.fired {
-		if f.Kind == trigger.JavaHeap || f.Kind == trigger.JavaGrowth {
+		if f.Rule.Subject().Heap {
 			return true
 		}
 	}

@@ -384,15 +384,16 @@ func (t *watched) follow(x *follower) {
 	}
 }
 
-// resources maps rules to the resource that they need.
+// resources maps kinds of rules to the resource that they need; the others are about the Java heap.
 var resources = map[trigger.Kind]target.Resource{trigger.CPU: target.ResourceCPU, trigger.Memory: target.ResourceMemory,
 	trigger.FDs: target.ResourceFDs, trigger.Threads: target.ResourceThreads}
 
 func (t *watched) usage(k trigger.Kind) (trigger.Usage, bool) {
-	if k == trigger.JavaHeap || k == trigger.JavaGrowth {
+	of, known := resources[k]
+	if !known {
 		return t.javaUsage()
 	}
-	u, err := t.proc.Usage(resources[k], &t.w.shared)
+	u, err := t.proc.Usage(of, &t.w.shared)
 	if err != nil {
 		return trigger.Usage{}, false
 	}

@@ -54,10 +54,6 @@ var flagTable = map[string]flagInfo{
 	"timeout":  {"When", "DURATION"},
 	"keep":     {"When", "DURATION"},
 
-	"stall": {"Triggers", "RULE"}, "slow": {"Triggers", "RULE"}, "blocked": {"Triggers", "RULE"}, "deadlock": {"Triggers", "RULE"},
-	"cpu": {"Triggers", "RULE"}, "memory": {"Triggers", "RULE"}, "fds": {"Triggers", "RULE"}, "thread-limit": {"Triggers", "RULE"},
-	"java-heap": {"Triggers", "RULE"}, "java-growth": {"Triggers", "RULE"},
-	"call": {"Triggers", "RULE"}, "on-file": {"Triggers", "RULE"}, "crash": {"Triggers", "yes|no"},
 	"mem-limit":   {"Triggers", "SIZE"},
 	"no-triggers": {"Triggers", ""},
 	"config":      {"Triggers", "FILE"},

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -67,26 +68,12 @@ type watchFlags struct {
 	fs *pflag.FlagSet
 }
 
-// ruleFlags are the triggers' flags: the flag's name if it differs from the kind's, and
-// its help text.
-var ruleFlags = []struct {
-	kind       trigger.Kind
-	flag, help string
-}{
-	{trigger.Stall, "stall", "the main thread is outside its event loop, or in one call of a function, for this long: 5s, 'f>100ms' (repeatable; options below)"},
-	{trigger.Slow, "slow", "a call of a function takes longer: 'handle_request>50ms'"},
-	{trigger.Blocked, "blocked", "a thread waits for one lock for this long"},
-	{trigger.Deadlock, "deadlock", "threads wait for each other for this long"},
-	{trigger.CPU, "cpu", "a thread (or of=process) uses more than this share of a CPU: 90%,checks=3"},
-	{trigger.Memory, "memory", "memory is near its limit: auto, or a share such as 80%"},
-	{trigger.FDs, "fds", "file descriptors are near their limit: auto, or a share"},
-	{trigger.Threads, "thread-limit", "threads are near their limit: auto, or a share"},
-	{trigger.Call, "call", "this function is called; or 'handle_request slower=200ms': all its calls are traced, and one took longer"},
-	{trigger.File, "on-file", "this file is written"},
-	{trigger.IO, "io", "an operation on a file holds the main thread or an event loop: slow=13ms; or a rule of 'sliver io', or all"},
-	{trigger.JavaHeap, "java-heap", "the Java heap is near its maximum: auto, or a share such as 80%,3x; also writes a heap dump (.spack)"},
-	{trigger.JavaGrowth, "java-growth", "the Java heap grows by this much between two checks: 350MB; also writes a heap dump"},
-	{trigger.Crash, "crash", "a signal kills the program: yes (default, also with other triggers) or no"},
+func init() {
+	for _, s := range trigger.Subjects() {
+		if _, taken := flagTable[s.Flag]; !taken {
+			flagTable[s.Flag] = flagInfo{"Triggers", cmp.Or(s.Word, "RULE")}
+		}
+	}
 }
 
 // defaultRules apply if no rule is given.
@@ -118,13 +105,13 @@ func (f *watchFlags) register(fs *pflag.FlagSet) {
 	f.keepBytes = watch.DefaultKeepBytes
 	fs.Var(&f.keepBytes, "keep-bytes", "limit of the memory for the rings of a process")
 	fs.StringVar(&f.ringFile, "ring-file", "auto", "directory of the ring files, from which 'sliver recover' restores the events of a killed sliver (auto: in $XDG_RUNTIME_DIR; none: no files)")
-	for _, r := range ruleFlags {
+	for _, r := range trigger.Subjects() {
 		texts := new([]string)
 		if f.rules == nil {
 			f.rules = map[trigger.Kind]*[]string{}
 		}
-		f.rules[r.kind] = texts
-		fs.StringArrayVar(texts, r.flag, nil, r.help)
+		f.rules[r.Kind] = texts
+		fs.StringArrayVar(texts, r.Flag, nil, r.Help)
 	}
 	retire(fs, "on-crash", "crash")
 	retire(fs, "on-call", "call")

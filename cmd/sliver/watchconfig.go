@@ -80,8 +80,8 @@ func (f *watchFlags) apply(c *config.File) error {
 var whoFlags = []string{"pid", "name", "unit"}
 
 func (f *watchFlags) ruleFlag(name string) bool {
-	for _, r := range ruleFlags {
-		if r.flag == name || name == "on-crash" || name == "on-call" {
+	for _, r := range trigger.Subjects() {
+		if r.Flag == name || name == "on-crash" || name == "on-call" {
 			return true
 		}
 	}
@@ -91,9 +91,9 @@ func (f *watchFlags) ruleFlag(name string) bool {
 // allRules returns the rules of the file and of the command line, or the default ones. A
 // crash is always kept unless disabled: its history cannot be recorded later.
 func (f *watchFlags) allRules(rules []*trigger.Rule) ([]*trigger.Rule, error) {
-	for _, r := range ruleFlags {
-		for _, text := range *f.rules[r.kind] {
-			x, err := trigger.Parse(r.kind, text)
+	for _, r := range trigger.Subjects() {
+		for _, text := range *f.rules[r.Kind] {
+			x, err := trigger.Parse(r.Kind, text)
 			if err != nil {
 				return nil, usagef("watch", "%v", err)
 			}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -104,7 +105,7 @@ func (f *File) triggers(v *yaml.Node) error {
 				return fmt.Errorf("line %d: %s has no plain value", x.Line, k.Value)
 			}
 			// threads is both a kind of trigger and an option of other kinds.
-			if c := trigger.Kind(k.Value); known(c) && (kind == "" || c != trigger.Threads) {
+			if c := trigger.Kind(k.Value); slices.Contains(trigger.Kinds(), c) && (kind == "" || c != trigger.Threads) {
 				if kind != "" {
 					return fmt.Errorf("line %d: %s and %s are two triggers; begin each with \"- \"", k.Line, kind, c)
 				}
@@ -132,15 +133,6 @@ func (f *File) triggers(v *yaml.Node) error {
 		return fmt.Errorf("line %d: %d triggers are too many; use up to %d", v.Line, len(f.Rules), trigger.MaxRules)
 	}
 	return nil
-}
-
-func known(k trigger.Kind) bool {
-	for _, x := range trigger.Kinds() {
-		if x == k {
-			return true
-		}
-	}
-	return false
 }
 
 func names() string {

@@ -3,10 +3,43 @@ package trigger
 import (
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace/event"
 )
+
+// CPU: a thread or the process uses too much of the CPUs.
+const CPU Kind = "cpu"
+
+var cpu = Subject{
+	Kind: CPU, Flag: "cpu", Help: "a thread (or of=process) uses more than this share of a CPU: 90%,checks=3",
+	options: []string{"of", "threads", "checks", "every"},
+	value: func(r *Rule, v string) (err error) {
+		r.Every = time.Second
+		r.Share, err = Percent(v, mostCPU)
+		return err
+	},
+	whole: func(r *Rule) error {
+		if !r.Process && r.Share >= 1 {
+			return fmt.Errorf("no thread uses more than 100%% of a CPU; use less, or add of=process for all threads together")
+		}
+		return nil
+	},
+	check: (*Set).cpu,
+}
+
+// ofOption says whose CPU time counts.
+func (r *Rule) ofOption(v string) error {
+	switch v {
+	case "process":
+		r.Process = true
+	case "thread":
+	default:
+		return fmt.Errorf("%q is none of thread, process", v)
+	}
+	return nil
+}
 
 // cpu checks the rules about CPU time. A thread's CPU time is known as of its last sample. On
 // a busy machine, or with a long interval, that is some time before the check, and a check

@@ -20,6 +20,15 @@ type IOFinding struct {
 	Text    string
 }
 
+// IO: a slow or wasteful use of a file.
+const IO Kind = "io"
+
+var io = Subject{
+	Kind: IO, Flag: "io", Help: "an operation on a file holds the main thread or an event loop: slow=13ms; or a rule of 'sliver io', or all",
+	value: (*Rule).ioValue,
+	check: (*Set).io,
+}
+
 // ioValue parses the value of a rule of kind IO: slow=13ms for operations that block the main thread
 // or an event loop, all, or a rule of iowatch with its thresholds.
 func (r *Rule) ioValue(v string) error {

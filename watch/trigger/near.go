@@ -3,7 +3,77 @@ package trigger
 import (
 	"fmt"
 	"strconv"
+	"time"
 )
+
+// Memory, FDs, Threads: memory, descriptors, threads near their limit. JavaHeap: the Java heap near its
+// maximum.
+const (
+	Memory   Kind = "memory"
+	FDs      Kind = "fds"
+	Threads  Kind = "threads"
+	JavaHeap Kind = "java-heap"
+)
+
+var (
+	memory = Subject{
+		Kind: Memory, Flag: "memory", Help: "memory is near its limit: auto, or a share such as 80%",
+		options: checkOptions, value: (*Rule).nearValue,
+		check: near(func(u *Usage) gauge { return gauge{u.Memory, u.MemoryMax, "memory", u.MemoryOf, true} }),
+	}
+	fds = Subject{
+		Kind: FDs, Flag: "fds", Help: "file descriptors are near their limit: auto, or a share",
+		options: checkOptions, value: (*Rule).nearValue,
+		check: near(func(u *Usage) gauge { return gauge{u.FDs, u.FDsMax, "descriptors", "limit", false} }),
+	}
+	threads = Subject{
+		Kind: Threads, Flag: "thread-limit", Help: "threads are near their limit: auto, or a share",
+		options: checkOptions, value: (*Rule).nearValue,
+		check: near(func(u *Usage) gauge {
+			return gauge{u.Threads, u.ThreadsMax, "threads", u.ThreadsOf + "'s limit", false}
+		}),
+	}
+	javaHeap = Subject{
+		Kind: JavaHeap, Flag: "java-heap", Help: "the Java heap is near its maximum: auto, or a share such as 80%,3x; also writes a heap dump (.spack)",
+		Heap: true, times: true,
+		options: checkOptions, value: (*Rule).nearValue,
+		check: near(func(u *Usage) gauge { return gauge{u.JavaHeap, u.JavaHeapMax, "Java heap", "maximum", true} }),
+	}
+)
+
+var checkOptions = []string{"checks", "every"}
+
+// A gauge is a value with a limit. used is negative, or limit 0, if it is unknown.
+type gauge struct {
+	used, limit float64
+	what, of    string
+	bytes       bool
+}
+
+// amount is a value of the gauge as text.
+func (g *gauge) amount(v float64) string {
+	if g.bytes {
+		return fmt.Sprintf("%.1f MiB", v/(1<<20))
+	}
+	return fmt.Sprintf("%.0f", v)
+}
+
+// unit is the unit of threshold.
+func (g *gauge) unit() float64 {
+	if g.bytes {
+		return 1 << 20
+	}
+	return 1
+}
+
+// nearValue parses a share of a limit, or auto.
+func (r *Rule) nearValue(v string) (err error) {
+	r.Every = 5 * time.Second
+	if v != "auto" {
+		r.Share, err = Percent(v, 100)
+	}
+	return err
+}
 
 // threshold returns the share of a limit that counts as near: a small limit leaves less
 // margin to a healthy program. The steps are KOOM's (KwaiAppTeam/KOOM, koom-java-leak,
@@ -22,59 +92,33 @@ func threshold(limit float64, unit float64) float64 {
 // same as in KOOM.
 const gap = .05
 
-// grows checks the rules about the growth of a Java heap from one check to the next, which
-// KOOM has too.
-func (s *Set) grows(r *state, l *Look) (out []Fired) {
-	if _, ok := r.due(l.Now); !ok {
-		return nil
+// near returns the check of rules about a gauge: above a threshold at several consecutive checks, and not
+// falling.
+func near(read func(*Usage) gauge) func(*Set, *state, *Look) []Fired {
+	return func(_ *Set, r *state, l *Look) []Fired {
+		if _, ok := r.due(l.Now); !ok {
+			return nil
+		}
+		u, ok := l.usage(r.Kind)
+		if !ok {
+			return nil
+		}
+		g := read(&u)
+		if g.used < 0 || g.limit <= 0 {
+			return nil
+		}
+		return r.near(l, &g)
 	}
-	u, ok := l.usage(r.Kind)
-	if !ok || u.JavaHeap < 0 {
-		return nil
-	}
-	k := key{}
-	before, seen := r.previous[k]
-	r.previous[k] = u.JavaHeap
-	if !r.edge(k, seen && u.JavaHeap-before >= r.Bytes) {
-		return nil
-	}
-	mib := func(v float64) string { return fmt.Sprintf("%.1f MiB", v/(1<<20)) }
-	return []Fired{{At: l.Now, Text: fmt.Sprintf("Java heap: grew by %s to %s within %v, %s or more", mib(u.JavaHeap-before), mib(u.JavaHeap), r.Every, mib(r.Bytes)),
-		Values: []Value{{"used", mib(u.JavaHeap)}, {"before", mib(before)}, {"limit", mib(u.JavaHeapMax)}}}}
 }
 
-// near evaluates the rules about limits: above a threshold at several consecutive checks,
-// and not falling.
-func (s *Set) near(r *state, l *Look) (out []Fired) {
-	if _, ok := r.due(l.Now); !ok {
-		return nil
-	}
-	u, ok := l.usage(r.Kind)
-	if !ok {
-		return nil
-	}
-	used, limit, unit, what, of := u.Memory, u.MemoryMax, float64(1<<20), "memory", u.MemoryOf
-	amount := func(v float64) string { return fmt.Sprintf("%.1f MiB", v/(1<<20)) }
-	switch r.Kind {
-	case FDs:
-		used, limit, unit, what, of = u.FDs, u.FDsMax, 1, "descriptors", "limit"
-	case Threads:
-		used, limit, unit, what, of = u.Threads, u.ThreadsMax, 1, "threads", u.ThreadsOf+"'s limit"
-	case JavaHeap:
-		used, limit, what, of = u.JavaHeap, u.JavaHeapMax, "Java heap", "maximum"
-	}
-	if r.Kind != Memory && r.Kind != JavaHeap {
-		amount = func(v float64) string { return fmt.Sprintf("%.0f", v) }
-	}
-	if used < 0 || limit <= 0 {
-		return nil
-	}
+// near evaluates one check of a gauge.
+func (r *state) near(l *Look, g *gauge) []Fired {
 	most := r.Share
 	if most == 0 {
-		most = threshold(limit, unit)
+		most = threshold(g.limit, g.unit())
 	}
 	k := key{}
-	share, before := used/limit, r.previous[k]
+	share, before := g.used/g.limit, r.previous[k]
 	r.previous[k] = share
 	if share > most && share >= before-gap {
 		r.inRow[k]++
@@ -84,8 +128,8 @@ func (s *Set) near(r *state, l *Look) (out []Fired) {
 	if !r.edge(k, r.inRow[k] >= r.Checks) {
 		return nil
 	}
-	return []Fired{{At: l.Now, Text: fmt.Sprintf("%s: %s of %s in use (%.0f%% of the %s), over %.0f%% at %d checks in a row", what,
-		amount(used), amount(limit), share*100, of, most*100, r.Checks),
-		Values: []Value{{"used", amount(used)}, {"limit", amount(limit)}, {"of", of}, {"share", fmt.Sprintf("%.1f%%", share*100)},
+	return []Fired{{At: l.Now, Text: fmt.Sprintf("%s: %s of %s in use (%.0f%% of the %s), over %.0f%% at %d checks in a row", g.what,
+		g.amount(g.used), g.amount(g.limit), share*100, g.of, most*100, r.Checks),
+		Values: []Value{{"used", g.amount(g.used)}, {"limit", g.amount(g.limit)}, {"of", g.of}, {"share", fmt.Sprintf("%.1f%%", share*100)},
 			{"threshold", fmt.Sprintf("%.0f%%", most*100)}, {"checks", strconv.Itoa(r.Checks)}}}}
 }

@@ -15,33 +15,6 @@ import (
 	"unicode"
 )
 
-// Kind is the subject of a Rule.
-type Kind string
-
-// Kinds of rules.
-const (
-	Stall    Kind = "stall"    // a thread is out of its event loop, or in one call of a function, for too long
-	Slow     Kind = "slow"     // a call of a function takes too long, in any thread
-	Blocked  Kind = "blocked"  // a thread waits for one lock for too long
-	Deadlock Kind = "deadlock" // threads wait for each other in a circle
-	CPU      Kind = "cpu"      // a thread or the process uses too much of the CPUs
-	Memory   Kind = "memory"   // memory near its limit
-	FDs      Kind = "fds"      // descriptors near their limit
-	Threads  Kind = "threads"  // threads near their limit
-	Call     Kind = "call"     // the target calls a function, or a call of it took too long
-	File     Kind = "file"     // the target, or anyone, writes a file
-	Crash    Kind = "crash"    // the target dies of a signal
-	IO       Kind = "io"       // a slow or wasteful use of a file
-
-	JavaHeap   Kind = "java-heap"   // the Java heap near its limit
-	JavaGrowth Kind = "java-growth" // the Java heap grows by too much between two checks
-)
-
-// Kinds returns all kinds, in the order in which they are documented.
-func Kinds() []Kind {
-	return []Kind{Stall, Slow, Blocked, Deadlock, CPU, Memory, FDs, Threads, Call, File, IO, Crash, JavaHeap, JavaGrowth}
-}
-
 // Rule is one trigger. Create it with Parse.
 type Rule struct {
 	Kind     Kind
@@ -102,6 +75,10 @@ const (
 // All kinds accept times=3/1m (fire only if it happens that often in that time) and
 // cool=5m.
 func Parse(kind Kind, text string) (*Rule, error) {
+	sub := subjectOf(kind)
+	if sub == nil {
+		return nil, fmt.Errorf("%s: no such trigger", kind)
+	}
 	r := &Rule{Kind: kind, Threads: "all", Checks: 3, Times: 1, CoolDown: DefaultCoolDown, text: string(kind) + " " + text}
 	parts := options(text)
 	fail := func(format string, args ...any) (*Rule, error) {
@@ -112,7 +89,7 @@ func Parse(kind Kind, text string) (*Rule, error) {
 	}
 	for _, p := range parts[1:] {
 		key, val, ok := strings.Cut(p, "=")
-		if n, is := strings.CutSuffix(p, "x"); is && !ok && kind == JavaHeap {
+		if n, is := strings.CutSuffix(p, "x"); is && !ok && sub.times {
 			key, val, ok = "checks", n, true
 		}
 		if !ok {
@@ -122,11 +99,10 @@ func Parse(kind Kind, text string) (*Rule, error) {
 			return fail("%s: %v", strings.TrimSpace(key), err)
 		}
 	}
-	if kind == CPU && !r.Process && r.Share >= 1 {
-		return fail("no thread uses more than 100%% of a CPU; use less, or add of=process for all threads together")
-	}
-	if err := r.traceable(); err != nil {
-		return fail("%v", err)
+	if sub.whole != nil {
+		if err := sub.whole(r); err != nil {
+			return fail("%v", err)
+		}
 	}
 	return r, nil
 }
@@ -155,161 +131,17 @@ func options(text string) (parts []string) {
 	return append(parts, strings.TrimSpace(text[from:]))
 }
 
-func (r *Rule) value(v string) (err error) {
-	switch r.Kind {
-	case Stall:
-		r.Threads = "main"
-		if fn, limit, ok := cutFunction(v); ok {
-			r.Function, v = fn, limit
-		}
-		r.Limit, err = duration(v)
-	case Slow:
-		fn, limit, ok := cutFunction(v)
-		if !ok || fn == "" {
-			return fmt.Errorf("write FUNCTION>TIME, such as 'handle_request>50ms'")
-		}
-		r.Function = fn
-		r.Limit, err = duration(limit)
-	case Blocked, Deadlock:
-		r.Limit, err = duration(v)
-	case CPU:
-		r.Every = time.Second
-		r.Share, err = Percent(v, mostCPU)
-	case JavaGrowth:
-		r.Every, r.Checks = 5*time.Second, 1
-		r.Bytes, err = amount(v)
-	case Memory, FDs, Threads, JavaHeap:
-		r.Every = 5 * time.Second
-		if v != "auto" {
-			r.Share, err = Percent(v, 100)
-		}
-	case Call:
-		fn, limit, slow := cutSlower(v)
-		if r.Function = fn; slow {
-			err = r.slower(limit)
-		}
-		if fn == "" {
-			err = fmt.Errorf("write the name of a function")
-		}
-	case File:
-		if r.Path = v; v == "" {
-			err = fmt.Errorf("write the path of a file")
-		}
-	case IO:
-		err = r.ioValue(v)
-	case Crash:
-		if r.Off = v == "no"; !r.Off && v != "yes" {
-			err = fmt.Errorf("write yes or no")
-		}
-	default:
-		err = fmt.Errorf("no such trigger")
+// value parses the rule's value.
+func (r *Rule) value(v string) error {
+	if err := r.Subject().value(r, v); err != nil {
+		return err
 	}
-	if err == nil && r.Function != "" {
-		_, err = path.Match(pattern(r.Function), "")
-		if err != nil {
-			err = fmt.Errorf("the pattern %q cannot be read", r.Function)
+	if r.Function != "" {
+		if _, err := path.Match(pattern(r.Function), ""); err != nil {
+			return fmt.Errorf("the pattern %q cannot be read", r.Function)
 		}
 	}
-	return err
-}
-
-// cutFunction splits FUNCTION>TIME at its last ">".
-func cutFunction(v string) (fn, limit string, ok bool) {
-	i := strings.LastIndexByte(v, '>')
-	if i < 0 {
-		return "", v, false
-	}
-	return strings.TrimSpace(v[:i]), strings.TrimSpace(v[i+1:]), true
-}
-
-func (r *Rule) option(key, v string) (err error) {
-	has := func(kinds ...Kind) bool {
-		for _, k := range kinds {
-			if k == r.Kind {
-				return true
-			}
-		}
-		return false
-	}
-	switch {
-	case key == "cool" || key == "cool-down":
-		r.CoolDown, err = time.ParseDuration(v)
-		if err != nil || r.CoolDown < 0 {
-			err = fmt.Errorf("invalid time %q (example: 5m)", v)
-		}
-	case key == "times":
-		n, within, ok := strings.Cut(v, "/")
-		r.Times, err = count(n, maxTimes)
-		if err == nil && ok {
-			r.Within, err = duration(within)
-		} else if err == nil {
-			err = fmt.Errorf("%q lacks a time; write for example 3/1m", v)
-		}
-	case key == "threads" && has(Stall, Slow, Blocked, CPU, Call):
-		if r.Threads = v; v == "" {
-			return fmt.Errorf("write main, all, or a name with *")
-		}
-		if _, err := path.Match(v, ""); err != nil {
-			return fmt.Errorf("the pattern %q cannot be read", v)
-		}
-	case key == "slower" && r.Kind == Call:
-		err = r.slower(v)
-	case key == "loop" && r.Kind == Stall && r.Function == "":
-		r.Loop = v
-	case key == "of" && r.Kind == CPU:
-		switch v {
-		case "process":
-			r.Process = true
-		case "thread":
-		default:
-			err = fmt.Errorf("%q is none of thread, process", v)
-		}
-	case key == "checks" && has(CPU, Memory, FDs, Threads, JavaHeap):
-		r.Checks, err = count(v, maxChecks)
-	case key == "every" && has(CPU, Memory, FDs, Threads, JavaHeap, JavaGrowth):
-		if r.Every, err = duration(v); err == nil && r.Every < minEvery {
-			err = fmt.Errorf("%v is too short; use %v or more", r.Every, minEvery)
-		}
-	default:
-		err = fmt.Errorf("%s has no such option; it has %s", r.Kind, strings.Join(Options(r.Kind), ", "))
-	}
-	return err
-}
-
-// Options returns the option names of a kind of rule.
-func Options(k Kind) []string {
-	var out []string
-	switch k {
-	case Stall:
-		out = []string{"threads", "loop"}
-	case Slow, Blocked:
-		out = []string{"threads"}
-	case Call:
-		out = []string{"slower", "threads"}
-	case CPU:
-		out = []string{"of", "threads", "checks", "every"}
-	case Memory, FDs, Threads, JavaHeap:
-		out = []string{"checks", "every"}
-	case JavaGrowth:
-		out = []string{"every"}
-	}
-	return append(out, "times", "cool")
-}
-
-// amount reads bytes as 350MB or 1GiB.
-func amount(s string) (float64, error) {
-	for _, u := range []struct {
-		name string
-		size float64
-	}{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}} {
-		if n, ok := strings.CutSuffix(s, u.name); ok {
-			v, err := strconv.ParseFloat(strings.TrimSpace(n), 64)
-			if err == nil && v > 0 && v*u.size <= 1<<50 {
-				return v * u.size, nil
-			}
-		}
-	}
-	return 0, fmt.Errorf("invalid size %q (example: 350MB)", s)
+	return nil
 }
 
 func count(s string, most int) (int, error) {

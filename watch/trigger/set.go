@@ -3,9 +3,6 @@ package trigger
 import (
 	"fmt"
 	"path"
-	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/sliverprof/sliver/stack"
@@ -229,40 +226,10 @@ func (s *Set) contained(r *state, l *Look) (found []Fired) {
 
 // check evaluates one rule once.
 func (s *Set) check(r *state, l *Look) []Fired {
-	switch r.Kind {
-	case Stall, Slow:
-		return s.calls(r, l, r.Limit)
-	case Blocked:
-		return s.blocked(r, l)
-	case Deadlock:
-		return s.deadlocks(r, l)
-	case CPU:
-		return s.cpu(r, l)
-	case Memory, FDs, Threads, JavaHeap:
-		return s.near(r, l)
-	case JavaGrowth:
-		return s.grows(r, l)
-	case Call:
-		if r.Slower > 0 {
-			return s.slowCalls(r, l)
-		}
-		return s.called(r, l)
-	case File:
-		return s.files(r, l)
-	case IO:
-		return s.io(r, l)
+	if check := r.Subject().check; check != nil {
+		return check(s, r, l)
 	}
-	return nil // Crash, which is reported separately
-}
-
-// Crashed is Check for the end of the process.
-func (s *Set) Crashed(now stack.Time, how string) (out []Fired) {
-	for _, r := range s.rules {
-		if r.Kind == Crash && !r.Off && r.happened(now) {
-			out = append(out, Fired{Rule: r.Rule, Kind: Crash, At: now, Text: "the process was " + how, Values: []Value{{"end", how}}})
-		}
-	}
-	return out
+	return nil
 }
 
 // happened counts an occurrence and reports whether the rule fires: often enough, and not
@@ -318,97 +285,6 @@ func (r *state) forget(l *Look) {
 	}
 }
 
-// calls evaluates the rules about one long call, of at least limit.
-func (s *Set) calls(r *state, l *Look, limit time.Duration) (out []Fired) {
-	r.forget(l)
-	for _, t := range l.Threads {
-		if !r.Picks(t) {
-			continue
-		}
-		e, more := l.tail(t)
-		if more = more && e.Time > t.seen; more {
-			t.follow() // all its events except the last one are processed
-		}
-		var x run
-		loopName := ""
-		switch {
-		case r.Function != "":
-			x = t.runs[r.bit]
-		default:
-			lo := &t.loops[0]
-			if r.bit >= 0 {
-				lo = t.named(r.bit)
-			}
-			x = lo.run
-			if x.on && lo.depth >= 0 && lo.depth < len(t.frames) && l.Name != nil {
-				loopName = l.Name(t.frames[lo.depth].word, t.at)
-			}
-		}
-		seen := t.seen
-		if more {
-			way, n, _ := event.SeenFields(e.Payload())
-			x.count(n, way == stack.WayUnrun, t.now.state == stack.StateRunnable, int64(e.Time-max(seen, t.now.at)))
-			seen = e.Time
-		}
-		if !r.edge(key{t.TID, uint64(x.begin)}, x.longer(int64(limit), seen)) {
-			continue
-		}
-		lasts := time.Duration(seen - x.begin)
-		f := Fired{At: x.begin, TID: t.TID}
-		fn := ""
-		if x.depth < len(t.frames) {
-			fn = s.meant(r.Function, t.frames[x.depth].word, t.at)
-		}
-		if r.Function == "" && l.Name != nil && x.depth < len(t.frames) {
-			fn = l.Name(t.frames[x.depth].word, t.at)
-		}
-		if r.Function == "" {
-			f.Text = fmt.Sprintf("thread %s is out of its event loop %s, in %s, for %s%s", t.label(), loopName, fn, short(lasts), l.inner(t, x.depth))
-			f.Values = append(f.Values, Value{"loop", loopName})
-		} else {
-			f.Text = fmt.Sprintf("thread %s is in %s for %s%s", t.label(), fn, short(lasts), l.inner(t, x.depth))
-		}
-		f.Values = append(f.Values, Value{"function", fn}, Value{"for", short(lasts)}, Value{"limit", short(limit)},
-			Value{"samples", strconv.Itoa(x.loose[0] + x.loose[1])})
-		out = append(out, f)
-	}
-	return out
-}
-
-func (l *Look) tail(t *Track) (event.Event, bool) {
-	if l.Tails == nil {
-		return event.Event{}, false
-	}
-	return l.Tails(t)
-}
-
-// meant returns the function at w that matches want.
-func (s *Set) meant(want string, w event.Word, at stack.Time) string {
-	for _, name := range s.names.Funcs(w, at) {
-		if Names(want, name) {
-			return name
-		}
-	}
-	return want
-}
-
-// inner describes the frames of a thread above depth.
-func (l *Look) inner(t *Track, depth int) string {
-	const most = 3
-	queued := ""
-	if t.now.state == stack.StateRunnable {
-		queued = "; it waits for a CPU"
-	}
-	if l.Name == nil || depth+1 >= len(t.frames) {
-		return queued
-	}
-	var names []string
-	for i := depth + 1; i < len(t.frames) && len(names) < most; i++ {
-		names = append(names, l.Name(t.frames[i].word, t.at))
-	}
-	return "; now in " + strings.Join(names, ", ") + queued
-}
-
 func (t *Track) label() string { return fmt.Sprintf("%d (%s)", t.TID, t.Name) }
 
 func short(d time.Duration) string {
@@ -421,82 +297,6 @@ func short(d time.Duration) string {
 		return d.Round(10 * time.Microsecond).String()
 	}
 	return d.Round(time.Millisecond).String()
-}
-
-// waits reports whether t waits for a lock now.
-func (t *Track) waits() bool {
-	return t.now.lock != 0 && (t.now.state == stack.StateBlocked || t.now.state == stack.StateDisk)
-}
-
-func (s *Set) blocked(r *state, l *Look) (out []Fired) {
-	r.forget(l)
-	for _, t := range l.Threads {
-		lasts := time.Duration(l.Now - t.now.lockAt)
-		if !r.Picks(t) || !r.edge(key{t.TID, t.now.lock}, t.waits() && lasts >= r.Limit) {
-			continue
-		}
-		f := Fired{At: t.now.lockAt, TID: t.TID}
-		f.Text = fmt.Sprintf("thread %s waits for lock %#x for %s", t.label(), t.now.lock, short(lasts))
-		f.Values = []Value{{"lock", fmt.Sprintf("%#x", t.now.lock)}, {"for", short(lasts)}, {"limit", short(r.Limit)}}
-		if t.now.holder != 0 {
-			f.Text += fmt.Sprintf(", held by %d", t.now.holder)
-			f.Values = append(f.Values, Value{"holder", strconv.Itoa(int(t.now.holder))})
-		}
-		out = append(out, f)
-	}
-	return out
-}
-
-func (s *Set) deadlocks(r *state, l *Look) (out []Fired) {
-	r.forget(l)
-	by := map[stack.TID]*Track{}
-	for _, t := range l.Threads {
-		if t.waits() && t.now.holder != 0 {
-			by[t.TID] = t
-		}
-	}
-	done := map[stack.TID]bool{}
-	circles := map[stack.TID]bool{}
-	for _, t := range l.Threads {
-		var walk []*Track
-		for x := by[t.TID]; x != nil && !done[x.TID]; x = by[x.now.holder] {
-			done[x.TID] = true
-			walk = append(walk, x)
-		}
-		if len(walk) == 0 {
-			continue
-		}
-		from := slices.IndexFunc(walk, func(x *Track) bool { return x.TID == walk[len(walk)-1].now.holder })
-		if from < 0 {
-			continue
-		}
-		circle := walk[from:]
-		since, first := stack.Time(0), circle[0]
-		var parts []string
-		for _, x := range circle {
-			since = max(since, x.now.lockAt)
-			if x.TID < first.TID {
-				first = x
-			}
-			parts = append(parts, fmt.Sprintf("%s waits for %#x held by %d", x.label(), x.now.lock, x.now.holder))
-		}
-		lasts := time.Duration(l.Now - since)
-		k := key{first.TID, uint64(since)}
-		circles[k.tid] = true
-		if !r.edge(k, lasts >= r.Limit) {
-			continue
-		}
-		out = append(out, Fired{At: since, TID: first.TID,
-			Text: fmt.Sprintf("deadlock of %d threads for %s: %s", len(circle), short(lasts), strings.Join(parts, ", ")),
-			Values: []Value{{"threads", strconv.Itoa(len(circle))}, {"for", short(lasts)}, {"limit", short(r.Limit)},
-				{"circle", strings.Join(parts, "; ")}}})
-	}
-	for tid := range r.held {
-		if !circles[tid] {
-			delete(r.held, tid)
-		}
-	}
-	return out
 }
 
 // due reports whether it is time for the next check.

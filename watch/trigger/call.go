@@ -10,6 +10,31 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
+// Call: the target calls a function, or a call of it took too long.
+const Call Kind = "call"
+
+var call = Subject{
+	Kind: Call, Flag: "call", Help: "this function is called; or 'handle_request slower=200ms': all its calls are traced, and one took longer",
+	options: []string{"slower", "threads"},
+	value: func(r *Rule, v string) (err error) {
+		fn, limit, slow := cutSlower(v)
+		if r.Function = fn; slow {
+			err = r.slower(limit)
+		}
+		if fn == "" {
+			err = fmt.Errorf("write the name of a function")
+		}
+		return err
+	},
+	whole: (*Rule).traceable,
+	check: func(s *Set, r *state, l *Look) []Fired {
+		if r.Slower > 0 {
+			return s.slowCalls(r, l)
+		}
+		return s.called(r, l)
+	},
+}
+
 // SlowCall is a traced call of a Rule's function that took at least the rule's time.
 type SlowCall struct {
 	Rule     *Rule
@@ -100,3 +125,32 @@ func (s *Set) slowCalls(r *state, l *Look) (out []Fired) {
 // unended is how much longer than the rule's time a traced call may take until samples report it before
 // it ends.
 const unended = 5 * time.Second
+
+// Hit is a counted call of a Rule's function.
+type Hit struct {
+	Rule  *Rule
+	TID   stack.TID
+	Since stack.Time // lower bound of the call's time
+}
+
+// called evaluates a rule about each call of a function.
+func (s *Set) called(r *state, l *Look) (out []Fired) {
+	for _, h := range l.Hits {
+		i := slices.IndexFunc(l.Threads, func(t *Track) bool { return t.TID == h.TID })
+		if h.Rule != r.Rule || i < 0 {
+			continue
+		}
+		out = append(out, Fired{At: h.Since, TID: h.TID, Text: fmt.Sprintf("thread %s calls %s", l.Threads[i].label(), r.Function),
+			Values: []Value{{"function", r.Function}}})
+	}
+	for _, t := range l.Threads {
+		for _, c := range t.calls {
+			if c.bit != r.bit || l.Counted != nil && l.Counted(r.Rule, t.TID) {
+				continue
+			}
+			fn := s.meant(r.Function, c.w, c.at)
+			out = append(out, Fired{At: c.at, TID: t.TID, Text: fmt.Sprintf("thread %s calls %s", t.label(), fn), Values: []Value{{"function", fn}}})
+		}
+	}
+	return out
+}
