@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sliverprof/sliver/internal/testprog"
+	"github.com/sliverprof/sliver/lang/jvm"
 	"github.com/sliverprof/sliver/lang/python"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"
@@ -59,7 +60,7 @@ func TestFirstManaged(t *testing.T) {
 				begun := target.Now()
 				rec := recordWhole(t, p.PID, Options{}, func(s *Session) {
 					await(t, "its functions", func() bool {
-						return python.Of(s.live.Space()) != nil || s.live.Space().V8() != nil || s.live.Space().JVM() != nil
+						return python.Of(s.live.Space()) != nil || s.live.Space().V8() != nil || jvm.Of(s.live.Space()) != nil
 					})
 					n := s.Status().Total.Samples
 					await(t, "more samples", func() bool { return s.Status().Total.Samples >= n+20 })

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/sliverprof/sliver/internal/testprog"
+	"github.com/sliverprof/sliver/lang/jvm"
 	"github.com/sliverprof/sliver/lang/python"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/unwind"
@@ -214,7 +215,7 @@ func TestGapJava(t *testing.T) {
 	}
 	core := unwind.DumpCore(t, exe, "-Xmx64m", "-XX:+UseSerialGC", src)
 	if !shrink(t, core, stack.KindJava, true, func(s *unwind.Space) {
-		if rt, err := s.FollowJVM(managed.NewTable(managed.Java, nil)); rt == nil || err != nil {
+		if st, err := s.Follow(jvm.Stacks, managed.NewTable(managed.Java, nil)); st == nil || err != nil {
 			t.Fatal("no Java is found in the core: ", err)
 		}
 	}, func([]stack.Frame) string { return "" }) {

@@ -8,6 +8,9 @@
 // frames, registers saved by the call stub) come from the tested versions: 17, 21 and 25 on amd64.
 // Another version is a *VersionError.
 //
+// stepper.go and carrier.go are HotSpot's part in walks (unwind.Stepper), and language.go is the row in the
+// list of languages.
+//
 // The package uses only bytes and memory: an io.ReaderAt whose offsets are the target's addresses,
 // and the words of a copied stack. All of it is untrusted: every length and loop has a bound, and
 // implausible data is an error. A Runtime may be used by several goroutines at once.

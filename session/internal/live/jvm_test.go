@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/sliverprof/sliver/internal/testprog"
+	"github.com/sliverprof/sliver/lang/jvm"
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/wait/lock"
 )
@@ -30,7 +31,7 @@ func TestLockName(t *testing.T) {
 				t.Fatal(err)
 			}
 			tg.FindRuntimes()
-			if tg.space.JVM() == nil {
+			if jvm.Of(tg.space) == nil {
 				t.Fatal("HotSpot was not found")
 			}
 			for _, name := range []string{"Threads_lock", "Heap_lock", "Compile_lock"} {

@@ -1,4 +1,4 @@
-package unwind
+package jvm
 
 import "testing"
 

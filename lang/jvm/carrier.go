@@ -1,26 +1,21 @@
-package unwind
+package jvm
 
 import (
 	"cmp"
 	"slices"
 
-	"github.com/sliverprof/sliver/lang/jvm"
+	"github.com/sliverprof/sliver/lang"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/unwind"
 	"github.com/sliverprof/sliver/unwind/rule"
 )
-
-// VirtualThread is a Java virtual thread that a walk found.
-type VirtualThread struct {
-	ID   uint64 // Java's number, as in Thread.Task
-	Name string // may be empty
-}
 
 // MaxVirtualThreads bounds the virtual threads with an ID. Those found after that are not reported.
 const MaxVirtualThreads = 200_000
 
 // carrier holds what walks learned about a thread that carries virtual threads.
 type carrier struct {
-	at    jvm.Carrier
+	at    Carrier
 	is    bool
 	asked int  // failed lookups
 	done  bool // no more lookups are needed
@@ -38,7 +33,7 @@ const maxTaskID = 1<<44 - 1
 const maxCarrierTries = 16
 
 // spans appends the thread's memory to copy.
-func (c *carrier) spans(rt *jvm.Runtime, thread uint64, out []rule.Span) []rule.Span {
+func (c *carrier) spans(rt *Runtime, thread uint64, out []rule.Span) []rule.Span {
 	if !c.done {
 		at, is, err := rt.Carrier(thread)
 		c.asked++
@@ -50,7 +45,7 @@ func (c *carrier) spans(rt *jvm.Runtime, thread uint64, out []rule.Span) []rule.
 			if c.at.ID = 0; off != 0 {
 				c.at.ID = c.at.Near + off
 			} else if sought {
-				out = append(out, rule.Span{Addr: c.at.Near, Len: jvm.NumberSpan})
+				out = append(out, rule.Span{Addr: c.at.Near, Len: NumberSpan})
 			}
 		}
 		if c.at.ID != 0 {
@@ -60,24 +55,20 @@ func (c *carrier) spans(rt *jvm.Runtime, thread uint64, out []rule.Span) []rule.
 	return out
 }
 
-// VirtualThreads returns all Java virtual threads that walks found so far, by ID.
-func (s *Space) VirtualThreads() []VirtualThread {
-	h, ok := s.Followed(JVM).(*hotspot)
-	if !ok {
-		return nil
-	}
+// tasks returns all Java virtual threads that walks found so far, by ID, which is Java's number.
+func (h *hotspot) tasks() []lang.Task {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	out := make([]VirtualThread, 0, len(h.virtual))
+	out := make([]lang.Task, 0, len(h.virtual))
 	for id, name := range h.virtual {
-		out = append(out, VirtualThread{id, name})
+		out = append(out, lang.Task{ID: id, Name: name})
 	}
-	slices.SortFunc(out, func(a, b VirtualThread) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(out, func(a, b lang.Task) int { return cmp.Compare(a.ID, b.ID) })
 	return out
 }
 
 // Settle records which virtual thread th carried when it was copied.
-func (h *hotspot) Settle(w *Walker, th *Thread) {
+func (h *hotspot) Settle(w *unwind.Walker, th *unwind.Thread) {
 	j := javaThreads.Of(th)
 	c := &j.carrier
 	if j.of != h || !c.is {
@@ -114,7 +105,7 @@ func (h *hotspot) Settle(w *Walker, th *Thread) {
 
 // learnNumber helps to find where virtual threads keep their numbers outside of the heap. It
 // records the words seen there while c ran a virtual thread with a known number.
-func (h *hotspot) learnNumber(w *Walker, c *carrier) {
+func (h *hotspot) learnNumber(w *unwind.Walker, c *carrier) {
 	numbers := &h.walk(w).numbers
 	at, words := c.at.Near, numbers[:]
 	if at == 0 {
@@ -134,7 +125,7 @@ func (h *hotspot) learnNumber(w *Walker, c *carrier) {
 }
 
 // copiedID returns the number of the virtual thread from the copy, or 0 if it was not copied.
-func (c *carrier) copiedID(w *Walker) (id uint64) {
+func (c *carrier) copiedID(w *unwind.Walker) (id uint64) {
 	if c.at.ID != 0 {
 		id, _ = w.Word(c.at.ID)
 	}

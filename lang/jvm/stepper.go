@@ -1,4 +1,4 @@
-package unwind
+package jvm
 
 import (
 	"errors"
@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 	"sync"
 
-	"github.com/sliverprof/sliver/lang/jvm"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/unwind"
 	"github.com/sliverprof/sliver/unwind/cfi"
 	"github.com/sliverprof/sliver/unwind/managed"
 	"github.com/sliverprof/sliver/unwind/rule"
@@ -15,8 +15,8 @@ import (
 
 // hotspot is the Java virtual machine of a process with its known threads.
 type hotspot struct {
-	NoPart
-	rt *jvm.Runtime
+	unwind.NoPart
+	rt *Runtime
 
 	mu      sync.Mutex
 	threads map[stack.TID]uint64
@@ -36,58 +36,49 @@ type javaThread struct {
 // javaWalk is a Walker's state for frames of Java.
 type javaWalk struct {
 	of    *hotspot
-	rt    *jvm.Runtime // of's runtime, read through the walker's meter
-	state jvm.State
+	rt    *Runtime // of's runtime, read through the walker's meter
+	state State
 	spans []rule.Span
 	off   []int
 	buf   []byte
 	begun bool // state belongs to the current walk
 	spent bool // the limit on reads was reached: the frames found may be wrong
 
-	numbers [jvm.NumberSpan / 8]uint64 // see learnNumber
+	numbers [NumberSpan / 8]uint64 // see learnNumber
 }
 
 // maxTried bounds the backoff between two searches for a thread's JavaThread, in Plans.
 const maxTried = 64
 
 var (
-	javaThreads Slot[javaThread]
-	javaWalks   Slot[javaWalk]
+	javaThreads unwind.Slot[javaThread]
+	javaWalks   unwind.Slot[javaWalk]
 )
 
-// JVM shows the frames of HotSpot and puts their functions into the table. A *jvm.VersionError
+// Stacks shows the frames of HotSpot and puts their functions into the table. A *VersionError
 // also covers OpenJ9 and GraalVM native images (the program itself, or code seen on a stack).
-var JVM = &Language{
+var Stacks = &unwind.Language{
 	Name:       "HotSpot",
-	Properties: CoversCode,
-	Find:       findJVM,
+	Properties: unwind.CoversCode,
+	Find:       find,
 }
 
-// FollowJVM follows HotSpot and returns it; nil: the process has none.
-func (s *Space) FollowJVM(table *managed.Table) (*jvm.Runtime, error) {
-	st, err := s.Follow(JVM, table)
-	if h, ok := st.(*hotspot); ok {
-		return h.rt, nil
-	}
-	return nil, err
-}
-
-func findJVM(s *Space, table *managed.Table) (Stepper, error) {
+func find(s *unwind.Space, table *managed.Table) (unwind.Stepper, error) {
 	var other error // another virtual machine than HotSpot
 	for c := range s.Code() {
 		if name := filepath.Base(c.Path); name != "libjvm.so" {
-			if jvm.IsOpenJ9(name) {
-				other = jvm.NoOpenJ9()
+			if IsOpenJ9(name) {
+				other = NoOpenJ9()
 			} else if vm, ok := nativeImage(&c); ok && other == nil {
-				other = jvm.NoNative(name, vm)
+				other = NoNative(name, vm)
 			}
 			continue
 		}
 		h, err := newHotspot(s, &c, table)
-		if errors.Is(err, jvm.ErrNotJVM) {
+		if errors.Is(err, ErrNotJVM) {
 			// OpenJ9 also ships a libjvm.so, which loads the real one.
 			if other == nil {
-				other = &jvm.VersionError{Why: "this virtual machine does not describe itself as HotSpot does"}
+				other = &VersionError{Why: "this virtual machine does not describe itself as HotSpot does"}
 			}
 			continue
 		}
@@ -101,24 +92,24 @@ func findJVM(s *Space, table *managed.Table) (Stepper, error) {
 	return nil, other
 }
 
-// jvmImage is the HotSpot in a file.
-var jvmImage = Fact[*jvm.Image]{Read: jvm.Load}
+// hotspotImage is the HotSpot in a file.
+var hotspotImage = unwind.Fact[*Image]{Read: Load}
 
 // newHotspot returns the HotSpot of one mapping of libjvm.so. It returns nil, nil if the mapping does
 // not hold the file's code.
-func newHotspot(s *Space, c *Code, table *managed.Table) (*hotspot, error) {
+func newHotspot(s *unwind.Space, c *unwind.Code, table *managed.Table) (*hotspot, error) {
 	bias, ok := c.Bias()
 	if !ok {
 		return nil, nil
 	}
-	img, err := jvmImage.Of(c)
+	img, err := hotspotImage.Of(c)
 	if err != nil {
 		return nil, err
 	}
 	if s.Arch() != rule.AMD64 {
-		return nil, &jvm.VersionError{Why: "on this machine they are not known"}
+		return nil, &VersionError{Why: "on this machine they are not known"}
 	}
-	rt, err := jvm.New(img, bias, s.Memory(), table)
+	rt, err := New(img, bias, s.Memory(), table)
 	if err != nil {
 		return nil, err
 	}
@@ -133,10 +124,10 @@ type native struct {
 	ok bool
 }
 
-var nativeImages = Fact[native]{Read: func(r io.ReaderAt) (n native, err error) {
+var nativeImages = unwind.Fact[native]{Read: func(r io.ReaderAt) (n native, err error) {
 	f, err := cfi.OpenELF(r)
 	if err == nil {
-		n.vm, n.ok = jvm.NativeImage(f)
+		n.vm, n.ok = NativeImage(f)
 	}
 	return n, err
 }}
@@ -144,7 +135,7 @@ var nativeImages = Fact[native]{Read: func(r io.ReaderAt) (n native, err error) 
 // nativeImage returns the virtual machine of a file that is a GraalVM native image. Searching every
 // library would cost all programs time, so only the program's own file and files seen on a stack
 // are searched.
-func nativeImage(c *Code) (vm string, ok bool) {
+func nativeImage(c *unwind.Code) (vm string, ok bool) {
 	if !c.Own && !c.Opened() {
 		return "", false
 	}
@@ -152,21 +143,17 @@ func nativeImage(c *Code) (vm string, ok bool) {
 	return n.vm, n.ok && err == nil
 }
 
-// JVM returns the virtual machine whose frames walks show, or nil.
-func (s *Space) JVM() *jvm.Runtime {
-	if h, ok := s.Followed(JVM).(*hotspot); ok {
+// Of returns the virtual machine whose frames walks show, or nil.
+func Of(s *unwind.Space) *Runtime {
+	if h, ok := s.Followed(Stacks).(*hotspot); ok {
 		return h.rt
 	}
 	return nil
 }
 
-// JavaThread returns the address of the JavaThread of a thread, or 0 if walks have found none. tid
+// thread returns the address of the JavaThread of a thread, or 0 if walks have found none. tid
 // is the thread's number as the process itself sees it.
-func (s *Space) JavaThread(tid stack.TID) uint64 {
-	h, ok := s.Followed(JVM).(*hotspot)
-	if !ok {
-		return 0
-	}
+func (h *hotspot) thread(tid stack.TID) uint64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.threads[tid]
@@ -187,7 +174,7 @@ func (h *hotspot) list() {
 }
 
 // Plan implements Stepper.
-func (h *hotspot) Plan(th *Thread, out []rule.Span) []rule.Span {
+func (h *hotspot) Plan(th *unwind.Thread, out []rule.Span) []rule.Span {
 	j := javaThreads.Of(th)
 	if j.of != h {
 		*j = javaThread{of: h}
@@ -211,7 +198,7 @@ func (h *hotspot) Plan(th *Thread, out []rule.Span) []rule.Span {
 }
 
 // Begin implements Stepper.
-func (h *hotspot) Begin(w *Walker, _ *Thread, _ *stack.Regs) {
+func (h *hotspot) Begin(w *unwind.Walker, _ *unwind.Thread, _ *stack.Regs) {
 	j := javaWalks.In(w)
 	j.begun, j.spent = false, false
 }
@@ -220,7 +207,7 @@ func (h *hotspot) Begin(w *Walker, _ *Thread, _ *stack.Regs) {
 func (h *hotspot) Covers(pc uint64) bool { return h.rt.Covers(pc) }
 
 // Step implements Stepper.
-func (h *hotspot) Step(w *Walker, pc uint64, exact bool) Step {
+func (h *hotspot) Step(w *unwind.Walker, pc uint64, exact bool) unwind.Step {
 	j := h.walk(w)
 	s := &j.state
 	if !j.begun {
@@ -232,17 +219,17 @@ func (h *hotspot) Step(w *Walker, pc uint64, exact bool) Step {
 	frames, reason := j.rt.Step(s, w.Frames())
 	w.SetFrames(frames)
 	if reason == stack.ReasonMemory {
-		return Stop(w.Missing(s.Missing))
+		return unwind.Stop(w.Missing(s.Missing))
 	}
 	if reason != stack.ReasonNone {
-		return Stop(reason)
+		return unwind.Stop(reason)
 	}
 	*regs, *known = s.R, s.Known
-	return Step{PC: s.PC, Exact: s.Exact, Trust: stack.TrustTable}
+	return unwind.Step{PC: s.PC, Exact: s.Exact, Trust: stack.TrustTable}
 }
 
 // walk returns the walker's state for frames of h.
-func (h *hotspot) walk(w *Walker) *javaWalk {
+func (h *hotspot) walk(w *unwind.Walker) *javaWalk {
 	j := javaWalks.In(w)
 	if j.of != h {
 		*j = javaWalk{of: h, rt: h.rt.On(w.Meter())}
@@ -254,31 +241,31 @@ func (h *hotspot) walk(w *Walker) *javaWalk {
 // Holds validates Java's code and methods after a walk. Code that was discarded between two looks
 // is read again; before the last try all code is. If a walk through Java reached the limit on
 // reads, its frames are not shown.
-func (h *hotspot) Holds(w *Walker, try int) Verdict {
+func (h *hotspot) Holds(w *unwind.Walker, try int) unwind.Verdict {
 	j := javaWalks.In(w)
 	if j.of != h || !j.begun {
-		return Valid
+		return unwind.Valid
 	}
 	switch {
 	case h.still(w, j):
-		return Valid
+		return unwind.Valid
 	case j.spent:
-		return Void
-	case try == MaxAgain-1: // more code was discarded than one walk detects
+		return unwind.Void
+	case try == unwind.MaxAgain-1: // more code was discarded than one walk detects
 		h.rt.Forget()
 	}
-	return Again
+	return unwind.Again
 }
 
 // still reports whether everything that the walk relied on is still in memory.
-func (h *hotspot) still(w *Walker, j *javaWalk) bool {
+func (h *hotspot) still(w *unwind.Walker, j *javaWalk) bool {
 	j.begun = false
 	j.state.Dedup(w.Copied().Batch)
 	if j.state.Held() && !w.Meter().Spent() {
 		return true
 	}
 	j.spans = h.rt.Spans(&j.state, j.spans[:0])
-	j.off, j.buf = ReadAll(w.Meter(), j.spans, j.off, j.buf)
+	j.off, j.buf = unwind.ReadAll(w.Meter(), j.spans, j.off, j.buf)
 	if j.spent = w.Meter().Spent(); j.spent { // spans may be unread although they exist
 		j.state.Doubt()
 		return false
@@ -293,7 +280,7 @@ func (h *hotspot) still(w *Walker, j *javaWalk) bool {
 
 // Resume continues a walk that stopped in machine code at the frame where the thread left Java. An
 // error frame with the reason replaces the missing frames.
-func (h *hotspot) Resume(w *Walker, th *Thread, why stack.Reason) stack.Reason {
+func (h *hotspot) Resume(w *unwind.Walker, th *unwind.Thread, why stack.Reason) stack.Reason {
 	t, j := javaThreads.Of(th), javaWalks.In(w)
 	t.gap = j.begun && j.state.Heap
 	switch why {
@@ -321,4 +308,6 @@ func (h *hotspot) Resume(w *Walker, th *Thread, why stack.Reason) stack.Reason {
 }
 
 // Report implements Stepper.
-func (h *hotspot) Report(th *Thread) Report { return Report{Gap: javaThreads.Of(th).gap} }
+func (h *hotspot) Report(th *unwind.Thread) unwind.Report {
+	return unwind.Report{Gap: javaThreads.Of(th).gap}
+}

@@ -1,0 +1,81 @@
+package jvm
+
+import (
+	"errors"
+
+	"github.com/sliverprof/sliver/lang"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/unwind"
+	"github.com/sliverprof/sliver/unwind/managed"
+	"github.com/sliverprof/sliver/wait"
+	"github.com/sliverprof/sliver/wait/lock"
+)
+
+// Language is Java.
+var Language = &lang.Language{
+	Name:   "Java",
+	Stacks: Stacks,
+	Range:  managed.Java,
+	Final: func(err error) bool {
+		var version *VersionError
+		return errors.As(err, &version)
+	},
+	Open: func(_ *unwind.Space, st unwind.Stepper) lang.Runtime {
+		h := st.(*hotspot)
+		return &process{h: h, vm: h.rt}
+	},
+}
+
+// process is the HotSpot of a process beside its stacks.
+type process struct {
+	lang.None
+	h  *hotspot
+	vm *Runtime
+}
+
+// ThreadNames implements lang.Runtime.
+func (x *process) ThreadNames() map[int32]string { return x.vm.NamesByTID() }
+
+// Tasks implements lang.Runtime.
+func (x *process) Tasks() (what string, tasks []lang.Task) { return "virtual thread", x.h.tasks() }
+
+// Carries implements lang.Runtime.
+func (x *process) Carries(tid stack.TID) string {
+	if thread := x.h.thread(tid); thread != 0 {
+		return x.vm.Mounted(thread)
+	}
+	return ""
+}
+
+// Monitor implements lang.Runtime.
+func (x *process) Monitor(tid int32) (wait.Monitor, bool) {
+	thread := x.h.thread(stack.TID(tid))
+	if thread == 0 {
+		return wait.Monitor{}, false
+	}
+	m, ok := x.vm.Wanted(thread, tid)
+	return wait.Monitor{Kind: sorts[m.Sort], Addr: m.Addr, Class: m.Class, Unknown: m.Unknown, Locked: m.Locked, Holder: m.Owner, Readers: m.Readers, Why: m.Why}, ok
+}
+
+// sorts maps the waits of Java threads to kinds of locks.
+var sorts = [...]lock.Kind{Entering: lock.Monitor, Waiting: lock.Cond, Synchronizer: lock.Synchronizer, Semaphore: lock.Semaphore,
+	Condition: lock.Cond, Initialization: lock.ClassInit, Parked: lock.Park, Sleeping: lock.Sleep}
+
+// MonitorOwner implements lang.Runtime.
+func (x *process) MonitorOwner(addr uint64) (locked bool, holder int32) {
+	return x.vm.MonitorOwner(addr)
+}
+
+// LockName implements lang.Runtime.
+func (x *process) LockName(l *lock.Lock) string {
+	if l.Impl != "glibc" && l.Impl != "musl" {
+		return ""
+	}
+	switch l.Kind {
+	case lock.Mutex:
+		return x.vm.MutexName(l.Addr)
+	case lock.Cond:
+		return x.vm.CondName(l.Addr)
+	}
+	return ""
+}
