@@ -5,9 +5,9 @@ import (
 	"errors"
 	"strings"
 
+	"github.com/sliverprof/sliver/lang/v8"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/unwind/managed"
-	"github.com/sliverprof/sliver/unwind/v8"
 )
 
 // engine is the V8 of a process.

@@ -4,9 +4,9 @@ import (
 	"errors"
 
 	"github.com/sliverprof/sliver/lang"
+	"github.com/sliverprof/sliver/lang/v8"
 	"github.com/sliverprof/sliver/unwind"
 	"github.com/sliverprof/sliver/unwind/managed"
-	"github.com/sliverprof/sliver/unwind/v8"
 )
 
 var javascript = &lang.Language{
