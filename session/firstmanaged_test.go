@@ -10,6 +10,7 @@ import (
 	"github.com/sliverprof/sliver/internal/testprog"
 	"github.com/sliverprof/sliver/lang/jvm"
 	"github.com/sliverprof/sliver/lang/python"
+	"github.com/sliverprof/sliver/lang/v8"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/trace"
@@ -60,7 +61,7 @@ func TestFirstManaged(t *testing.T) {
 				begun := target.Now()
 				rec := recordWhole(t, p.PID, Options{}, func(s *Session) {
 					await(t, "its functions", func() bool {
-						return python.Of(s.live.Space()) != nil || s.live.Space().V8() != nil || jvm.Of(s.live.Space()) != nil
+						return python.Of(s.live.Space()) != nil || v8.Of(s.live.Space()) != nil || jvm.Of(s.live.Space()) != nil
 					})
 					n := s.Status().Total.Samples
 					await(t, "more samples", func() bool { return s.Status().Total.Samples >= n+20 })

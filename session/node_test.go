@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sliverprof/sliver/internal/testprog"
+	"github.com/sliverprof/sliver/lang/v8"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/trace/event"
@@ -41,7 +42,7 @@ func TestNodeFresh(t *testing.T) {
 			p := testprog.Start(t, testprog.Tool(t, v), nodeTarget(t, "fresh.js"), seconds, "2", out)
 			p.Ready()
 			rec := recordWhole(t, p.PID, Options{Interval: time.Millisecond, Jitter: .2}, func(s *Session) {
-				await(t, "V8", func() bool { return s.live.Space().V8() != nil }) // it is found while the first samples are taken
+				await(t, "V8", func() bool { return v8.Of(s.live.Space()) != nil }) // it is found while the first samples are taken
 				p.Go()
 				p.Done()
 			})
@@ -132,7 +133,7 @@ func TestNodeBusy(t *testing.T) {
 func nodeBusy(t *testing.T, p *testprog.Proc, want uint64) {
 	p.Ready()
 	rec := recordWhole(t, p.PID, Options{Interval: 2 * time.Millisecond, Jitter: .2}, func(s *Session) {
-		await(t, "V8", func() bool { return s.live.Space().V8() != nil }) // it is found while the first samples are taken
+		await(t, "V8", func() bool { return v8.Of(s.live.Space()) != nil }) // it is found while the first samples are taken
 		p.Go()
 		p.Line("busy")
 		for n := uint64(0); n < want; n += 500 { // each in a minute, however busy the machine is

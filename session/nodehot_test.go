@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sliverprof/sliver/internal/testprog"
+	"github.com/sliverprof/sliver/lang/v8"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/trace/event"
@@ -97,7 +98,7 @@ func TestNodeOptimized(t *testing.T) {
 			p := testprog.Start(t, testprog.Tool(t, v), nodeTarget(t, "hot.js"), seconds, out)
 			p.Ready()
 			rec := recordWhole(t, p.PID, Options{Interval: time.Millisecond, Jitter: .2}, func(s *Session) {
-				await(t, "V8", func() bool { return s.live.Space().V8() != nil }) // it is found while the first samples are taken
+				await(t, "V8", func() bool { return v8.Of(s.live.Space()) != nil }) // it is found while the first samples are taken
 				p.Go()
 				p.Done()
 			})

@@ -1,10 +1,13 @@
 package unwind
 
 import (
+	"debug/elf"
 	"errors"
 	"io"
 	"iter"
 	"sync"
+
+	"github.com/sliverprof/sliver/stack"
 )
 
 // What languages use of a Space to find their runtimes.
@@ -49,6 +52,15 @@ func (c *Code) Opened() bool { return c.r.mod.loaded.Load() }
 func (c *Code) Bias() (bias uint64, ok bool) {
 	c.r.mod.load()
 	return c.r.mod.bias(c.r)
+}
+
+// Mapping returns the mapping of the file that was seen first.
+func (c *Code) Mapping() stack.Mapping { return c.r.mod.mapping }
+
+// File opens the file and returns it with its loaded segments; nil if it cannot be opened.
+func (c *Code) File() (file io.ReaderAt, segments []elf.ProgHeader) {
+	c.r.mod.load()
+	return c.r.mod.file, c.r.mod.progs
 }
 
 // Memory reads the target's memory, nil if it cannot be read.

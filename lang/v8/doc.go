@@ -2,7 +2,8 @@
 // code frames that V8 generated or contains, their positions in the source text, and inlined calls.
 //
 // It reads memory through io.ReaderAt (the offset is the address) and does not know processes.
-// Package unwind finds the frames by their frame pointers and passes them with the copied stack.
+// Package unwind finds the frames by their frame pointers and passes them with the copied stack
+// (stepper.go). Language is the row in the list of languages.
 // V8's heap is read while the thread runs, and its collector moves and frees objects. A function is
 // therefore identified from two sides that must agree: the closure in the frame leads to its
 // SharedFunctionInfo, and the bytecode in the frame, or the code that contains the PC, must belong

@@ -1,20 +1,20 @@
-package unwind
+package v8
 
 import (
 	"encoding/binary"
 	"errors"
 	"strings"
 
-	"github.com/sliverprof/sliver/lang/v8"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/unwind"
 	"github.com/sliverprof/sliver/unwind/managed"
 )
 
 // engine is the V8 of a process.
 type engine struct {
-	NoPart
-	rt     *v8.Runtime
-	mem    Memory
+	unwind.NoPart
+	rt     *Runtime
+	mem    unwind.Memory
 	table  *managed.Table
 	copies copies
 }
@@ -25,76 +25,67 @@ type placed struct{ addr, size uint64 }
 // v8Walk is a Walker's state for V8.
 type v8Walk struct {
 	of   *engine
-	walk *v8.Walker
+	walk *Walker
 	out  []stack.Frame
 }
 
 // v8Thread is a Thread's state for V8.
 type v8Thread struct {
-	known v8.Known
+	known Known
 	lost  bool // the last walk lacks frames of JavaScript
 }
 
 var (
-	v8Walks   Slot[v8Walk]
-	v8Threads Slot[v8Thread]
+	v8Walks   unwind.Slot[v8Walk]
+	v8Threads unwind.Slot[v8Thread]
 )
 
-// V8 shows the functions of JavaScript, by their places in the table. The error is a *v8.VersionError.
-var V8 = &Language{
+// Stacks shows the functions of JavaScript, by their places in the table. The error is a *VersionError.
+var Stacks = &unwind.Language{
 	Name:       "V8",
-	Properties: Generates | Remaps,
-	Find:       findV8,
+	Properties: unwind.Generates | unwind.Remaps,
+	Find:       find,
 }
 
-// FollowV8 follows V8 and returns it; nil: the process has none.
-func (s *Space) FollowV8(table *managed.Table) (*v8.Runtime, error) {
-	st, err := s.Follow(V8, table)
-	if e, ok := st.(*engine); ok {
-		return e.rt, nil
-	}
-	return nil, err
-}
-
-func findV8(s *Space, table *managed.Table) (Stepper, error) {
+func find(s *unwind.Space, table *managed.Table) (unwind.Stepper, error) {
 	for c := range s.Code() {
 		if c.Again || !mayBeV8(&c) {
 			continue
 		}
-		img, err := v8Image.Of(&c)
-		var version *v8.VersionError
+		img, err := engineImage.Of(&c)
+		var version *VersionError
 		switch {
 		case errors.As(err, &version):
 			return nil, err
 		case err != nil:
 			continue // not V8, or not ELF
 		}
-		e := &engine{mem: s.Memory(), table: table, copies: copies{mod: c.r.mod}}
-		e.rt = v8.New(img, e.place)
+		e := &engine{mem: s.Memory(), table: table, copies: copies{of: c}}
+		e.rt = New(img, e.place)
 		return e, nil
 	}
 	return nil, nil
 }
 
-// v8Image is the V8 in a file.
-var v8Image = Fact[*v8.Image]{Read: v8.Load}
+// engineImage is the V8 in a file.
+var engineImage = unwind.Fact[*Image]{Read: Load}
 
 // mayBeV8 reports whether a file is worth searching.
-func mayBeV8(c *Code) bool {
+func mayBeV8(c *unwind.Code) bool {
 	name := c.Path[strings.LastIndexByte(c.Path, '/')+1:]
 	return c.Own || strings.Contains(name, "node") || strings.Contains(name, "v8")
 }
 
-// V8 returns the engine whose functions walks show, or nil.
-func (s *Space) V8() *v8.Runtime {
-	if e, ok := s.Followed(V8).(*engine); ok {
+// Of returns the engine whose functions walks show, or nil.
+func Of(s *unwind.Space) *Runtime {
+	if e, ok := s.Followed(Stacks).(*engine); ok {
 		return e.rt
 	}
 	return nil
 }
 
 // place assigns a function its place in the table.
-func (e *engine) place(f *v8.Function) any {
+func (e *engine) place(f *Function) any {
 	lines := binary.AppendUvarint(nil, uint64(f.Start))
 	f.Each(func(end uint64, line int) bool {
 		lines = binary.AppendUvarint(lines, end)
@@ -107,7 +98,7 @@ func (e *engine) place(f *v8.Function) any {
 }
 
 // Merge replaces the machine code that runs JavaScript by the JavaScript functions.
-func (e *engine) Merge(w *Walker, th *Thread, frames []stack.Frame) []stack.Frame {
+func (e *engine) Merge(w *unwind.Walker, th *unwind.Thread, frames []stack.Frame) []stack.Frame {
 	t := v8Threads.Of(th)
 	t.lost = false
 	j := v8Walks.In(w)
@@ -119,7 +110,7 @@ func (e *engine) Merge(w *Walker, th *Thread, frames []stack.Frame) []stack.Fram
 	for i := range frames {
 		f := &frames[i]
 		p, ok := v8Place(w, i, f)
-		if ok && i > v8.MaxFrames {
+		if ok && i > MaxFrames {
 			if n := len(j.out); j.out[n-1].Kind != stack.KindError {
 				t.lost = true
 				j.out = append(j.out, stack.Frame{PC: uint64(stack.ReasonBound), Kind: stack.KindError})
@@ -158,14 +149,16 @@ func (e *engine) Merge(w *Walker, th *Thread, frames []stack.Frame) []stack.Fram
 }
 
 // Report implements Stepper.
-func (e *engine) Report(th *Thread) Report { return Report{Gap: v8Threads.Of(th).lost} }
+func (e *engine) Report(th *unwind.Thread) unwind.Report {
+	return unwind.Report{Gap: v8Threads.Of(th).lost}
+}
 
 // v8Place returns the frame in the form that V8's walker takes: code without tables.
-func v8Place(w *Walker, i int, f *stack.Frame) (p v8.Place, ok bool) {
+func v8Place(w *unwind.Walker, i int, f *stack.Frame) (p Place, ok bool) {
 	if f.Func != 0 || f.Kind != stack.KindNative || f.PC == 0 {
 		return p, false
 	}
-	p = v8.Place{PC: f.PC, Exact: f.Exact}
+	p = Place{PC: f.PC, Exact: f.Exact}
 	at := f.PC
 	if !f.Exact {
 		at--

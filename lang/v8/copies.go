@@ -1,4 +1,4 @@
-package unwind
+package v8
 
 import (
 	"bytes"
@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/unwind"
 )
 
 // V8's file contains machine code: the interpreter and the built-in functions. If the memory for
@@ -23,14 +24,15 @@ const (
 	leastCopy = 512 << 10
 	mostCopy  = 64 << 20
 	searchBuf = 1 << 20
+	smallPage = 4 << 10
 	// maxStrange bounds the recorded prefixes of other memory.
 	maxStrange = 256
 )
 
 // copies finds the copies of a file's code.
 type copies struct {
-	mod     *module
-	off     uint64 // file offset of the copied code
+	of      unwind.Code // a mapping of the file
+	off     uint64      // file offset of the copied code
 	head    [headBytes]byte
 	found   bool
 	strange map[[headBytes]byte]bool // prefixes of memory that does not hold a copy
@@ -44,7 +46,7 @@ func (e *engine) Maps(maps []stack.Mapping) []stack.Mapping {
 		if !m.Exec || m.Write || m.Inode != 0 || m.Path != "" || m.End-m.Start < leastCopy || m.End-m.Start > mostCopy {
 			continue
 		}
-		off, ok := e.copies.of(e.mem, m)
+		off, ok := e.copies.find(e.mem, m)
 		if !ok {
 			continue
 		}
@@ -52,14 +54,14 @@ func (e *engine) Maps(maps []stack.Mapping) []stack.Mapping {
 			maps, shared = slices.Clone(maps), false
 			m = &maps[i]
 		}
-		file := &e.copies.mod.mapping
+		file := e.copies.of.Mapping()
 		m.Off, m.Dev, m.Inode, m.Path, m.Deleted, m.Gen = off, file.Dev, file.Inode, file.Path, file.Deleted, file.Gen
 	}
 	return maps
 }
 
-// of returns the file offset of the code that m is a copy of.
-func (c *copies) of(mem Memory, m *stack.Mapping) (off uint64, ok bool) {
+// find returns the file offset of the code that m is a copy of.
+func (c *copies) find(mem unwind.Memory, m *stack.Mapping) (off uint64, ok bool) {
 	var head [headBytes]byte
 	if n, _ := mem.ReadAt(head[:], int64(m.Start)); n < len(head) || c.strange[head] {
 		return 0, false
@@ -78,20 +80,21 @@ func (c *copies) of(mem Memory, m *stack.Mapping) (off uint64, ok bool) {
 }
 
 // search looks for m's content in the file's code.
-func (c *copies) search(mem Memory, m *stack.Mapping, head [headBytes]byte) bool {
+func (c *copies) search(mem unwind.Memory, m *stack.Mapping, head [headBytes]byte) bool {
 	// Only part of the last page is code.
 	content := make([]byte, m.End-m.Start-smallPage)
 	if n, _ := mem.ReadAt(content, int64(m.Start)); n < len(content) {
 		return false
 	}
 	buf := make([]byte, searchBuf)
-	for i := range c.mod.progs {
-		p := &c.mod.progs[i]
+	file, segments := c.of.File()
+	for i := range segments {
+		p := &segments[i]
 		if p.Flags&elf.PF_X == 0 {
 			continue
 		}
 		for at := p.Off; at+uint64(len(content)) <= p.Off+p.Filesz; {
-			n, err := c.mod.file.ReadAt(buf[:min(uint64(len(buf)), p.Off+p.Filesz-at)], int64(at))
+			n, err := file.ReadAt(buf[:min(uint64(len(buf)), p.Off+p.Filesz-at)], int64(at))
 			if err != nil && !errors.Is(err, io.EOF) || n < headBytes {
 				break
 			}
@@ -101,7 +104,7 @@ func (c *copies) search(mem Memory, m *stack.Mapping, head [headBytes]byte) bool
 				continue
 			}
 			at += uint64(k)
-			if sameBytes(c.mod.file, content, int64(at), buf) {
+			if sameBytes(file, content, int64(at), buf) {
 				c.off, c.head, c.found = at, head, true
 				return true
 			}
