@@ -32,54 +32,70 @@ func (g *Graph) search() error {
 	if err != nil {
 		return err
 	}
-	queue := newRing(g)
-	put := func(o, parent uint32) {
-		if parents[o] == 0 {
-			parents[o] = parent
-			queue.push(o)
-		}
-	}
-	var buf []Object
-	drain := func() {
-		for {
-			o, ok := queue.pop()
-			if !ok {
-				return
-			}
-			if g.start != nil {
-				for pos := g.start[o]; pos != 0; pos++ {
-					t := g.to[pos]
-					put(t&refMask, o)
-					if t&lastRef != 0 {
-						break
-					}
-				}
-				continue
-			}
-			buf = g.refsFromFile(Object(o), buf[:0])
-			for _, t := range buf {
-				put(uint32(t), o)
-			}
-		}
-	}
+	s := flood{g: g, parents: parents}
 	for _, late := range []bool{false, true} { // a root that says little comes after the others
 		for _, r := range g.roots {
 			if (r.Thread != 0 && !g.opts.Flat || r.Kind == RootUnknown) == late && (r.Thread == 0 || g.opts.Flat) {
-				put(uint32(r.Object), rootParent)
+				s.reach(uint32(r.Object), rootParent)
 			}
 		}
 	}
-	drain()
-	for s := Soft; s <= Weak; s++ {
+	s.drain()
+	for strength := Soft; strength <= Weak; strength++ {
 		for _, w := range g.weak {
-			if w.strength == s && parents[w.owner] != 0 {
-				put(w.target, w.owner)
+			if w.strength == strength && parents[w.owner] != 0 {
+				s.reach(w.target, w.owner)
 			}
 		}
-		drain()
+		s.drain()
 	}
 	g.parents = parents
 	return nil
+}
+
+// flood is a breadth-first search.
+type flood struct {
+	g       *Graph
+	parents []uint32 // by object; 0: not reached
+	queue   ring     // reached, and its references are not followed yet
+	buf     []Object
+}
+
+// reach sets the parent of an object that is reached for the first time.
+func (s *flood) reach(o, parent uint32) {
+	if s.parents[o] == 0 {
+		s.parents[o] = parent
+		s.queue.push(o)
+	}
+}
+
+// drain follows the references of all objects in the queue, and of those that these reach.
+func (s *flood) drain() {
+	for {
+		o, ok := s.queue.pop()
+		if !ok {
+			return
+		}
+		if s.g.start != nil {
+			s.follow(o)
+			continue
+		}
+		s.buf = s.g.refsFromFile(Object(o), s.buf[:0])
+		for _, t := range s.buf {
+			s.reach(uint32(t), o)
+		}
+	}
+}
+
+// follow reaches what an object refers to, from the list in memory.
+func (s *flood) follow(o uint32) {
+	for pos := s.g.start[o]; pos != 0; pos++ {
+		t := s.g.to[pos]
+		s.reach(t&refMask, o)
+		if t&lastRef != 0 {
+			return
+		}
+	}
 }
 
 // ring is a queue of objects whose memory is at most 4 bytes an object.

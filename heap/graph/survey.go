@@ -184,99 +184,9 @@ func take(ctx context.Context, src io.Reader, o surveyOptions) (*survey, error) 
 	}
 	s := &survey{header: r.Header()}
 	s.restart(0)
-	open := false // the last chunk grows
-	var class hprof.Class
-	last := -1 // the object before's tally
-	for n := 0; ; n++ {
-		if n&0xffff == 0 {
-			if err := ctx.Err(); err != nil {
-				return nil, err
-			}
-			if o.step != nil {
-				o.step(r.Offset())
-			}
-		}
-		it, err := r.Next()
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			if !o.partial {
-				return nil, err
-			}
-			s.damage = err
-			break
-		}
-		if it.Kind != hprof.KindSub {
-			open = false
-			if err := s.record(r, it); err != nil {
-				if !o.partial {
-					return nil, err
-				}
-				s.damage = err
-				break
-			}
-			continue
-		}
-		s.dumps = max(s.dumps, it.Dump+1)
-		if o.want != 0 && it.Dump != o.want-1 {
-			continue
-		}
-		if it.Dump != s.dump {
-			s.restart(it.Dump)
-			open, last = false, -1
-		}
-		if r.Cut() {
-			return nil, ErrCut
-		}
-		s.header = r.Header()
-		if !open || it.Offset-s.chunks[len(s.chunks)-1].offset >= chunkBytes {
-			s.chunks = append(s.chunks, chunk{offset: it.Offset, heap: it.Heap})
-			open = true
-		}
-		c := &s.chunks[len(s.chunks)-1]
-		c.bytes = it.BodyOffset() + it.Body - c.offset
-		kind, key := KindInstance, it.Ref
-		switch it.Tag {
-		case hprof.SubInstance:
-		case hprof.SubObjectArray:
-			kind = KindObjectArray
-		case hprof.SubPrimitiveArray, hprof.SubPrimitiveBare:
-			kind, key = KindPrimitiveArray, uint64(it.Type)
-		case hprof.SubClass:
-			if err := r.Class(&class); err != nil {
-				return nil, err
-			}
-			k := class
-			k.Constants, k.Statics, k.Fields = slices.Clone(k.Constants), slices.Clone(k.Statics), slices.Clone(k.Fields)
-			s.classes = append(s.classes, classRecord{k, it.Offset})
-			kind = KindClass
-		case hprof.SubHeapInfo:
-			s.heaps = append(s.heaps, heapAt{it.Offset, it.Heap, it.Ref})
-			continue
-		default:
-			s.addRoot(it)
-			continue
-		}
-		c.objects++
-		s.span.add(it.ID)
-		if o.ids {
-			s.ids = append(s.ids, it.ID)
-		}
-		if kind == KindClass {
-			s.near.known = false
-			continue
-		}
-		if last < 0 || s.tallies[last].id != key || s.tallies[last].kind != kind {
-			last = s.tally(kind, key)
-		}
-		y := &s.tallies[last]
-		y.count++
-		y.elements += uint64(it.Count)
-		if y.lengths != nil {
-			y.lengths[it.Count%16]++
-		}
-		s.measure(it, last)
+	t := taking{survey: s, r: r, o: o, last: -1}
+	if err := t.all(ctx); err != nil {
+		return nil, err
 	}
 	if o.step != nil {
 		o.step(r.Offset())
@@ -286,6 +196,132 @@ func take(ctx context.Context, src io.Reader, o surveyOptions) (*survey, error) 
 		return nil, errors.New("more than 2,147,483,632 objects: only the histogram is available")
 	}
 	return s, nil
+}
+
+// A taking is the pass that fills a survey.
+type taking struct {
+	*survey
+	r     *hprof.Reader
+	o     surveyOptions
+	open  bool // the last chunk grows
+	last  int  // tally of the object before; -1: none
+	class hprof.Class
+}
+
+// all reads the stream to its end, or to the first damage if a part is enough.
+func (t *taking) all(ctx context.Context) error {
+	for n := 0; ; n++ {
+		if n&0xffff == 0 {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if t.o.step != nil {
+				t.o.step(t.r.Offset())
+			}
+		}
+		it, err := t.r.Next()
+		if err == io.EOF {
+			return nil
+		}
+		sub := err == nil && it.Kind == hprof.KindSub
+		if err == nil && !sub {
+			t.open = false
+			err = t.record(t.r, it)
+		}
+		if err != nil {
+			if !t.o.partial {
+				return err
+			}
+			t.damage = err
+			return nil
+		}
+		if sub {
+			if err := t.sub(it); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// sub adds a sub-record, if it is of the dump that is wanted.
+func (t *taking) sub(it *hprof.Item) error {
+	t.dumps = max(t.dumps, it.Dump+1)
+	if t.o.want != 0 && it.Dump != t.o.want-1 {
+		return nil
+	}
+	if it.Dump != t.dump {
+		t.restart(it.Dump)
+		t.open, t.last = false, -1
+	}
+	if t.r.Cut() {
+		return ErrCut
+	}
+	t.header = t.r.Header()
+	c := t.chunk(it)
+	switch it.Tag {
+	case hprof.SubInstance:
+		t.object(c, it, KindInstance, it.Ref)
+	case hprof.SubObjectArray:
+		t.object(c, it, KindObjectArray, it.Ref)
+	case hprof.SubPrimitiveArray, hprof.SubPrimitiveBare:
+		t.object(c, it, KindPrimitiveArray, uint64(it.Type))
+	case hprof.SubClass:
+		if err := t.addClass(it); err != nil {
+			return err
+		}
+		t.identify(c, it)
+		t.near.known = false
+	case hprof.SubHeapInfo:
+		t.heaps = append(t.heaps, heapAt{it.Offset, it.Heap, it.Ref})
+	default:
+		t.addRoot(it)
+	}
+	return nil
+}
+
+// chunk returns the chunk that the sub-record belongs to.
+func (t *taking) chunk(it *hprof.Item) *chunk {
+	if !t.open || it.Offset-t.chunks[len(t.chunks)-1].offset >= chunkBytes {
+		t.chunks = append(t.chunks, chunk{offset: it.Offset, heap: it.Heap})
+		t.open = true
+	}
+	c := &t.chunks[len(t.chunks)-1]
+	c.bytes = it.BodyOffset() + it.Body - c.offset
+	return c
+}
+
+func (t *taking) addClass(it *hprof.Item) error {
+	if err := t.r.Class(&t.class); err != nil {
+		return err
+	}
+	k := t.class
+	k.Constants, k.Statics, k.Fields = slices.Clone(k.Constants), slices.Clone(k.Statics), slices.Clone(k.Fields)
+	t.classes = append(t.classes, classRecord{k, it.Offset})
+	return nil
+}
+
+// identify counts the ID of an object or a class.
+func (t *taking) identify(c *chunk, it *hprof.Item) {
+	c.objects++
+	t.span.add(it.ID)
+	if t.o.ids {
+		t.ids = append(t.ids, it.ID)
+	}
+}
+
+// object counts an instance or an array in the tally of its class: see tally.id for key.
+func (t *taking) object(c *chunk, it *hprof.Item, kind Kind, key uint64) {
+	t.identify(c, it)
+	if t.last < 0 || t.tallies[t.last].id != key || t.tallies[t.last].kind != kind {
+		t.last = t.tally(kind, key)
+	}
+	y := &t.tallies[t.last]
+	y.count++
+	y.elements += uint64(it.Count)
+	if y.lengths != nil {
+		y.lengths[it.Count%16]++
+	}
+	t.measure(it, t.last)
 }
 
 // tally returns the place of a class's counts.
