@@ -223,19 +223,9 @@ func (v *VM) fields(o *classOffsets, c *Class) error {
 	if cache, err := v.mem.word(pool + o.poolCache); err == nil && cache != 0 {
 		c.Resolved = v.mem.handle(cache + o.cacheResolved)
 	}
-	length, err := v.mem.half(pool + o.poolLength)
-	if err != nil {
+	f := fieldReader{v: v, o: o, c: c, pool: pool}
+	if f.poolLength, err = v.mem.half(pool + o.poolLength); err != nil {
 		return err
-	}
-	name := func(i uint32) (string, error) {
-		if i == 0 || i >= length {
-			return "", fmt.Errorf("constant %d of %d", i, length)
-		}
-		sym, err := v.mem.word(pool + o.poolSize + 8*uint64(i))
-		if err != nil {
-			return "", err
-		}
-		return v.symbol(o, sym&^1)
 	}
 	list, err := v.mem.word(c.Addr + o.fields)
 	if err != nil || list == 0 {
@@ -245,48 +235,48 @@ func (v *VM) fields(o *classOffsets, c *Class) error {
 	if err != nil {
 		return err
 	}
-	add := func(nameAt, sigAt, offset uint32, static bool) error {
-		n, err := name(nameAt)
-		if err != nil {
-			return err
-		}
-		sig, err := name(sigAt)
-		if err != nil {
-			return err
-		}
-		f := Field{Name: n, Offset: offset}
-		if f.Type = typeOf(sig); f.Type == 0 {
-			return fmt.Errorf("field %s of type %q", n, sig)
-		}
-		if static {
-			c.Statics = append(c.Statics, f)
-		} else {
-			c.Fields = append(c.Fields, f)
-		}
-		return nil
-	}
-	const static = 8 // JVM_ACC_STATIC
 	if v.Major == 17 {
-		var b [2]byte
-		if err := v.mem.read(b[:], c.Addr+o.count17); err != nil {
-			return err
-		}
-		n := min(uint32(le16(b[:])), maxFields, size/6)
-		list4 := make([]byte, 12*n)
-		if err := v.mem.read(list4, list+4); err != nil {
-			return err
-		}
-		for i := int(n) - 1; i >= 0; i-- { // its dumps have them from the last to the first
-			f := list4[12*i:]
-			packed := uint32(le16(f[8:])) | uint32(le16(f[10:]))<<16
-			if err := add(uint32(le16(f[2:])), uint32(le16(f[4:])), packed>>2, le16(f)&static != 0); err != nil {
-				return err
-			}
-		}
-		return nil
+		return f.array(list, size)
 	}
+	return f.stream(list, size)
+}
+
+// A fieldReader reads the fields of one class.
+type fieldReader struct {
+	v          *VM
+	o          *classOffsets
+	c          *Class
+	pool       uint64 // address of the constant pool
+	poolLength uint32
+}
+
+const accStatic = 8 // JVM_ACC_STATIC
+
+// array reads the u2 array of version 17: size u2 at list+4, of which six are a field.
+func (r *fieldReader) array(list uint64, size uint32) error {
+	var b [2]byte
+	if err := r.v.mem.read(b[:], r.c.Addr+r.o.count17); err != nil {
+		return err
+	}
+	n := min(uint32(le16(b[:])), maxFields, size/6)
+	all := make([]byte, 12*n)
+	if err := r.v.mem.read(all, list+4); err != nil {
+		return err
+	}
+	for i := int(n) - 1; i >= 0; i-- { // its dumps have them from the last to the first
+		f := all[12*i:]
+		packed := uint32(le16(f[8:])) | uint32(le16(f[10:]))<<16
+		if err := r.add(uint32(le16(f[2:])), uint32(le16(f[4:])), packed>>2, le16(f)&accStatic != 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stream reads the compressed stream of version 21 and later: size bytes at list+4.
+func (r *fieldReader) stream(list uint64, size uint32) error {
 	b := make([]byte, min(size, 32*maxFields))
-	if err := v.mem.read(b, list+4); err != nil {
+	if err := r.v.mem.read(b, list+4); err != nil {
 		return err
 	}
 	in := unsigned5{b: b}
@@ -306,11 +296,45 @@ func (v *VM) fields(o *classOffsets, c *Class) error {
 		if flags&injected != 0 {
 			continue
 		}
-		if err := add(nameAt, sigAt, offset, access&static != 0); err != nil {
+		if err := r.add(nameAt, sigAt, offset, access&accStatic != 0); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// add adds a field whose name and signature are constants of the pool.
+func (r *fieldReader) add(nameAt, sigAt, offset uint32, static bool) error {
+	name, err := r.constant(nameAt)
+	if err != nil {
+		return err
+	}
+	sig, err := r.constant(sigAt)
+	if err != nil {
+		return err
+	}
+	f := Field{Name: name, Offset: offset}
+	if f.Type = typeOf(sig); f.Type == 0 {
+		return fmt.Errorf("field %s of type %q", name, sig)
+	}
+	if static {
+		r.c.Statics = append(r.c.Statics, f)
+	} else {
+		r.c.Fields = append(r.c.Fields, f)
+	}
+	return nil
+}
+
+// constant returns the symbol with number i in the pool.
+func (r *fieldReader) constant(i uint32) (string, error) {
+	if i == 0 || i >= r.poolLength {
+		return "", fmt.Errorf("constant %d of %d", i, r.poolLength)
+	}
+	sym, err := r.v.mem.word(r.pool + r.o.poolSize + 8*uint64(i))
+	if err != nil {
+		return "", err
+	}
+	return r.v.symbol(r.o, sym&^1)
 }
 
 func typeOf(sig string) hprof.Type {

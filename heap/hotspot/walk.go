@@ -222,37 +222,7 @@ func (h *Heap) walk(ctx context.Context, s span, visit func(*object) error) erro
 	if h.buf == nil {
 		h.buf = make([]byte, windowBytes)
 	}
-	var base uint64
-	var win []byte
-	at := func(addr uint64, n uint64) []byte {
-		n = min(n, s.top-addr)
-		if addr < base || addr+n > base+uint64(len(win)) {
-			base = addr
-			want := min(uint64(len(h.buf)), s.top-addr)
-			got, _ := h.VM.mem.src.ReadAt(h.buf[:want], int64(addr))
-			win = h.buf[:got]
-		}
-		return win[min(addr-base, uint64(len(win))):]
-	}
-	next := 0 // TLAB
-	for next < len(h.tlabs) && h.tlabs[next].end <= s.start {
-		next++
-	}
-	// valid returns the object at addr, class nil if there is none.
-	valid := func(addr uint64, b []byte) (o object) {
-		if len(b) < 16 {
-			return o
-		}
-		c := h.classOf(b)
-		if c == nil {
-			return o
-		}
-		size, length := h.sizeOf(c, b)
-		if size == 0 || size > s.top-addr {
-			return o
-		}
-		return object{addr: addr, size: size, class: c, length: length}
-	}
+	w := walker{h: h, s: s}
 	var o object
 	for pos, n := s.start, 0; pos < s.top; n++ {
 		if n&0xffff == 0 {
@@ -260,35 +230,21 @@ func (h *Heap) walk(ctx context.Context, s span, visit func(*object) error) erro
 				return err
 			}
 		}
-		for next < len(h.tlabs) && h.tlabs[next].end <= pos {
-			next++
+		limit, unused := w.limit(pos)
+		if unused {
+			pos = limit
+			continue
 		}
-		limit := s.top
-		if next < len(h.tlabs) && h.tlabs[next].start <= pos {
-			if t := h.tlabs[next]; pos >= t.top {
-				pos = t.end
-				continue
-			} else {
-				limit = t.top
-			}
-		}
-		o = valid(pos, at(pos, firstBytes))
+		o = w.object(pos, w.at(pos, firstBytes))
 		if o.class == nil || pos+o.size > limit {
-			to := limit
-			if limit == s.top {
-				to = h.resync(pos, s, valid)
-			}
-			if err := h.readable(pos, s); err != nil {
+			to, err := w.skip(pos, limit)
+			if err != nil {
 				return err
 			}
-			h.gap(to - pos)
 			pos = to
 			continue
 		}
-		o.data = at(pos, min(o.size, wholeBytes))
-		if n := min(o.size, wholeBytes); uint64(len(o.data)) >= n {
-			o.data = o.data[:min(uint64(len(o.data)), o.size)]
-		} else if err := h.readable(pos+uint64(len(o.data)), s); err != nil {
+		if err := w.load(&o); err != nil {
 			return err
 		}
 		if err := visit(&o); err != nil {
@@ -296,6 +252,85 @@ func (h *Heap) walk(ctx context.Context, s span, visit func(*object) error) erro
 		}
 		pos += o.size
 	}
+	return nil
+}
+
+// A walker reads a span from its start, through a window.
+type walker struct {
+	h    *Heap
+	s    span
+	base uint64 // address of win
+	win  []byte
+	tlab int // number of the first TLAB that does not end before the last position
+}
+
+// at returns memory from addr on: n bytes or more, or fewer at the end of the span or of what
+// can be read.
+func (w *walker) at(addr, n uint64) []byte {
+	n = min(n, w.s.top-addr)
+	if addr < w.base || addr+n > w.base+uint64(len(w.win)) {
+		w.base = addr
+		want := min(uint64(len(w.h.buf)), w.s.top-addr)
+		got, _ := w.h.VM.mem.src.ReadAt(w.h.buf[:want], int64(addr))
+		w.win = w.h.buf[:got]
+	}
+	return w.win[min(addr-w.base, uint64(len(w.win))):]
+}
+
+// limit returns the address up to which objects may follow pos: the top of a TLAB, or that of
+// the span. In the unused part of a TLAB it returns the end of that part.
+func (w *walker) limit(pos uint64) (addr uint64, unused bool) {
+	tlabs := w.h.tlabs
+	for w.tlab < len(tlabs) && tlabs[w.tlab].end <= pos {
+		w.tlab++
+	}
+	if w.tlab == len(tlabs) || tlabs[w.tlab].start > pos {
+		return w.s.top, false
+	}
+	if t := tlabs[w.tlab]; pos >= t.top {
+		return t.end, true
+	}
+	return tlabs[w.tlab].top, false
+}
+
+// object returns the object at addr, which begins with b; class nil: there is none.
+func (w *walker) object(addr uint64, b []byte) (o object) {
+	if len(b) < 16 {
+		return o
+	}
+	c := w.h.classOf(b)
+	if c == nil {
+		return o
+	}
+	size, length := w.h.sizeOf(c, b)
+	if size == 0 || size > w.s.top-addr {
+		return o
+	}
+	return object{addr: addr, size: size, class: c, length: length}
+}
+
+// skip counts the memory at pos as a gap and returns its end: the next object, or the limit of
+// a TLAB.
+func (w *walker) skip(pos, limit uint64) (to uint64, err error) {
+	to = limit
+	if limit == w.s.top {
+		to = w.resync(pos)
+	}
+	if err := w.h.readable(pos, w.s); err != nil {
+		return 0, err
+	}
+	w.h.gap(to - pos)
+	return to, nil
+}
+
+// load sets the object's data.
+func (w *walker) load(o *object) error {
+	n := min(o.size, wholeBytes)
+	o.data = w.at(o.addr, n)
+	if uint64(len(o.data)) < n {
+		return w.h.readable(o.addr+uint64(len(o.data)), w.s)
+	}
+	o.data = o.data[:min(uint64(len(o.data)), o.size)]
 	return nil
 }
 
@@ -314,17 +349,18 @@ func (h *Heap) readable(addr uint64, s span) error {
 }
 
 // resync returns the next place at which several objects follow each other.
-func (h *Heap) resync(pos uint64, s span, valid func(uint64, []byte) object) uint64 {
+func (w *walker) resync(pos uint64) uint64 {
+	mem, s := w.h.VM.mem, w.s
 	// A chain of large objects must not move the window.
 	var b [firstBytes]byte
-	for p := pos + h.VM.align; p < s.top; p += h.VM.align {
+	for p := pos + w.h.VM.align; p < s.top; p += w.h.VM.align {
 		q, n := p, 0
 		for ; n < chainLength && q < s.top; n++ {
 			n := min(firstBytes, s.top-q)
-			if h.VM.mem.read(b[:n], q) != nil {
+			if mem.read(b[:n], q) != nil {
 				break
 			}
-			o := valid(q, b[:n])
+			o := w.object(q, b[:n])
 			if o.class == nil {
 				break
 			}
