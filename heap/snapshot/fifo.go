@@ -39,15 +39,7 @@ const silentLimit = 30 * time.Second
 // and virtual machines whose heap cannot be read in a copy. HotSpot stops the process until
 // w has taken all. No file is written.
 func Stream(ctx context.Context, p *target.Process, w io.Writer) (s Streamed, err error) {
-	// Asked to listen, a virtual machine that does not would write all stacks to its output.
-	src, err := source(p)
-	if err != nil {
-		return s, err
-	}
-	if off, known, err := hotspot.Flag(src, "DisableAttachMechanism"); err == nil && known && off {
-		return s, target.ErrNoAttach
-	}
-	version, err := p.JavaCommand("VM.version")
+	version, err := attachable(p)
 	if err != nil {
 		return s, err
 	}
@@ -56,98 +48,24 @@ func Stream(ctx context.Context, p *target.Process, w io.Writer) (s Streamed, er
 		return s, err
 	}
 	defer func() { err = errors.Join(err, place.Close()) }()
-	// HotSpot 25 writes objects into a second file and appends that to the first one. To one
-	// that does not know -parallel the option is an error.
-	names, command := []string{"f", "f.p0"}, "GC.heap_dump -all -overwrite -parallel=1 "+place.Path+"/f"
-	if old := strings.Contains(version, "JDK 17.") || strings.Contains(version, "JDK 21.") || strings.Contains(version, "JDK 11."); old {
-		names, command = names[:1], "GC.heap_dump -all -overwrite "+place.Path+"/f"
+	names, options := dumpOptions(version)
+	j := &joiner{w: w, place: place, names: names, stop: make(chan struct{})}
+	defer j.close()
+	if err := j.open(); err != nil {
+		return s, err
 	}
-	var in []*os.File
-	for _, n := range names {
-		if err := place.FIFO(n); err != nil {
-			return s, err
-		}
-		f, err := place.OpenReader(n)
-		if err != nil {
-			return s, err
-		}
-		defer f.Close()
-		in = append(in, f)
-	}
-	j := &joiner{w: w, stop: make(chan struct{})}
 	j.moved.Store(time.Now().UnixNano())
 	answered := make(chan error, 1)
 	go func() {
-		_, err := p.JavaCommand(command)
+		_, err := p.JavaCommand("GC.heap_dump " + options + " " + place.Path + "/" + names[0])
 		answered <- err
 	}()
-	var readers sync.WaitGroup
-	errs := make([]error, len(in))
-	for i, f := range in {
-		readers.Go(func() {
-			if !target.AwaitWriter(f, j.stop) {
-				return
-			}
-			j.begin.CompareAndSwap(0, time.Now().UnixNano())
-			if errs[i] = j.read(f, i == 0); errs[i] != nil {
-				j.giveUp(in)
-				return
-			}
-			if i == 1 {
-				// HotSpot opens it to append it, and waits for a writer: it reads nothing. While this
-				// program had it open for reading, opening it for writing would not wait for HotSpot.
-				f.Close()
-				for {
-					o, err := place.OpenWriter(names[1])
-					if err == nil {
-						o.Close()
-						return
-					}
-					select {
-					case <-j.stop:
-						return
-					case <-time.After(10 * time.Millisecond):
-					}
-				}
-			}
-		})
-	}
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	var answer error
-	for waiting := true; waiting; {
-		select {
-		case answer = <-answered:
-			waiting = false
-		case <-ctx.Done():
-			j.fail(ctx.Err())
-			j.giveUp(in)
-		case <-tick.C:
-			if j.writing.Load() && time.Since(time.Unix(0, j.moved.Load())) > stallLimit {
-				j.fail(ErrStalled)
-				j.giveUp(in)
-			}
-			if j.begin.Load() != 0 && !j.writing.Load() && time.Since(time.Unix(0, j.moved.Load())) > silentLimit {
-				j.fail(fmt.Errorf("HotSpot wrote nothing for %v in the middle of its dump", silentLimit))
-				j.giveUp(in)
-			}
-			select {
-			case <-j.stop:
-				place.Release() // HotSpot may wait for the other side of a FIFO
-			default:
-			}
-			if all, err := place.Names(); err == nil && slices.ContainsFunc(all, func(n string) bool { return !slices.Contains(names, n) }) {
-				j.fail(fmt.Errorf("HotSpot writes files of its own beside the FIFO: %v", all))
-				j.giveUp(in)
-			}
-		}
-	}
+	done := j.start()
+	answer := j.await(ctx, answered)
 	if answer != nil {
-		j.giveUp(in)
+		j.giveUp()
 	}
 	// A writer that is stuck in w keeps its reader: the process goes on all the same.
-	done := make(chan struct{})
-	go func() { readers.Wait(); close(done) }()
 	select {
 	case <-done:
 	case <-time.After(stallLimit):
@@ -156,24 +74,42 @@ func Stream(ctx context.Context, p *target.Process, w io.Writer) (s Streamed, er
 	}
 	s.Bytes = j.bytes
 	s.Stood = time.Duration(time.Now().UnixNano() - j.begin.Load())
-	if err := j.failed(); err != nil {
-		return s, err
+	return s, j.finish(answer)
+}
+
+// attachable returns the version of a virtual machine that accepts commands.
+func attachable(p *target.Process) (version string, err error) {
+	// Asked to listen, a virtual machine that does not would write all stacks to its output.
+	src, err := source(p)
+	if err != nil {
+		return "", err
 	}
-	if err := errors.Join(append(errs, answer)...); err != nil {
-		return s, err
+	if off, known, err := hotspot.Flag(src, "DisableAttachMechanism"); err == nil && known && off {
+		return "", target.ErrNoAttach
 	}
-	if j.end == nil {
-		return s, fmt.Errorf("the dump has no end: %w", io.ErrUnexpectedEOF)
+	return p.JavaCommand("VM.version")
+}
+
+// dumpOptions returns the options of GC.heap_dump, and the names of the files that it writes.
+//
+// HotSpot 25 writes objects into a second file and appends that to the first one. To one
+// that does not know -parallel the option is an error.
+func dumpOptions(version string) (names []string, options string) {
+	for _, old := range [...]string{"JDK 11.", "JDK 17.", "JDK 21."} {
+		if strings.Contains(version, old) {
+			return []string{"f"}, "-all -overwrite"
+		}
 	}
-	if err := j.write(j.end); err != nil {
-		return s, err
-	}
-	return s, nil
+	return []string{"f", "f.p0"}, "-all -overwrite -parallel=1"
 }
 
 // joiner makes one dump of the two parts that HotSpot 25 writes: record by record.
 type joiner struct {
 	w       io.Writer
+	place   *target.Workplace
+	names   []string   // of the FIFOs
+	in      []*os.File // their reading ends
+	errs    []error    // of their readers
 	mu      sync.Mutex // one record at a time
 	bytes   int64
 	end     []byte // the last record, which comes last
@@ -187,6 +123,140 @@ type joiner struct {
 		sync.Mutex
 		err error
 	}
+}
+
+// open makes the FIFOs and opens them for reading.
+func (j *joiner) open() error {
+	for _, n := range j.names {
+		if err := j.place.FIFO(n); err != nil {
+			return err
+		}
+		f, err := j.place.OpenReader(n)
+		if err != nil {
+			return err
+		}
+		j.in = append(j.in, f)
+	}
+	j.errs = make([]error, len(j.in))
+	return nil
+}
+
+func (j *joiner) close() {
+	for _, f := range j.in {
+		f.Close()
+	}
+}
+
+// start starts to read the FIFOs. done is closed after all of them have ended.
+func (j *joiner) start() (done chan struct{}) {
+	done = make(chan struct{})
+	var readers sync.WaitGroup
+	for i := range j.in {
+		readers.Go(func() { j.readPart(i) })
+	}
+	go func() { readers.Wait(); close(done) }()
+	return done
+}
+
+// readPart reads one FIFO to its end.
+func (j *joiner) readPart(i int) {
+	f := j.in[i]
+	if !target.AwaitWriter(f, j.stop) {
+		return
+	}
+	j.begin.CompareAndSwap(0, time.Now().UnixNano())
+	if j.errs[i] = j.read(f, i == 0); j.errs[i] != nil {
+		j.giveUp()
+		return
+	}
+	if i == 1 {
+		f.Close()
+		j.release(j.names[i])
+	}
+}
+
+// release lets HotSpot open a part to append it, for which it waits for a writer: it reads
+// nothing. While this program had the part open for reading, opening it for writing would not
+// wait for HotSpot.
+func (j *joiner) release(name string) {
+	for {
+		o, err := j.place.OpenWriter(name)
+		if err == nil {
+			o.Close()
+			return
+		}
+		select {
+		case <-j.stop:
+			return
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// await returns HotSpot's answer. It gives up a dump that does not proceed; HotSpot then
+// answers with an error.
+func (j *joiner) await(ctx context.Context, answered <-chan error) error {
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case answer := <-answered:
+			return answer
+		case <-ctx.Done():
+			j.fail(ctx.Err())
+			j.giveUp()
+		case <-tick.C:
+			if err := j.stuck(); err != nil {
+				j.fail(err)
+				j.giveUp()
+			}
+			select {
+			case <-j.stop:
+				j.place.Release() // HotSpot may wait for the other side of a FIFO
+			default:
+			}
+			if err := j.strays(); err != nil {
+				j.fail(err)
+				j.giveUp()
+			}
+		}
+	}
+}
+
+// stuck returns an error if one side has not moved for too long.
+func (j *joiner) stuck() error {
+	writing := j.writing.Load() // first: write sets it last
+	still := time.Since(time.Unix(0, j.moved.Load()))
+	switch {
+	case writing && still > stallLimit:
+		return ErrStalled
+	case !writing && j.begin.Load() != 0 && still > silentLimit:
+		return fmt.Errorf("HotSpot wrote nothing for %v in the middle of its dump", silentLimit)
+	}
+	return nil
+}
+
+// strays returns an error if HotSpot has written files of its own.
+func (j *joiner) strays() error {
+	all, err := j.place.Names()
+	if err == nil && slices.ContainsFunc(all, func(n string) bool { return !slices.Contains(j.names, n) }) {
+		return fmt.Errorf("HotSpot writes files of its own beside the FIFO: %v", all)
+	}
+	return nil
+}
+
+// finish writes the last record. It returns an error if the dump is incomplete.
+func (j *joiner) finish(answer error) error {
+	if err := j.failed(); err != nil {
+		return err
+	}
+	if err := errors.Join(append(j.errs, answer)...); err != nil {
+		return err
+	}
+	if j.end == nil {
+		return fmt.Errorf("the dump has no end: %w", io.ErrUnexpectedEOF)
+	}
+	return j.write(j.end)
 }
 
 func (j *joiner) fail(err error) {
@@ -204,12 +274,10 @@ func (j *joiner) failed() error {
 }
 
 // giveUp closes the FIFOs: HotSpot's next write fails, and it goes on.
-func (j *joiner) giveUp(in []*os.File) {
+func (j *joiner) giveUp() {
 	j.once.Do(func() {
 		close(j.stop)
-		for _, f := range in {
-			f.Close()
-		}
+		j.close()
 	})
 }
 
