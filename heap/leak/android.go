@@ -308,80 +308,101 @@ func (s *search) android() error {
 	if !s.report.Android {
 		return nil
 	}
-	a := &android{g: s.g}
-	a.findServices()
-	reasons := map[graph.Object]string{}
-	kinds := map[graph.Object]string{}
-	var leaking []graph.Object
-	add := func(o graph.Object, kind, reason string) {
-		if reasons[o] == "" {
-			leaking = append(leaking, o)
-			kinds[o], reasons[o] = kind, reason
-		}
-	}
-	watched := a.watched()
-	by := map[*graph.Class][]*inspector{}
-	for _, c := range s.g.Classes() {
-		if c.Count == 0 {
-			continue
-		}
-		for i := range inspectors {
-			if c.Is(inspectors[i].class) {
-				by[c] = append(by[c], &inspectors[i])
-			}
-		}
-	}
-	k := &koomSearch{g: s.g, ctx: s.ctx}
-	bitmap := s.g.ClassByName("android.graphics.Bitmap")
+	l := newAndroidLeaks(s)
 	for _, n := range s.g.FileOrder() {
-		o := graph.Object(n)
-		if s.g.Strength(o) != graph.Strong {
-			continue
-		}
-		c := s.g.Class(o)
-		switch s.g.Kind(o) {
-		case graph.KindInstance:
-			for _, i := range by[c] {
-				if r := i.over(a, o); r != "" {
-					add(o, KindInspector, r)
-					break
-				}
-			}
-			if watched[o] {
-				add(o, KindInspector, "LeakCanary watched it, and it was not collected")
-			}
-			if bitmap != nil && c.Is(bitmap.Name) {
-				if w, h := k.pixels(o); int64(w)*int64(h) >= koomBitmap {
-					add(o, KindLarge, fmt.Sprintf("a bitmap of %d × %d pixels", w, h))
-				}
-			}
-		case graph.KindObjectArray, graph.KindPrimitiveArray:
-			if n := s.g.Length(o); n >= koomArray {
-				add(o, KindLarge, fmt.Sprintf("an array of %d elements", n))
-			}
+		if o := graph.Object(n); s.g.Strength(o) == graph.Strong {
+			l.inspect(o)
 		}
 	}
-	if len(leaking) == 0 {
+	if len(l.objects) == 0 {
 		return s.ctx.Err()
 	}
 	f := newFinder(s.ctx, s.g)
 	f.whole = true
-	groups := f.groups(leaking)
+	groups := f.groups(l.objects)
 	slices.SortStableFunc(groups, func(x, y *trace) int {
-		return strings.Compare(kinds[x.object], kinds[y.object]) // finished objects before large ones
+		return strings.Compare(l.kinds[x.object], l.kinds[y.object]) // finished objects before large ones
 	})
 	for _, t := range groups[:min(len(groups), maxFindings)] {
 		bytes := int64(0)
 		for _, o := range t.objects {
 			bytes += s.retained(o)
 		}
-		s.add(Finding{Kind: kinds[t.object], Class: s.g.Class(t.object).Name, Object: hex(s.g.ID(t.object)), Count: t.count, Bytes: bytes,
-			Title:     fmt.Sprintf("%s: %s keeps %s", reasons[t.object], Name(s.g, t.object), Bytes(bytes)),
+		s.add(Finding{Kind: l.kinds[t.object], Class: s.g.Class(t.object).Name, Object: hex(s.g.ID(t.object)), Count: t.count, Bytes: bytes,
+			Title:     fmt.Sprintf("%s: %s keeps %s", l.reasons[t.object], Name(s.g, t.object), Bytes(bytes)),
 			Path:      f.path(t),
 			Library:   t.library,
 			Signature: t.signature, object: t.object})
 	}
 	return s.ctx.Err()
+}
+
+// androidLeaks collects objects that should not be there, and why.
+type androidLeaks struct {
+	android
+	koom       koomSearch
+	inspectors map[*graph.Class][]*inspector
+	watched    map[graph.Object]bool // by LeakCanary
+	bitmap     *graph.Class          // nil: the dump has none
+
+	objects []graph.Object // in the order of the file
+	kinds   map[graph.Object]string
+	reasons map[graph.Object]string
+}
+
+func newAndroidLeaks(s *search) *androidLeaks {
+	l := &androidLeaks{android: android{g: s.g}, koom: koomSearch{g: s.g, ctx: s.ctx}, inspectors: map[*graph.Class][]*inspector{},
+		bitmap: s.g.ClassByName("android.graphics.Bitmap"), kinds: map[graph.Object]string{}, reasons: map[graph.Object]string{}}
+	l.findServices()
+	l.watched = l.android.watched()
+	for _, c := range s.g.Classes() {
+		if c.Count == 0 {
+			continue
+		}
+		for i := range inspectors {
+			if c.Is(inspectors[i].class) {
+				l.inspectors[c] = append(l.inspectors[c], &inspectors[i])
+			}
+		}
+	}
+	return l
+}
+
+// add adds an object; only the first reason counts.
+func (l *androidLeaks) add(o graph.Object, kind, reason string) {
+	if l.reasons[o] == "" {
+		l.objects = append(l.objects, o)
+		l.kinds[o], l.reasons[o] = kind, reason
+	}
+}
+
+// inspect adds the object if its life is over or if it is large.
+func (l *androidLeaks) inspect(o graph.Object) {
+	switch l.g.Kind(o) {
+	case graph.KindInstance:
+		l.instance(o, l.g.Class(o))
+	case graph.KindObjectArray, graph.KindPrimitiveArray:
+		if n := l.g.Length(o); n >= koomArray {
+			l.add(o, KindLarge, fmt.Sprintf("an array of %d elements", n))
+		}
+	}
+}
+
+func (l *androidLeaks) instance(o graph.Object, c *graph.Class) {
+	for _, i := range l.inspectors[c] {
+		if r := i.over(&l.android, o); r != "" {
+			l.add(o, KindInspector, r)
+			break
+		}
+	}
+	if l.watched[o] {
+		l.add(o, KindInspector, "LeakCanary watched it, and it was not collected")
+	}
+	if l.bitmap != nil && c.Is(l.bitmap.Name) {
+		if w, h := l.koom.pixels(o); int64(w)*int64(h) >= koomBitmap {
+			l.add(o, KindLarge, fmt.Sprintf("a bitmap of %d × %d pixels", w, h))
+		}
+	}
 }
 
 // path returns a trace as the steps of a report.

@@ -36,127 +36,164 @@ type copies struct {
 // content finds arrays with the same content, of one value, and of nulls. It reads the
 // dump once and works at every level.
 func (s *search) content() error {
-	g := s.g
-	seed := maphash.MakeSeed()
-	same := map[uint64]*copies{}
-	forgot := false
-	distinct := maxDistinct
-	if g.Memory() > 0 { // a content takes about 200 bytes
-		distinct = int(min(maxDistinct, g.Memory()/16/200))
+	c := contents{s: s, seed: maphash.MakeSeed(), same: map[uint64]*copies{}, distinct: maxDistinct, constants: map[string]*constant{},
+		ref: s.refBytes(), zeroed: s.zeroedByStrip()}
+	if m := s.g.Memory(); m > 0 { // a content takes about 200 bytes
+		c.distinct = int(min(maxDistinct, m/16/200))
 	}
-	type constant struct {
-		count int
-		bytes int64
-		best  uint64
-		most  int64
-	}
-	constants := map[string]*constant{}
-	type nulls struct {
-		id            uint64
-		class         *graph.Class
-		length, nulls int
-		bytes         int64
-	}
-	var empty []nulls
-	emptyBytes, emptyCount := int64(0), 0
-	ref := s.refBytes()
-	zeroed := s.zeroedByStrip()
-	err := g.Arrays(s.ctx, maxHashed, func(a *graph.Array) {
-		if a.Object != 0 && g.HasTree() && g.Strength(a.Object) == graph.Garbage {
-			return
-		}
-		if a.Type == hprof.TypeObject {
-			if a.Length >= largeNulls && a.Nulls*2 > a.Length {
-				n := nulls{a.ID, a.Class, a.Length, a.Nulls, int64(a.Nulls) * ref}
-				emptyBytes += n.bytes
-				emptyCount++
-				i, _ := slices.BinarySearchFunc(empty, n, func(x, y nulls) int { return cmp.Compare(y.bytes, x.bytes) })
-				if empty = slices.Insert(empty, i, n); len(empty) > maxFindings {
-					empty = empty[:maxFindings]
-				}
-			}
-			return
-		}
-		if a.Same && a.Length >= 16 && !zeroed {
-			v := graph.Value{Type: a.Type, Bits: firstValue(a)}
-			key := a.Class.Name + " of " + v.String()
-			c := constants[key]
-			if c == nil {
-				if len(constants) >= maxConstants {
-					key = a.Class.Name + " of other values"
-					if c = constants[key]; c == nil {
-						c = &constant{}
-						constants[key] = c
-					}
-				} else {
-					c = &constant{}
-					constants[key] = c
-				}
-			}
-			c.count++
-			c.bytes += a.Size
-			if a.Size > c.most {
-				c.best, c.most = a.ID, a.Size
-			}
-			return // not counted again as duplicates
-		}
-		if a.Length == 0 || zeroed {
-			return
-		}
-		var h maphash.Hash
-		h.SetSeed(seed)
-		h.WriteByte(byte(a.Type))
-		maphash.WriteComparable(&h, a.Length)
-		h.Write(a.Bytes)
-		sum := h.Sum64()
-		c := same[sum]
-		if c == nil {
-			if len(same) >= distinct {
-				forgot = true
-				for k, c := range same {
-					if c.count == 1 {
-						delete(same, k)
-					}
-				}
-			}
-			c = &copies{class: a.Class, size: a.Size, length: a.Length, example: a.ID}
-			same[sum] = c
-		}
-		if c.count++; c.count == 2 { // only then its text may be wanted
-			c.text = preview(a)
-		}
-	})
-	if err != nil {
+	if err := s.g.Arrays(s.ctx, maxHashed, c.array); err != nil {
 		return err
 	}
-	if zeroed {
+	if c.zeroed {
 		s.report.Losses = append(s.report.Losses, "all arrays of the dump have the same values, as in a stripped dump: duplicates and constants are unknown")
 	}
-	s.duplicates(same, forgot)
+	s.duplicates(c.same, c.forgot)
+	c.reportConstants()
+	c.reportNulls()
+	return nil
+}
+
+// contents counts arrays by their content.
+type contents struct {
+	s      *search
+	zeroed bool // the dump's arrays have lost their content
+
+	seed     maphash.Seed
+	same     map[uint64]*copies // by hash
+	distinct int                // bound of same
+	forgot   bool               // contents seen once were dropped
+
+	constants map[string]*constant // by class and value
+
+	ref        int64   // bytes of a reference
+	nulls      []nulls // the largest ones, by bytes
+	nullBytes  int64   // of all
+	nullArrays int
+}
+
+// constant counts arrays that have one value in all elements.
+type constant struct {
+	count int
+	bytes int64
+	best  uint64 // ID of the largest
+	most  int64
+}
+
+// nulls is an array of objects that is mostly null.
+type nulls struct {
+	id            uint64
+	class         *graph.Class
+	length, nulls int
+	bytes         int64
+}
+
+// array counts an array, in one place at most.
+func (c *contents) array(a *graph.Array) {
+	g := c.s.g
+	switch {
+	case a.Object != 0 && g.HasTree() && g.Strength(a.Object) == graph.Garbage:
+	case a.Type == hprof.TypeObject:
+		if a.Length >= largeNulls && a.Nulls*2 > a.Length {
+			c.addNulls(a)
+		}
+	case c.zeroed:
+	case a.Same && a.Length >= 16:
+		c.addConstant(a)
+	case a.Length > 0:
+		c.addContent(a)
+	}
+}
+
+func (c *contents) addNulls(a *graph.Array) {
+	n := nulls{a.ID, a.Class, a.Length, a.Nulls, int64(a.Nulls) * c.ref}
+	c.nullBytes += n.bytes
+	c.nullArrays++
+	i, _ := slices.BinarySearchFunc(c.nulls, n, func(x, y nulls) int { return cmp.Compare(y.bytes, x.bytes) })
+	if c.nulls = slices.Insert(c.nulls, i, n); len(c.nulls) > maxFindings {
+		c.nulls = c.nulls[:maxFindings]
+	}
+}
+
+func (c *contents) addConstant(a *graph.Array) {
+	v := graph.Value{Type: a.Type, Bits: firstValue(a)}
+	key := a.Class.Name + " of " + v.String()
+	k := c.constants[key]
+	if k == nil && len(c.constants) >= maxConstants {
+		key = a.Class.Name + " of other values"
+		k = c.constants[key]
+	}
+	if k == nil {
+		k = &constant{}
+		c.constants[key] = k
+	}
+	k.count++
+	k.bytes += a.Size
+	if a.Size > k.most {
+		k.best, k.most = a.ID, a.Size
+	}
+}
+
+func (c *contents) addContent(a *graph.Array) {
+	var h maphash.Hash
+	h.SetSeed(c.seed)
+	h.WriteByte(byte(a.Type))
+	maphash.WriteComparable(&h, a.Length)
+	h.Write(a.Bytes)
+	sum := h.Sum64()
+	k := c.same[sum]
+	if k == nil {
+		if len(c.same) >= c.distinct {
+			c.forgetSingle()
+		}
+		k = &copies{class: a.Class, size: a.Size, length: a.Length, example: a.ID}
+		c.same[sum] = k
+	}
+	if k.count++; k.count == 2 { // only then its text may be wanted
+		k.text = preview(a)
+	}
+}
+
+// forgetSingle drops the contents seen once.
+func (c *contents) forgetSingle() {
+	c.forgot = true
+	for sum, k := range c.same {
+		if k.count == 1 {
+			delete(c.same, sum)
+		}
+	}
+}
+
+// reportConstants adds a finding for each of the values that take most.
+func (c *contents) reportConstants() {
 	var keys []string
-	for k := range constants {
+	for k := range c.constants {
 		keys = append(keys, k)
 	}
 	slices.SortFunc(keys, func(a, b string) int {
-		return cmp.Or(cmp.Compare(constants[b].bytes, constants[a].bytes), cmp.Compare(a, b))
+		return cmp.Or(cmp.Compare(c.constants[b].bytes, c.constants[a].bytes), cmp.Compare(a, b))
 	})
-	for _, k := range keys[:min(len(keys), 3)] {
-		c := constants[k]
-		if !s.worth(c.bytes) {
+	for _, name := range keys[:min(len(keys), 3)] {
+		k := c.constants[name]
+		if !c.s.worth(k.bytes) {
 			break
 		}
-		s.add(Finding{Kind: KindConstant, Class: k, Count: c.count, Bytes: c.bytes, object: g.Find(c.best),
-			Title: fmt.Sprintf("%d arrays %s alone take %s", c.count, k, Bytes(c.bytes)), Notes: []string{"the path leads to the largest of them"}})
+		c.s.add(Finding{Kind: KindConstant, Class: name, Count: k.count, Bytes: k.bytes, object: c.s.g.Find(k.best),
+			Title: fmt.Sprintf("%d arrays %s alone take %s", k.count, name, Bytes(k.bytes)), Notes: []string{"the path leads to the largest of them"}})
 	}
-	if s.worth(emptyBytes) {
-		f := Finding{Kind: KindNulls, Class: empty[0].class.Name, Count: emptyCount, Bytes: emptyBytes, object: g.Find(empty[0].id),
-			Title: fmt.Sprintf("%d large arrays are mostly null: %s of empty elements", emptyCount, Bytes(emptyBytes))}
-		for _, n := range empty[:min(len(empty), 5)] {
-			f.Content = append(f.Content, Class{Name: fmt.Sprintf("%s %s: %d of %d are null", n.class.Name, hex(n.id), n.nulls, n.length), Count: 1, Bytes: n.bytes, Retained: -1})
-		}
-		s.add(f)
+}
+
+// reportNulls adds a finding for the large arrays that are mostly null.
+func (c *contents) reportNulls() {
+	if !c.s.worth(c.nullBytes) {
+		return
 	}
-	return nil
+	first := c.nulls[0]
+	f := Finding{Kind: KindNulls, Class: first.class.Name, Count: c.nullArrays, Bytes: c.nullBytes, object: c.s.g.Find(first.id),
+		Title: fmt.Sprintf("%d large arrays are mostly null: %s of empty elements", c.nullArrays, Bytes(c.nullBytes))}
+	for _, n := range c.nulls[:min(len(c.nulls), 5)] {
+		f.Content = append(f.Content, Class{Name: fmt.Sprintf("%s %s: %d of %d are null", n.class.Name, hex(n.id), n.nulls, n.length), Count: 1, Bytes: n.bytes, Retained: -1})
+	}
+	c.s.add(f)
 }
 
 // maxConstants bounds how many values of constant arrays are distinguished.

@@ -92,69 +92,78 @@ const minGrowth = 16 << 10
 
 // paths follows what grew down to where it gathers.
 func (d *Growth) paths(old, new *Node) {
-	var walk func(old, new *Node, path []string)
-	walk = func(old, new *Node, path []string) {
-		grew := new.Retained
-		count := new.Count
-		before := map[string]*Node{}
-		if old != nil {
-			grew -= old.Retained
-			count -= old.Count
-			for _, k := range old.Kids {
-				before[k.Name] = k
-			}
-		}
-		if grew < minGrowth {
-			return
-		}
-		rest := grew
-		type kid struct {
-			old, new *Node
-			grew     int64
-		}
-		var kids []kid
-		for _, k := range new.Kids {
-			o := before[k.Name]
-			n := k.Retained
-			if o != nil {
-				n -= o.Retained
-			}
-			if n >= minGrowth {
-				kids = append(kids, kid{o, k, n})
-			}
-		}
-		slices.SortStableFunc(kids, func(a, b kid) int { return cmp.Compare(b.grew, a.grew) })
-		went := 0
-		for _, k := range kids {
-			// Many new objects in one place are the growth: report the place.
-			many := k.new.Count
-			if k.old != nil {
-				many -= k.old.Count
-			}
-			if len(path) > 0 && many >= manyNew && float64(k.grew) >= grewShare*float64(grew) {
-				continue
-			}
-			if len(path) == 0 && k.grew*20 >= grew || float64(k.grew) >= grewShare*float64(grew) {
-				walk(k.old, k.new, append(path[:len(path):len(path)], k.new.Name))
-				rest -= k.grew
-				went++
-			}
-		}
-		if len(path) > 0 && (went == 0 || float64(rest) >= grewShare*float64(grew)) {
-			g := PathGrew{Path: path, Objects: count, Retained: grew, Now: new.Retained}
-			if len(kids) > 0 && float64(kids[0].grew) >= grewShare*float64(grew) { // what it is that there is more of
-				g.Path = append(path[:len(path):len(path)], kids[0].new.Name)
-				g.Objects = kids[0].new.Count
-				if kids[0].old != nil {
-					g.Objects -= kids[0].old.Count
-				}
-			}
-			d.Paths = append(d.Paths, g)
-		}
-	}
-	walk(old, new, nil)
+	d.follow(grown{old, new}, nil)
 	slices.SortStableFunc(d.Paths, func(a, b PathGrew) int { return cmp.Compare(b.Retained, a.Retained) })
 	d.Paths = d.Paths[:min(len(d.Paths), 30)]
+}
+
+// grown is a node of the tree in both dumps.
+type grown struct {
+	old, new *Node // old nil: it was not there
+}
+
+// bytes returns how much more the node retains than before.
+func (g grown) bytes() int64 {
+	if g.old == nil {
+		return g.new.Retained
+	}
+	return g.new.Retained - g.old.Retained
+}
+
+// count returns how many more objects the node has than before.
+func (g grown) count() int64 {
+	if g.old == nil {
+		return g.new.Count
+	}
+	return g.new.Count - g.old.Count
+}
+
+// kids returns the children that grew, those that grew most first.
+func (g grown) kids() []grown {
+	before := map[string]*Node{}
+	if g.old != nil {
+		for _, k := range g.old.Kids {
+			before[k.Name] = k
+		}
+	}
+	var kids []grown
+	for _, k := range g.new.Kids {
+		if kid := (grown{before[k.Name], k}); kid.bytes() >= minGrowth {
+			kids = append(kids, kid)
+		}
+	}
+	slices.SortStableFunc(kids, func(a, b grown) int { return cmp.Compare(b.bytes(), a.bytes()) })
+	return kids
+}
+
+// follow adds the paths from a node down to the nodes at which its growth gathers.
+func (d *Growth) follow(at grown, path []string) {
+	grew := at.bytes()
+	if grew < minGrowth {
+		return
+	}
+	gathers := func(bytes int64) bool { return float64(bytes) >= grewShare*float64(grew) }
+	below := func(k grown) []string { return append(path[:len(path):len(path)], k.new.Name) }
+	root := len(path) == 0
+	kids, rest, went := at.kids(), grew, 0
+	for _, k := range kids {
+		if !root && k.count() >= manyNew && gathers(k.bytes()) {
+			continue // many new objects in one place are the growth: report the place
+		}
+		if root && k.bytes()*20 >= grew || gathers(k.bytes()) {
+			d.follow(k, below(k))
+			rest -= k.bytes()
+			went++
+		}
+	}
+	if root || went > 0 && !gathers(rest) {
+		return
+	}
+	g := PathGrew{Path: path, Objects: at.count(), Retained: grew, Now: at.new.Retained}
+	if len(kids) > 0 && gathers(kids[0].bytes()) { // what it is that there is more of
+		g.Path, g.Objects = below(kids[0]), kids[0].count()
+	}
+	d.Paths = append(d.Paths, g)
 }
 
 // manyNew is the least number of new objects that are reported as a group.

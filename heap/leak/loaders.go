@@ -3,6 +3,7 @@ package leak
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/sliverprof/sliver/heap/graph"
@@ -11,90 +12,103 @@ import (
 // loaders finds classes that several class loaders have loaded each for itself: what a
 // redeployed application leaves behind.
 func (s *search) loaders() error {
-	g := s.g
-	copies := map[string]map[uint64]*graph.Class{}
-	for _, c := range g.Classes() {
-		if c.Loader == 0 || c.IsArray() {
-			continue
-		}
-		m := copies[c.Name]
-		if m == nil {
-			m = map[uint64]*graph.Class{}
-			copies[c.Name] = m
-		}
-		m[c.Loader] = c
-	}
-	// Loaders of the same class belong together.
-	type set struct {
-		loader  *graph.Class
-		loaders map[graph.Object]bool
-		classes map[string]int // copies of each
-	}
-	sets := map[*graph.Class]*set{}
-	for name, m := range copies {
-		if len(m) < 2 {
-			continue
-		}
-		for id := range m {
-			o := g.Find(id)
-			if o == 0 || g.Strength(o) == graph.Garbage {
-				continue
-			}
-			k := g.Class(o)
-			t := sets[k]
-			if t == nil {
-				t = &set{k, map[graph.Object]bool{}, map[string]int{}}
-				sets[k] = t
-			}
-			t.loaders[o] = true
-			t.classes[name]++
-		}
-	}
 	var found []Finding
-	for _, t := range sets {
-		if len(t.loaders) < 2 {
-			continue
+	for _, t := range s.loaderSets() {
+		if f, ok := s.loadedTwice(t); ok {
+			found = append(found, f)
 		}
-		var all []graph.Object
-		for o := range t.loaders {
-			all = append(all, o)
-		}
-		slices.Sort(all)
-		bytes := int64(0)
-		if g.HasTree() {
-			for _, o := range all {
-				bytes += g.Retained(o)
-			}
-			// What several of them keep together only a tree of the set has.
-		} else {
-			bytes, _ = g.RetainedBy(all...)
-		}
-		name, most := "", 0
-		for n, k := range t.classes {
-			if k > most || k == most && n < name {
-				name, most = n, k
-			}
-		}
-		if most < 2 {
-			continue
-		}
-		// The path of the one that is easiest to reach.
-		best := all[0]
-		least := 1 << 30
-		for _, o := range all {
-			if p, ok := g.Path(o); ok && len(p.Steps) < least {
-				best, least = o, len(p.Steps)
-			}
-		}
-		found = append(found, Finding{Kind: KindLoaders, Class: name, Count: len(all), Bytes: bytes, object: best,
-			Title: fmt.Sprintf("%d class loaders of %s have each loaded %s", len(all), t.loader.Name, name),
-			Notes: []string{fmt.Sprintf("%d classes are there more than once", len(t.classes)), "the path leads to one of the loaders"}})
 	}
 	slices.SortFunc(found, func(a, b Finding) int { return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Title, b.Title)) })
 	for _, f := range found[:min(len(found), maxFindings)] {
 		s.add(f)
 	}
 	return nil
+}
+
+// loaderSet holds the loaders of one class that have loaded a class which another loader has
+// loaded too.
+type loaderSet struct {
+	loader  *graph.Class
+	loaders map[graph.Object]bool
+	classes map[string]int // copies of each
+}
+
+// loaderSets groups class loaders by their class, since these belong together.
+func (s *search) loaderSets() map[*graph.Class]*loaderSet {
+	g := s.g
+	loadersOf := map[string]map[uint64]bool{} // IDs of loaders by the name of a class
+	for _, c := range g.Classes() {
+		if c.Loader == 0 || c.IsArray() {
+			continue
+		}
+		if loadersOf[c.Name] == nil {
+			loadersOf[c.Name] = map[uint64]bool{}
+		}
+		loadersOf[c.Name][c.Loader] = true
+	}
+	sets := map[*graph.Class]*loaderSet{}
+	for name, ids := range loadersOf {
+		if len(ids) < 2 {
+			continue
+		}
+		for id := range ids {
+			o := g.Find(id)
+			if o == 0 || g.Strength(o) == graph.Garbage {
+				continue
+			}
+			k := g.Class(o)
+			if sets[k] == nil {
+				sets[k] = &loaderSet{k, map[graph.Object]bool{}, map[string]int{}}
+			}
+			sets[k].loaders[o] = true
+			sets[k].classes[name]++
+		}
+	}
+	return sets
+}
+
+// loadedTwice returns the finding for a set, if two of its loaders have loaded the same class.
+func (s *search) loadedTwice(t *loaderSet) (f Finding, ok bool) {
+	if len(t.loaders) < 2 {
+		return f, false
+	}
+	name, most := "", 0
+	for n, k := range t.classes {
+		if k > most || k == most && n < name {
+			name, most = n, k
+		}
+	}
+	if most < 2 {
+		return f, false
+	}
+	all := slices.Sorted(maps.Keys(t.loaders))
+	return Finding{Kind: KindLoaders, Class: name, Count: len(all), Bytes: s.retainedByAll(all), object: s.easiest(all),
+		Title: fmt.Sprintf("%d class loaders of %s have each loaded %s", len(all), t.loader.Name, name),
+		Notes: []string{fmt.Sprintf("%d classes are there more than once", len(t.classes)), "the path leads to one of the loaders"}}, true
+}
+
+// retainedByAll returns what the objects keep. With a tree it is the sum for each alone, since
+// only a tree of the set has what several of them keep together.
+func (s *search) retainedByAll(all []graph.Object) (bytes int64) {
+	if !s.g.HasTree() {
+		bytes, _ = s.g.RetainedBy(all...)
+		return bytes
+	}
+	for _, o := range all {
+		bytes += s.g.Retained(o)
+	}
+	return bytes
+}
+
+// easiest returns the object with the shortest path, the first one if there is none.
+func (s *search) easiest(all []graph.Object) graph.Object {
+	best, least := all[0], 1<<30
+	for _, o := range all {
+		if p, ok := s.g.Path(o); ok && len(p.Steps) < least {
+			best, least = o, len(p.Steps)
+		}
+	}
+	return best
 }
 
 // finalizers reports objects that wait for their finalizer.

@@ -141,97 +141,141 @@ func (s *search) localName(key graph.Object) string {
 
 // virtualThreads adds up what parked virtual threads keep.
 func (s *search) virtualThreads() error {
-	g := s.g
-	class := g.ClassByName("java.lang.VirtualThread")
+	class := s.g.ClassByName("java.lang.VirtualThread")
 	if class == nil || class.Count == 0 {
 		return nil
 	}
-	states := map[uint64]string{}
-	for _, name := range [...]string{"NEW", "STARTED", "RUNNABLE", "RUNNING", "PARKING", "PARKED", "PINNED", "YIELDING", "TERMINATED",
-		"TIMED_PARKING", "TIMED_PARKED", "TIMED_PINNED", "UNPARKED", "YIELDED"} {
-		if v, ok := g.Static(class, name); ok {
-			states[v.Bits] = name
-		}
-	}
-	state, hasState := g.Slot(class, "", "state")
-	type task struct {
-		name  string
-		count int
-		bytes int64
-		best  graph.Object
-	}
-	tasks := map[string]*task{}
-	total, bytes := 0, int64(0)
-	threads := map[graph.Object]graph.Thread{}
-	for _, t := range g.Threads() {
-		if t.Virtual {
-			threads[t.Object] = t
-		}
-	}
-	withFrames := 0
+	p := newParked(s, class)
 	err := s.instances("java.lang.VirtualThread", func(o graph.Object) {
-		if hasState && len(states) > 0 {
-			v, ok := g.At(o, state)
-			name := states[v.Bits&^(1<<8)]
-			if !ok || name != "PARKED" && name != "TIMED_PARKED" {
-				return
-			}
-		}
-		total++
-		name := ""
-		if t, ok := threads[o]; ok {
-			for _, c := range g.Stack(t) {
-				if !platform(c.Class) {
-					name = c.String()
-					break
-				}
-			}
-			if name != "" {
-				withFrames++
-			}
-		}
-		if name == "" {
-			target := g.Follow(o, "cont", "target")
-			if inner := g.Follow(target, "arg$2"); inner != 0 {
-				target = inner
-			}
-			if inner := g.Follow(target, "val$task"); inner != 0 {
-				target = inner
-			}
-			if name = "a task without a class"; target != 0 {
-				name = g.Class(target).Name
-			}
-		}
-		t := tasks[name]
-		if t == nil {
-			t = &task{name: name, best: o}
-			tasks[name] = t
-		}
-		size := s.sizeOf(o)
-		t.count++
-		t.bytes += size
-		bytes += size
-		if size > s.sizeOf(t.best) {
-			t.best = o
+		if p.isParked(o) {
+			p.add(o)
 		}
 	})
-	if err != nil || total == 0 || total < 10 && !s.worth(bytes) {
+	if err != nil || p.total == 0 || p.total < 10 && !s.worth(p.bytes) {
 		return err
 	}
-	var all []*task
-	for _, t := range tasks {
+	p.report(class)
+	return nil
+}
+
+// parked counts parked virtual threads by where they are parked.
+type parked struct {
+	s        *search
+	state    graph.Slot
+	hasState bool
+	states   map[uint64]string // name by number
+	threads  map[graph.Object]graph.Thread
+
+	tasks      map[string]*parkedTask
+	total      int
+	bytes      int64
+	withFrames int
+}
+
+// parkedTask counts the threads that are parked in one function, or that run one task.
+type parkedTask struct {
+	name  string
+	count int
+	bytes int64
+	best  graph.Object // keeps most
+}
+
+func newParked(s *search, class *graph.Class) *parked {
+	p := &parked{s: s, states: map[uint64]string{}, threads: map[graph.Object]graph.Thread{}, tasks: map[string]*parkedTask{}}
+	for _, name := range [...]string{"NEW", "STARTED", "RUNNABLE", "RUNNING", "PARKING", "PARKED", "PINNED", "YIELDING", "TERMINATED",
+		"TIMED_PARKING", "TIMED_PARKED", "TIMED_PINNED", "UNPARKED", "YIELDED"} {
+		if v, ok := s.g.Static(class, name); ok {
+			p.states[v.Bits] = name
+		}
+	}
+	p.state, p.hasState = s.g.Slot(class, "", "state")
+	for _, t := range s.g.Threads() {
+		if t.Virtual {
+			p.threads[t.Object] = t
+		}
+	}
+	return p
+}
+
+// isParked reports whether a virtual thread is parked, or the dump does not say.
+func (p *parked) isParked(o graph.Object) bool {
+	if !p.hasState || len(p.states) == 0 {
+		return true
+	}
+	v, ok := p.s.g.At(o, p.state)
+	name := p.states[v.Bits&^(1<<8)]
+	return ok && (name == "PARKED" || name == "TIMED_PARKED")
+}
+
+// add counts a parked thread.
+func (p *parked) add(o graph.Object) {
+	p.total++
+	name := p.function(o)
+	if name != "" {
+		p.withFrames++
+	} else {
+		name = p.target(o)
+	}
+	t := p.tasks[name]
+	if t == nil {
+		t = &parkedTask{name: name, best: o}
+		p.tasks[name] = t
+	}
+	size := p.s.sizeOf(o)
+	t.count++
+	t.bytes += size
+	p.bytes += size
+	if size > p.s.sizeOf(t.best) {
+		t.best = o
+	}
+}
+
+// function returns the innermost function of the program in the thread's frames; "": none.
+func (p *parked) function(o graph.Object) string {
+	t, ok := p.threads[o]
+	if !ok {
+		return ""
+	}
+	for _, c := range p.s.g.Stack(t) {
+		if !platform(c.Class) {
+			return c.String()
+		}
+	}
+	return ""
+}
+
+// target returns the class of the thread's task.
+func (p *parked) target(o graph.Object) string {
+	g := p.s.g
+	target := g.Follow(o, "cont", "target")
+	for _, wrapped := range [...]string{"arg$2", "val$task"} {
+		if inner := g.Follow(target, wrapped); inner != 0 {
+			target = inner
+		}
+	}
+	if target == 0 {
+		return "a task without a class"
+	}
+	return g.Class(target).Name
+}
+
+// report adds the finding.
+func (p *parked) report(class *graph.Class) {
+	var all []*parkedTask
+	for _, t := range p.tasks {
 		all = append(all, t)
 	}
-	slices.SortFunc(all, func(a, b *task) int { return cmp.Or(cmp.Compare(b.bytes, a.bytes), cmp.Compare(a.name, b.name)) })
-	f := Finding{Kind: KindVirtual, Class: class.Name, Count: total, Bytes: bytes, object: all[0].best,
-		Title: fmt.Sprintf("%d parked virtual threads keep %s", total, Bytes(bytes))}
+	slices.SortFunc(all, func(a, b *parkedTask) int {
+		return cmp.Or(cmp.Compare(b.bytes, a.bytes), cmp.Compare(a.name, b.name))
+	})
+	f := Finding{Kind: KindVirtual, Class: class.Name, Count: p.total, Bytes: p.bytes, object: all[0].best,
+		Title: fmt.Sprintf("%d parked virtual threads keep %s", p.total, Bytes(p.bytes))}
 	for _, t := range all[:min(len(all), 5)] {
 		f.Content = append(f.Content, Class{Name: "parked in " + t.name, Count: uint64(t.count), Bytes: t.bytes, Retained: t.bytes})
 	}
-	if withFrames == 0 {
+	if p.withFrames == 0 {
 		f.Notes = append(f.Notes, fmt.Sprintf("the dump has no frames of virtual threads, as those of JDK 21 have none: what only they hold looks unreachable (%s are)",
-			Bytes(g.Held(graph.Garbage))))
+			Bytes(p.s.g.Held(graph.Garbage))))
 	}
-	s.add(f)
-	return nil
+	p.s.add(f)
 }
