@@ -124,101 +124,132 @@ func (c candidate) place(owner string) safefile.Place {
 // file are harmless: a file found there is used only if its build ID or checksum
 // matches, and only for names.
 func (d Dirs) places(q Query) []candidate {
-	var out []candidate
-	roots := []string{""}
-	if d.Root != "" {
-		roots = []string{d.Root, ""}
-	}
-	// under adds a path as named in the target.
-	under := func(p string) {
-		for _, r := range roots {
-			out = append(out, candidate{root: r, path: p})
-		}
-	}
-	// in adds paths in a user's folder. They cannot leave it with "..".
-	in := func(extra string, paths ...string) {
-		for _, p := range paths {
-			out = append(out, candidate{extra: extra, path: filepath.Clean("/" + p)})
-		}
-	}
-	base := filepath.Base(q.Path)
-	dir := filepath.Dir(q.Path)
-	id := q.BuildID
-	if _, err := hex.DecodeString(id); err != nil || len(id) < 6 {
-		id = ""
-	}
-	link := ""
+	p := places{Dirs: d, q: q, dir: filepath.Dir(q.Path), base: filepath.Base(q.Path)}
 	if q.Link != "" {
-		link = filepath.Base(q.Link)
+		p.link = filepath.Base(q.Link)
 	}
-	if id != "" {
-		byID := filepath.Join(id[:2], id[2:]+".debug")
-		for _, e := range d.Extra {
-			in(e, filepath.Join(".build-id", byID), byID, filepath.Join(id, "debuginfo"), id+".debug")
-		}
-		under(filepath.Join(SystemDir, ".build-id", byID))
-	}
+	p.byID()
 	switch q.Kind {
 	case KindDebug:
-		for _, e := range d.Extra {
-			if link != "" {
-				in(e, filepath.Join(dir, link), link)
-			}
-			in(e, q.Path+".debug", q.Path, base+".debug", base)
-		}
-		if link != "" {
-			under(filepath.Join(dir, link))
-			under(filepath.Join(dir, ".debug", link))
-			under(filepath.Join(SystemDir, dir, link))
-		}
-		under(q.Path + ".debug")
-		under(filepath.Join(dir, ".debug", base+".debug"))
-		under(filepath.Join(SystemDir, q.Path+".debug"))
+		p.debug()
 	case KindAlt:
-		for _, e := range d.Extra {
-			in(e, link, filepath.Join(".dwz", link))
-		}
-		if filepath.IsAbs(q.Link) {
-			under(q.Link)
-		} else {
-			from := d.candidate(q.From)
-			if real, err := from.place(d.Root).Real(from.path); err == nil {
-				if from.extra != "" {
-					from.extra = "" // paths from Real start at the root
-				}
-				out = append(out, candidate{root: from.root, path: filepath.Join(filepath.Dir(real), q.Link)})
-			}
-			from = d.candidate(filepath.Join(filepath.Dir(q.From), q.Link))
-			out = append(out, from)
-			under(filepath.Join(dir, q.Link))
-		}
-		under(filepath.Join(SystemDir, ".dwz", link))
+		p.alt()
 	case KindObject:
-		full := q.Link
-		if !filepath.IsAbs(full) {
-			full = filepath.Join(q.Dir, full)
-		}
-		for _, e := range d.Extra {
-			in(e, full)
-			if rel := filepath.Clean(q.Link); !filepath.IsAbs(rel) && !strings.HasPrefix(rel, "..") {
-				in(e, rel)
-			}
-			in(e, link)
-		}
-		under(full)
-		under(filepath.Join(dir, q.Link))
-		under(filepath.Join(dir, link))
+		p.object()
 	case KindPackage:
-		for _, e := range d.Extra {
-			in(e, q.Path+".dwp", base+".dwp")
-		}
-		under(q.Path + ".dwp")
-		if q.From != "" && q.From != q.Path {
-			out = append(out, d.candidate(q.From+".dwp"), d.candidate(strings.TrimSuffix(q.From, ".debug")+".dwp"))
-		}
-		under(filepath.Join(SystemDir, q.Path+".dwp"))
+		p.pack()
 	}
-	return out
+	return p.out
+}
+
+// places collects the candidates for a query.
+type places struct {
+	Dirs
+	q         Query
+	dir, base string // of q.Path
+	link      string // file name of q.Link; "": there is none
+	out       []candidate
+}
+
+// under adds a path as named in the target.
+func (p *places) under(path string) {
+	if p.Root != "" {
+		p.out = append(p.out, candidate{root: p.Root, path: path})
+	}
+	p.out = append(p.out, candidate{path: path})
+}
+
+// in adds paths in a user's folder. They cannot leave it with "..".
+func (p *places) in(extra string, paths ...string) {
+	for _, path := range paths {
+		p.out = append(p.out, candidate{extra: extra, path: filepath.Clean("/" + path)})
+	}
+}
+
+// byID adds where a file is found by its build ID.
+func (p *places) byID() {
+	id := p.q.BuildID
+	if _, err := hex.DecodeString(id); err != nil || len(id) < 6 {
+		return
+	}
+	path := filepath.Join(id[:2], id[2:]+".debug")
+	for _, e := range p.Extra {
+		p.in(e, filepath.Join(".build-id", path), path, filepath.Join(id, "debuginfo"), id+".debug")
+	}
+	p.under(filepath.Join(SystemDir, ".build-id", path))
+}
+
+// debug adds where a separate debug file is found by a .gnu_debuglink or by the file's path.
+func (p *places) debug() {
+	for _, e := range p.Extra {
+		if p.link != "" {
+			p.in(e, filepath.Join(p.dir, p.link), p.link)
+		}
+		p.in(e, p.q.Path+".debug", p.q.Path, p.base+".debug", p.base)
+	}
+	if p.link != "" {
+		p.under(filepath.Join(p.dir, p.link))
+		p.under(filepath.Join(p.dir, ".debug", p.link))
+		p.under(filepath.Join(SystemDir, p.dir, p.link))
+	}
+	p.under(p.q.Path + ".debug")
+	p.under(filepath.Join(p.dir, ".debug", p.base+".debug"))
+	p.under(filepath.Join(SystemDir, p.q.Path+".debug"))
+}
+
+// alt adds where a file of common debug data (.gnu_debugaltlink) is found.
+func (p *places) alt() {
+	for _, e := range p.Extra {
+		p.in(e, p.link, filepath.Join(".dwz", p.link))
+	}
+	if filepath.IsAbs(p.q.Link) {
+		p.under(p.q.Link)
+	} else {
+		p.nextTo(p.candidate(p.q.From))
+		p.out = append(p.out, p.candidate(filepath.Join(filepath.Dir(p.q.From), p.q.Link)))
+		p.under(filepath.Join(p.dir, p.q.Link))
+	}
+	p.under(filepath.Join(SystemDir, ".dwz", p.link))
+}
+
+// nextTo adds the link relative to the file that from leads to.
+func (p *places) nextTo(from candidate) {
+	real, err := from.place(p.Root).Real(from.path)
+	if err != nil {
+		return
+	}
+	// With a user's folder too, paths from Real start at the root.
+	p.out = append(p.out, candidate{root: from.root, path: filepath.Join(filepath.Dir(real), p.q.Link)})
+}
+
+// object adds where an object or .dwo file is found, whose path the compiler recorded.
+func (p *places) object() {
+	full := p.q.Link
+	if !filepath.IsAbs(full) {
+		full = filepath.Join(p.q.Dir, full)
+	}
+	for _, e := range p.Extra {
+		p.in(e, full)
+		if rel := filepath.Clean(p.q.Link); !filepath.IsAbs(rel) && !strings.HasPrefix(rel, "..") {
+			p.in(e, rel)
+		}
+		p.in(e, p.link)
+	}
+	p.under(full)
+	p.under(filepath.Join(p.dir, p.q.Link))
+	p.under(filepath.Join(p.dir, p.link))
+}
+
+// pack adds where a .dwp file is found.
+func (p *places) pack() {
+	for _, e := range p.Extra {
+		p.in(e, p.q.Path+".dwp", p.base+".dwp")
+	}
+	p.under(p.q.Path + ".dwp")
+	if p.q.From != "" && p.q.From != p.q.Path {
+		p.out = append(p.out, p.candidate(p.q.From+".dwp"), p.candidate(strings.TrimSuffix(p.q.From, ".debug")+".dwp"))
+	}
+	p.under(filepath.Join(SystemDir, p.q.Path+".dwp"))
 }
 
 // candidate returns the candidate of a file that Find named, or of one next to it.

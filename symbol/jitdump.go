@@ -66,76 +66,8 @@ var ErrNoJITDump = errors.New("no jitdump of this machine's byte order")
 // program may still be writing.
 func ParseJITDump(r io.Reader) (*JITDump, error) {
 	d := &JITDump{}
-	lines := 0
-	pending := map[uint64][]jitLine{} // for the code loaded next at an address
-	newest := map[uint64]int{}
-	err := eachJIT(r, func(h []byte) { d.Arch = binary.LittleEndian.Uint64(h[32:])&1 != 0 }, func(id uint32, at uint64, b []byte) error {
-		le := binary.LittleEndian
-		switch id {
-		case jitLoad:
-			if len(b) < 40 {
-				return errShortJIT
-			}
-			name, ok := jitName(b[40:])
-			c := jitCode{start: le.Uint64(b[16:]), size: le.Uint64(b[24:]), at: int64(min(at, math.MaxInt64)), name: name}
-			if !ok || name == "" || c.size == 0 || c.start+c.size < c.start || len(d.code) >= maxJITCode {
-				return nil
-			}
-			c.lines = pending[c.start]
-			delete(pending, c.start)
-			newest[c.start] = len(d.code)
-			d.code = append(d.code, c)
-		case jitMove:
-			if len(b) < 48 {
-				return errShortJIT
-			}
-			i, ok := newest[le.Uint64(b[16:])]
-			if !ok || len(d.code) >= maxJITCode {
-				return nil
-			}
-			c := d.code[i]
-			to := le.Uint64(b[24:])
-			if to+c.size < to {
-				return nil
-			}
-			moved := make([]jitLine, len(c.lines))
-			for k, l := range c.lines {
-				moved[k] = jitLine{l.addr - c.start + to, l.file, l.line}
-			}
-			if lines += len(moved); lines > maxJITLines {
-				moved = nil
-			}
-			c.start, c.at, c.lines = to, int64(min(at, math.MaxInt64)), moved
-			newest[to] = len(d.code)
-			d.code = append(d.code, c)
-		case jitDebug:
-			if len(b) < 16 {
-				return errShortJIT
-			}
-			start, n := le.Uint64(b), le.Uint64(b[8:])
-			var ls []jitLine
-			file := ""
-			for rest := b[16:]; n > 0 && len(rest) > 16 && lines < maxJITLines; n-- {
-				l := jitLine{addr: le.Uint64(rest), line: int(le.Uint32(rest[8:]) & math.MaxInt32)}
-				name, ok := jitName(rest[16:])
-				if !ok {
-					break
-				}
-				rest = rest[16+len(name)+1:]
-				if name != "\xff" { // otherwise the file of the previous entry
-					file = name
-				}
-				l.file = file
-				ls = append(ls, l)
-				lines++
-			}
-			sort.SliceStable(ls, func(i, j int) bool { return ls[i].addr < ls[j].addr })
-			if len(pending) < maxJITCode {
-				pending[start] = ls
-			}
-		}
-		return nil
-	})
+	p := jitParser{d: d, pending: map[uint64][]jitLine{}, newest: map[uint64]int{}}
+	err := eachJIT(r, func(h []byte) { d.Arch = binary.LittleEndian.Uint64(h[32:])&1 != 0 }, p.record)
 	sort.SliceStable(d.code, func(i, j int) bool {
 		a, b := &d.code[i], &d.code[j]
 		if a.start != b.start {
@@ -147,6 +79,104 @@ func ParseJITDump(r io.Reader) (*JITDump, error) {
 		d.most = max(d.most, d.code[i].size)
 	}
 	return d, err
+}
+
+// jitParser adds the records of a jitdump to d, in their order.
+type jitParser struct {
+	d       *JITDump
+	lines   int                  // of all code
+	pending map[uint64][]jitLine // for the code loaded next at an address
+	newest  map[uint64]int       // number of the last code at an address
+}
+
+// record adds a record with the data b.
+func (p *jitParser) record(id uint32, at uint64, b []byte) error {
+	time := int64(min(at, math.MaxInt64))
+	switch id {
+	case jitLoad:
+		if len(b) < 40 {
+			return errShortJIT
+		}
+		p.load(time, b)
+	case jitMove:
+		if len(b) < 48 {
+			return errShortJIT
+		}
+		p.move(time, b)
+	case jitDebug:
+		if len(b) < 16 {
+			return errShortJIT
+		}
+		p.debug(b)
+	}
+	return nil
+}
+
+// load adds code.
+func (p *jitParser) load(at int64, b []byte) {
+	le := binary.LittleEndian
+	name, ok := jitName(b[40:])
+	c := jitCode{start: le.Uint64(b[16:]), size: le.Uint64(b[24:]), at: at, name: name}
+	if !ok || name == "" || c.size == 0 || c.start+c.size < c.start || len(p.d.code) >= maxJITCode {
+		return
+	}
+	c.lines = p.pending[c.start]
+	delete(p.pending, c.start)
+	p.add(c)
+}
+
+// move adds the code last seen at an address at its new one.
+func (p *jitParser) move(at int64, b []byte) {
+	le := binary.LittleEndian
+	i, ok := p.newest[le.Uint64(b[16:])]
+	if !ok || len(p.d.code) >= maxJITCode {
+		return
+	}
+	c := p.d.code[i]
+	to := le.Uint64(b[24:])
+	if to+c.size < to {
+		return
+	}
+	moved := make([]jitLine, len(c.lines))
+	for k, l := range c.lines {
+		moved[k] = jitLine{l.addr - c.start + to, l.file, l.line}
+	}
+	if p.lines += len(moved); p.lines > maxJITLines {
+		moved = nil
+	}
+	c.start, c.at, c.lines = to, at, moved
+	p.add(c)
+}
+
+func (p *jitParser) add(c jitCode) {
+	p.newest[c.start] = len(p.d.code)
+	p.d.code = append(p.d.code, c)
+}
+
+// debug keeps lines for the code that a later record loads.
+func (p *jitParser) debug(b []byte) {
+	le := binary.LittleEndian
+	start, n := le.Uint64(b), le.Uint64(b[8:])
+	var ls []jitLine
+	file := ""
+	for rest := b[16:]; n > 0 && len(rest) > 16 && p.lines < maxJITLines; n-- {
+		l := jitLine{addr: le.Uint64(rest), line: int(le.Uint32(rest[8:]) & math.MaxInt32)}
+		name, ok := jitName(rest[16:])
+		if !ok {
+			break
+		}
+		rest = rest[16+len(name)+1:]
+		if name != "\xff" { // otherwise the file of the previous entry
+			file = name
+		}
+		l.file = file
+		ls = append(ls, l)
+		p.lines++
+	}
+	sort.SliceStable(ls, func(i, j int) bool { return ls[i].addr < ls[j].addr })
+	if len(p.pending) < maxJITCode {
+		p.pending[start] = ls
+	}
 }
 
 // jitName returns the name at the start of b, which ends with a zero byte.
