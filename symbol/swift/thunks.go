@@ -1,6 +1,9 @@
 package swift
 
-import "strconv"
+import (
+	"slices"
+	"strconv"
+)
 
 // attributes describe, for one letter after T, the function before it: in full, and in
 // short.
@@ -63,40 +66,10 @@ func (d *demangler) thunk() *node {
 		return d.some(thunkOf, map[byte]string{'z': "@objc completion handler block implementation for ",
 			'Z': "predefined @objc completion handler block implementation for "}[c], sig, block, of)
 	case 'K', 'k':
-		text := map[byte]string{'K': "key path getter for ", 'k': "key path setter for "}[c]
-		if d.s[d.pos:] != "" && c == 'k' && d.peek() == 'm' {
-			d.pos++
-			switch {
-			case d.skip('u'):
-				text = "key path unapplied method "
-			case d.skip('a'):
-				text = "key path applied method "
-			default:
-				return d.fail(errNot)
-			}
-		}
-		var ts []*node
-		for t := d.popType(); t != nil; t = d.popType() {
-			ts = append(ts, t)
-		}
-		reverse(ts)
-		sig := d.popIf(signature)
-		e := d.pop()
-		if e == nil {
-			return d.fail(errNot)
-		}
-		out := d.some(keyPath, text, e, sig)
-		if out != nil {
-			out.kids = append(out.kids, ts...)
-		}
-		return out
+		return d.keyPathThunk(c)
 	case 'H', 'h':
 		sig := d.popIf(signature)
-		var ts []*node
-		for t := d.popType(); t != nil; t = d.popType() {
-			ts = append(ts, t)
-		}
-		reverse(ts)
+		ts := d.popTypes()
 		return d.some(ofTypes, map[byte]string{'H': "key path index equality operator for ", 'h': "key path index hash operator for "}[c],
 			append(ts, sig)...)
 	case 'L':
@@ -121,18 +94,7 @@ func (d *demangler) thunk() *node {
 		p := d.popProtocol()
 		return d.make(thunkOf, "base conformance descriptor for ", d.mustType(), p)
 	case 'w':
-		switch d.next() {
-		case 'b':
-			return d.make(attribute, "back deployment thunk for ", d.make(identifier, ""))
-		case 'B':
-			return d.make(attribute, "back deployment fallback for ")
-		case 'c':
-			return d.make(attribute, "coro function pointer to ")
-		case 'd':
-			return d.make(attribute, "default override of ")
-		case 'S':
-			return d.make(attribute, "#_hasSymbol query for ")
-		}
+		return d.wideThunk()
 	case 'v':
 		n := d.index()
 		if d.skip('r') {
@@ -140,18 +102,76 @@ func (d *demangler) thunk() *node {
 		}
 		return d.make(attribute, "outlined variable #"+strconv.Itoa(n)+" of ")
 	case 'e':
-		from := d.pos
-		for d.peek() != '_' {
-			if c := d.next(); c < 'a' || c > 'z' {
-				return d.fail(errNot)
-			}
-		}
-		d.pos++
-		return d.make(attribute, "outlined bridged method ("+d.s[from:d.pos-1]+") of ")
+		return d.bridgedMethod()
 	case 'g', 'B', 'G', 's', 'i', 'p', 'P', 't', 'f':
 		return d.specialisation(c)
 	}
 	return d.fail(errNot)
+}
+
+// popTypes pops all types on top of the stack, and returns them in their order.
+func (d *demangler) popTypes() (ts []*node) {
+	for t := d.popType(); t != nil; t = d.popType() {
+		ts = append(ts, t)
+	}
+	reverse(ts)
+	return ts
+}
+
+// keyPathThunk parses TK and Tk: what reads and writes through a key path.
+func (d *demangler) keyPathThunk(c byte) *node {
+	text := map[byte]string{'K': "key path getter for ", 'k': "key path setter for "}[c]
+	if d.s[d.pos:] != "" && c == 'k' && d.peek() == 'm' {
+		d.pos++
+		switch {
+		case d.skip('u'):
+			text = "key path unapplied method "
+		case d.skip('a'):
+			text = "key path applied method "
+		default:
+			return d.fail(errNot)
+		}
+	}
+	ts := d.popTypes()
+	sig := d.popIf(signature)
+	e := d.pop()
+	if e == nil {
+		return d.fail(errNot)
+	}
+	out := d.some(keyPath, text, e, sig)
+	if out != nil {
+		out.kids = append(out.kids, ts...)
+	}
+	return out
+}
+
+// wideThunk parses Tw and the letter that follows.
+func (d *demangler) wideThunk() *node {
+	switch d.next() {
+	case 'b':
+		return d.make(attribute, "back deployment thunk for ", d.make(identifier, ""))
+	case 'B':
+		return d.make(attribute, "back deployment fallback for ")
+	case 'c':
+		return d.make(attribute, "coro function pointer to ")
+	case 'd':
+		return d.make(attribute, "default override of ")
+	case 'S':
+		return d.make(attribute, "#_hasSymbol query for ")
+	}
+	return d.fail(errNot)
+}
+
+// bridgedMethod parses Te: an outlined call of a bridged method, up to '_'.
+func (d *demangler) bridgedMethod() *node {
+	from := d.pos
+	for d.peek() != '_' {
+		if c := d.next(); c < 'a' || c > 'z' {
+			return d.fail(errNot)
+		}
+	}
+	d.pos++
+	return d.make(attribute, "outlined bridged method ("+d.s[from:d.pos-1]+") of ")
 }
 
 // entity pops the target of a thunk.
@@ -206,85 +226,12 @@ func (d *demangler) arguments(n *node) *node {
 		if last && d.skip('n') {
 			break
 		}
-		p, want := d.make(impl, ""), ""
+		p := d.make(impl, "")
 		if p == nil || len(n.kids) > 1024 {
 			return d.fail(errNot)
 		}
-		add := func(s string) {
-			if p.text != "" && s != "" {
-				p.text += " and "
-			}
-			p.text += s
-		}
-		switch c := d.next(); c {
-		case 'n':
-		case 'c', 'E':
-			add("[Closure Propagated : ")
-			want = "c"
-		case 'C':
-			i, ok := d.natural()
-			if !ok {
-				return d.fail(errNot)
-			}
-			add("[Same As Argument " + strconv.Itoa(i) + "]")
-		case 'p':
-			for more := true; more; {
-				switch d.peek() {
-				case 'f':
-					add("[Constant Propagated Function : ")
-					want += "f"
-				case 'g':
-					add("[Constant Propagated Global : ")
-					want += "f"
-				case 'S':
-					add("[Constant Propagated Struct : ")
-					want += "S"
-				case 'k':
-					add("[Constant Propagated KeyPath : ")
-					want += "k"
-				case 's':
-					d.pos++
-					if e := d.peek(); e != 'b' && e != 'w' && e != 'c' {
-						return d.fail(errNot)
-					}
-					add("[Constant Propagated String : ")
-					want += "s"
-				case 'i', 'd':
-					from := d.pos + 1
-					for d.pos++; isDigit(d.peek()); d.pos++ {
-					}
-					what := map[byte]string{'i': "Integer", 'd': "Float"}[d.s[from-1]]
-					add("[Constant Propagated " + what + " : " + d.s[from:d.pos] + "]")
-					continue
-				default:
-					more = false
-					continue
-				}
-				d.pos++
-			}
-		case 'e', 'd', 'g', 'x':
-			add(map[byte]string{'e': "Existential To Protocol Constrained Generic", 'd': "Dead", 'g': "Owned To Guaranteed", 'x': "Exploded"}[c])
-			if c == 'e' && d.skip('D') {
-				add("Dead")
-			}
-			if c != 'g' && c != 'x' && d.skip('G') {
-				add("Owned To Guaranteed")
-			}
-			if c == 'g' || c == 'e' || c == 'd' {
-				if d.skip('O') {
-					add("Guaranteed To Owned")
-				}
-				if d.skip('X') {
-					add("Exploded")
-				}
-			}
-		case 'i':
-			add("Value Promoted from Box")
-		case 's':
-			add("Stack Promoted from Box")
-		case 'r':
-			add("InOut Converted to Out")
-		default:
+		want, ok := d.argument(p)
+		if !ok {
 			return d.fail(errNot)
 		}
 		if last {
@@ -294,32 +241,117 @@ func (d *demangler) arguments(n *node) *node {
 		wants = append(wants, want)
 	}
 	for i := len(n.kids) - 1; i >= 0; i-- {
-		for j := len(wants[i]) - 1; j >= 0; j-- {
-			var kids []*node
-			switch wants[i][j] {
-			case 'c':
-				for t := d.popType(); t != nil; t = d.popType() {
-					kids = append(kids, t)
-				}
-				kids = append(kids, d.popIf(identifier))
-			case 'k':
-				a := d.mustType()
-				kids = []*node{a, d.mustType(), d.popIf(identifier)}
-			case 'S':
-				kids = []*node{d.mustType()}
-			default:
-				kids = []*node{d.popIf(identifier)}
-			}
-			reverse(kids)
-			for _, k := range kids {
-				if k == nil {
-					return d.fail(errNot)
-				}
-			}
-			n.kids[i].kids = append(kids, n.kids[i].kids...)
+		if !d.popConstants(n.kids[i], wants[i]) {
+			return d.fail(errNot)
 		}
 	}
 	return n
+}
+
+// also appends one more way in which an argument is specialised.
+func (n *node) also(s string) {
+	if n.text != "" {
+		n.text += " and "
+	}
+	n.text += s
+}
+
+var (
+	// argumentKinds are letters that may be followed by those of argumentMore, in this order.
+	argumentKinds = map[byte]struct{ text, more string }{
+		'e': {"Existential To Protocol Constrained Generic", "DGOX"}, 'd': {"Dead", "GOX"}, 'g': {"Owned To Guaranteed", "OX"}, 'x': {"Exploded", ""},
+		'i': {"Value Promoted from Box", ""}, 's': {"Stack Promoted from Box", ""}, 'r': {"InOut Converted to Out", ""},
+	}
+	argumentMore = map[byte]string{'D': "Dead", 'G': "Owned To Guaranteed", 'O': "Guaranteed To Owned", 'X': "Exploded"}
+	// constantKinds are values that come from the stack: how popConstants pops them.
+	constantKinds = map[byte]struct{ text, pop string }{
+		'f': {"Function", "f"}, 'g': {"Global", "f"}, 'S': {"Struct", "S"}, 'k': {"KeyPath", "k"}, 's': {"String", "s"},
+	}
+	literalKinds = map[byte]string{'i': "Integer", 'd': "Float"}
+)
+
+// argument parses how one argument is specialised into p. want has the kinds of values that
+// popConstants pops for it.
+func (d *demangler) argument(p *node) (want string, ok bool) {
+	switch c := d.next(); c {
+	case 'n':
+	case 'c', 'E':
+		p.also("[Closure Propagated : ")
+		return "c", true
+	case 'C':
+		i, ok := d.natural()
+		if !ok {
+			return "", false
+		}
+		p.also("[Same As Argument " + strconv.Itoa(i) + "]")
+	case 'p':
+		return d.constants(p)
+	default:
+		k, ok := argumentKinds[c]
+		if !ok {
+			return "", false
+		}
+		p.also(k.text)
+		for i := range len(k.more) {
+			if d.skip(k.more[i]) {
+				p.also(argumentMore[k.more[i]])
+			}
+		}
+	}
+	return "", true
+}
+
+// constants parses the constants that an argument always has.
+func (d *demangler) constants(p *node) (want string, ok bool) {
+	for {
+		c := d.peek()
+		if what := literalKinds[c]; what != "" {
+			from := d.pos + 1
+			for d.pos++; isDigit(d.peek()); d.pos++ {
+			}
+			p.also("[Constant Propagated " + what + " : " + d.s[from:d.pos] + "]")
+			continue
+		}
+		k, ok := constantKinds[c]
+		if !ok {
+			return want, true
+		}
+		d.pos++
+		if c == 's' { // its encoding
+			if e := d.next(); e != 'b' && e != 'w' && e != 'c' {
+				return "", false
+			}
+		}
+		p.also("[Constant Propagated " + k.text + " : ")
+		want += k.pop
+	}
+}
+
+// popConstants pops the values of a parameter, the last one first.
+func (d *demangler) popConstants(p *node, want string) (ok bool) {
+	for i := len(want) - 1; i >= 0; i-- {
+		var kids []*node
+		switch want[i] {
+		case 'c':
+			for t := d.popType(); t != nil; t = d.popType() {
+				kids = append(kids, t)
+			}
+			kids = append(kids, d.popIf(identifier))
+		case 'k':
+			a := d.mustType()
+			kids = []*node{a, d.mustType(), d.popIf(identifier)}
+		case 'S':
+			kids = []*node{d.mustType()}
+		default:
+			kids = []*node{d.popIf(identifier)}
+		}
+		reverse(kids)
+		if slices.Contains(kids, nil) {
+			return false
+		}
+		p.kids = append(kids, p.kids...)
+	}
+	return true
 }
 
 // Kinds of impl nodes, the parts of a function's calling convention.
@@ -347,22 +379,41 @@ func (d *demangler) implType() *node {
 	if out == nil {
 		return nil
 	}
-	add := func(kind int, text string) *node {
-		n := d.make(impl, text)
-		if n != nil {
-			n.n = kind
-			out.kids = append(out.kids, n)
-		}
-		return n
+	if !d.implGenerics(out) || !d.implAttributes(out) {
+		return d.fail(errNot)
 	}
-	var replaced []*node // signature?, then lists of types
+	if d.skip('T') {
+		out.n = 1
+	}
+	typed, ok := d.implTypes(out)
+	if !ok || !d.skip('_') {
+		return d.fail(errNot)
+	}
+	for i := len(typed) - 1; i >= 0 && d.err == nil; i-- {
+		typed[i].kids = []*node{d.mustType()}
+	}
+	return out
+}
+
+// implPart adds a part of a function type.
+func (d *demangler) implPart(out *node, kind int, text string) *node {
+	n := d.make(impl, text)
+	if n != nil {
+		n.n = kind
+		out.kids = append(out.kids, n)
+	}
+	return n
+}
+
+// implGenerics parses the substitutions and the signature of a generic function type.
+func (d *demangler) implGenerics(out *node) (ok bool) {
 	if d.skip('s') {
 		lists := d.genericArgs()
 		sig := d.popIf(signature)
 		if sig == nil {
-			return d.fail(errNot)
+			return false
 		}
-		replaced = []*node{sig}
+		replaced := []*node{sig}
 		for i := len(lists) - 1; i >= 0; i-- {
 			replaced = append(replaced, lists[i]...)
 		}
@@ -379,45 +430,49 @@ func (d *demangler) implType() *node {
 		d.skip('P')
 		out.kids = append(out.kids, sig)
 	}
-	if d.skip('e') {
-		add(implAttribute, "@escaping")
-	}
-	if d.skip('A') {
-		add(implAttribute, "@isolated(any)")
-	}
-	for c, s := range map[byte]string{'d': "@differentiable", 'l': "@differentiable(_linear)", 'f': "@differentiable(_forward)", 'r': "@differentiable(reverse)"} {
-		if d.skip(c) {
-			add(implAttribute, s)
-			break
-		}
-	}
+	return true
+}
+
+// implChoices are attributes that may be there, in their order: one of each choice.
+var implChoices = struct{ before, after []map[byte]string }{
+	before: []map[byte]string{
+		{'e': "@escaping"},
+		{'A': "@isolated(any)"},
+		{'d': "@differentiable", 'l': "@differentiable(_linear)", 'f': "@differentiable(_forward)", 'r': "@differentiable(reverse)"},
+	},
+	after: []map[byte]string{
+		implConvs,
+		{'A': "@yield_once", 'I': "@yield_once_2", 'G': "@yield_many"},
+		{'h': "@Sendable"},
+		{'H': "@async"},
+	},
+}
+
+// implAttributes parses the attributes: those before the convention of the callee, and those
+// after it.
+func (d *demangler) implAttributes(out *node) (ok bool) {
+	d.implOptional(out, implChoices.before)
 	call := implCalls[d.next()]
 	if call == "" {
-		return d.fail(errNot)
+		return false
 	}
-	add(implAttribute, call)
-	if c := d.peek(); implConvs[c] != "" {
-		d.pos++
-		add(implAttribute, implConvs[c])
+	d.implPart(out, implAttribute, call)
+	d.implOptional(out, implChoices.after)
+	return true
+}
+
+func (d *demangler) implOptional(out *node, choices []map[byte]string) {
+	for _, choice := range choices {
+		if s := choice[d.peek()]; s != "" {
+			d.pos++
+			d.implPart(out, implAttribute, s)
+		}
 	}
-	switch {
-	case d.skip('A'):
-		add(implAttribute, "@yield_once")
-	case d.skip('I'):
-		add(implAttribute, "@yield_once_2")
-	case d.skip('G'):
-		add(implAttribute, "@yield_many")
-	}
-	if d.skip('h') {
-		add(implAttribute, "@Sendable")
-	}
-	if d.skip('H') {
-		add(implAttribute, "@async")
-	}
-	if d.skip('T') {
-		out.n = 1
-	}
-	var typed []*node
+}
+
+// implTypes parses the parameters, results, yields and the error. It returns their nodes, whose
+// types are on the stack.
+func (d *demangler) implTypes(out *node) (typed []*node, ok bool) {
 	for s := implParams[d.peek()]; s != ""; s = implParams[d.peek()] {
 		d.pos++
 		if d.skip('w') {
@@ -432,34 +487,28 @@ func (d *demangler) implType() *node {
 		if d.skip('L') {
 			s = "sil_implicit_leading_param " + s
 		}
-		typed = append(typed, add(implParam, s))
+		typed = append(typed, d.implPart(out, implParam, s))
 	}
 	for s := implResults[d.peek()]; s != ""; s = implResults[d.peek()] {
 		d.pos++
 		if d.skip('w') {
 			s += " @noDerivative"
 		}
-		typed = append(typed, add(implResult, s))
+		typed = append(typed, d.implPart(out, implResult, s))
 	}
 	for d.skip('Y') {
 		s := implParams[d.next()]
 		if s == "" {
-			return d.fail(errNot)
+			return nil, false
 		}
-		typed = append(typed, add(implYield, "@yields "+s))
+		typed = append(typed, d.implPart(out, implYield, "@yields "+s))
 	}
 	if d.skip('z') {
 		s := implResults[d.next()]
 		if s == "" {
-			return d.fail(errNot)
+			return nil, false
 		}
-		typed = append(typed, add(implError, "@error "+s))
+		typed = append(typed, d.implPart(out, implError, "@error "+s))
 	}
-	if !d.skip('_') {
-		return d.fail(errNot)
-	}
-	for i := len(typed) - 1; i >= 0 && d.err == nil; i-- {
-		typed[i].kids = []*node{d.mustType()}
-	}
-	return out
+	return typed, true
 }
