@@ -58,7 +58,7 @@ func (o oneFile) Open(i int, _ *trace.Module) (io.ReaderAt, io.Closer, error) {
 // fixed address.
 func here() uint64 { return uint64(reflect.ValueOf(NewLive).Pointer()) + 4 }
 
-const hereName = "github.com/sliverprof/sliver/naming.NewLive"
+const hereName = "github.com/sliverprof/sliver/symbol/naming.NewLive"
 
 type told struct {
 	module string
