@@ -130,22 +130,22 @@ type resolver struct {
 	problems []string
 }
 
+// resolve names the addresses from the cache, and otherwise from the file.
 func (r *resolver) resolve(addrs []uint64) error {
-	id, m, o := r.id, r.m, *r.o
-	known, missing := cached(m.BuildID, addrs, o)
-	var nameless []uint64
+	known, missing := cached(r.m.BuildID, addrs, *r.o)
+	l := lookup{resolver: r, known: known}
 	for _, a := range addrs {
 		if frames, ok := known[a]; ok {
 			r.set(a, frames)
 			if len(frames) == 0 {
-				nameless = append(nameless, a)
+				l.nameless = append(l.nameless, a)
 			}
 		}
 	}
-	if len(missing)+len(nameless) == 0 {
+	if len(missing)+len(l.nameless) == 0 {
 		return nil // the file itself may be gone
 	}
-	file, c, err := open(r.mods, id, m, o.Captured)
+	file, c, err := open(r.mods, r.id, r.m, r.o.Captured)
 	if err != nil {
 		if len(missing) == 0 {
 			return nil
@@ -155,74 +155,95 @@ func (r *resolver) resolve(addrs []uint64) error {
 	if c != nil {
 		defer c.Close()
 	}
-	// Many locations of one file are looked up in concurrent parts: each part opens the
-	// file itself, and neighbours stay together.
-	parts := max(1, min(runtime.GOMAXPROCS(0), maxParts, len(missing)/minPart))
-	size := max(1, (len(missing)+parts-1)/parts) // Chunk needs 1 even if missing is empty
-	var shared symbol.Shared
-	var mu sync.Mutex
-	var problems []string
-	var wg sync.WaitGroup
-	for part := range slices.Chunk(missing, size) {
-		look := func() error {
-			f, e := symbol.Open(file, symbol.Options{Path: m.Path, Finder: o.Finder, FullNames: o.FullNames, Budget: dwarf.DefaultBudget / parts, Shared: &shared,
-				GoTable: func(in io.ReaderAt) (symbol.GoTable, error) { return goTable(in, r.arch) }})
-			if e != nil {
-				return e
-			}
-			defer f.Close()
-			symbol.ResolveModule(f, part, func(vaddr uint64, frames []symbol.Frame) {
-				r.set(vaddr, frames)
-				mu.Lock()
-				defer mu.Unlock()
-				if known != nil {
-					known[vaddr] = slices.Clone(frames)
-				}
-				if len(frames) == 0 {
-					nameless = append(nameless, vaddr)
-				}
-			})
-			mu.Lock()
-			defer mu.Unlock()
-			for _, p := range f.Problems() {
-				problems = append(problems, p.Error())
-			}
-			return nil
-		}
-		if parts == 1 {
-			err = look()
-		} else {
-			wg.Go(func() {
-				o.Do(func() {
-					if e := contained(look); e != nil {
-						mu.Lock()
-						defer mu.Unlock()
-						err = e
-					}
-				})
-			})
-		}
-	}
-	wg.Wait()
-	if err != nil {
+	l.file = file
+	if err := l.all(missing); err != nil {
 		return err
 	}
-	fns := functions{path: m.Path, r: file, arch: r.arch}
-	for _, a := range nameless {
+	fns := functions{path: r.m.Path, r: file, arch: r.arch}
+	for _, a := range l.nameless {
 		if fr, ok := fns.frame(a); ok {
 			r.set(a, []symbol.Frame{fr})
 		}
 	}
-	slices.Sort(problems)
-	r.problems = append(r.problems, slices.Compact(problems)...)
+	slices.Sort(l.found)
+	r.problems = append(r.problems, slices.Compact(l.found)...)
 	// Lookups affected by a damaged or missing debug file are not cached, so that they
 	// are repeated.
-	if known != nil && len(problems) == 0 && len(known) <= maxCached {
-		if err := o.Cache.Store(m.BuildID, o.FullNames, known); err != nil {
-			r.problems = append(r.problems, fmt.Sprintf("names of %s are not kept: %v", m.Path, err))
+	if known != nil && len(l.found) == 0 && len(known) <= maxCached {
+		if err := r.o.Cache.Store(r.m.BuildID, r.o.FullNames, known); err != nil {
+			r.problems = append(r.problems, fmt.Sprintf("names of %s are not kept: %v", r.m.Path, err))
 		}
 	}
 	return nil
+}
+
+// lookup names the locations of a file that the cache does not have.
+type lookup struct {
+	*resolver
+	file   io.ReaderAt
+	parts  int
+	shared symbol.Shared
+
+	mu       sync.Mutex  // guards the following
+	known    cache.Table // nil: the file has no cache
+	nameless []uint64
+	found    []string // problems
+}
+
+// all looks up many locations in concurrent parts: each part opens the file itself, and
+// neighbours stay together.
+func (l *lookup) all(addrs []uint64) (err error) {
+	l.parts = max(1, min(runtime.GOMAXPROCS(0), maxParts, len(addrs)/minPart))
+	if l.parts == 1 {
+		if len(addrs) == 0 {
+			return nil
+		}
+		return l.part(addrs)
+	}
+	var wg sync.WaitGroup
+	for part := range slices.Chunk(addrs, (len(addrs)+l.parts-1)/l.parts) {
+		wg.Go(func() {
+			l.o.Do(func() {
+				if e := contained(func() error { return l.part(part) }); e != nil {
+					l.mu.Lock()
+					defer l.mu.Unlock()
+					err = e
+				}
+			})
+		})
+	}
+	wg.Wait()
+	return err
+}
+
+// part looks up some of the locations.
+func (l *lookup) part(addrs []uint64) error {
+	f, err := symbol.Open(l.file, symbol.Options{Path: l.m.Path, Finder: l.o.Finder, FullNames: l.o.FullNames, Budget: dwarf.DefaultBudget / l.parts, Shared: &l.shared,
+		GoTable: func(in io.ReaderAt) (symbol.GoTable, error) { return goTable(in, l.arch) }})
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	symbol.ResolveModule(f, addrs, l.add)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range f.Problems() {
+		l.found = append(l.found, p.Error())
+	}
+	return nil
+}
+
+// add sets the names of a location.
+func (l *lookup) add(vaddr uint64, frames []symbol.Frame) {
+	l.set(vaddr, frames)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.known != nil {
+		l.known[vaddr] = slices.Clone(frames)
+	}
+	if len(frames) == 0 {
+		l.nameless = append(l.nameless, vaddr)
+	}
 }
 
 // contained is f, but a panic in f costs the names of one file, not the recording.
