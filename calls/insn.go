@@ -36,134 +36,176 @@ const (
 )
 
 // decode reads the instruction that b begins with.
-func decode(b []byte) (x insn, err error) {
-	if len(b) > maxInsn {
-		b = b[:maxInsn]
+func decode(b []byte) (insn, error) {
+	d := decoder{b: b[:min(len(b), maxInsn)]}
+	c := d.prefixes()
+	if err := d.opcode(c); err != nil {
+		return d.insn, err
 	}
-	i := 0
-	next := func() (c byte) {
-		if i < len(b) {
-			c = b[i]
+	if d.hasModRM {
+		d.operand()
+	}
+	at := d.i
+	d.i += d.imm
+	if d.i > len(d.b) {
+		if len(d.b) == maxInsn {
+			return d.insn, errOpcode
 		}
-		i++
-		return c
+		return d.insn, errShort
 	}
-	addr32 := false
-	c := next()
-prefixes:
-	for ; i <= len(b); c = next() {
+	d.size = d.i
+	if d.isBranch() {
+		d.branch = true
+		if d.imm == 1 {
+			d.rel = int64(int8(d.b[at]))
+		} else {
+			d.rel = int64(int32(binary.LittleEndian.Uint32(d.b[at:])))
+		}
+	}
+	return d.insn, nil
+}
+
+// decoder reads an instruction's parts in their order.
+type decoder struct {
+	insn
+	b        []byte
+	i        int  // offset of the next part, also behind the end of b
+	addr32   bool // 67
+	hasModRM bool
+	imm      int // bytes of the immediate
+}
+
+// next returns the next byte, 0 behind the end.
+func (d *decoder) next() (c byte) {
+	if d.i < len(d.b) {
+		c = d.b[d.i]
+	}
+	d.i++
+	return c
+}
+
+// prefixes reads the prefixes, and returns the first byte of the opcode.
+func (d *decoder) prefixes() (c byte) {
+	c = d.next()
+legacy:
+	for ; d.i <= len(d.b); c = d.next() {
 		switch c {
 		case 0x66:
-			x.opsize = true
+			d.opsize = true
 		case 0x67:
-			addr32 = true
+			d.addr32 = true
 		case 0xf3:
-			x.rep = true
+			d.rep = true
 		case 0x3e:
-			x.notrack = true
+			d.notrack = true
 		case 0xf0, 0xf2, 0x2e, 0x36, 0x26, 0x64, 0x65:
 		default:
-			break prefixes
+			break legacy
 		}
 	}
 	if c&0xf0 == 0x40 {
-		x.rex, c = c, next()
+		d.rex, c = c, d.next()
 	}
-	modrm, imm := false, 0
-	switch {
-	case c == 0xc5 && x.rex == 0:
-		next()
-		x.space, x.op = spaceVEX|1, next()
-		modrm, imm = vexForm(1, x.op)
-	case c == 0xc4 && x.rex == 0:
-		m := next() & 0x1f
-		next()
-		if m == 0 || m > spaceLast {
-			return x, errOpcode
-		}
-		x.space, x.op = spaceVEX|m, next()
-		modrm, imm = vexForm(m, x.op)
-	case c == 0x62 && x.rex == 0:
-		m := next() & 7
-		next()
-		next()
-		if m == 0 || m == 4 || m == 7 {
-			return x, errOpcode
-		}
-		x.space, x.op = spaceVEX|m, next()
-		modrm, imm = vexForm(m, x.op)
-	case c == 0x8f && x.rex == 0 && i < len(b) && b[i]&0x1f >= 8: // XOP: AMD64 manual volume 4, 1.7
-		m := next() & 0x1f
-		next()
-		x.space, x.op, modrm = spaceVEX|m, next(), true
-		switch m {
-		case 8:
-			imm = 1
-		case 9:
-		case 10:
-			imm = 4
-		default:
-			return x, errOpcode
-		}
-	case c == 0x0f:
-		switch c = next(); c {
-		case 0x38:
-			x.space, x.op, modrm = 2, next(), true
-		case 0x3a:
-			x.space, x.op, modrm, imm = 3, next(), true, 1
-		default:
-			x.space, x.op = 1, c
-			if modrm, imm, err = form0F(c); err != nil {
-				return x, err
-			}
-		}
-	default:
-		x.op = c
-		if modrm, imm, err = form1(c, &x, addr32); err != nil {
-			return x, err
-		}
-	}
-	if modrm {
-		x.modrm = next()
-		mod, rm := x.modrm>>6, x.modrm&7
-		if mod != 3 && rm == 4 {
-			x.sib = next()
-		}
+	return c
+}
+
+// opcode reads the opcode that begins with c, and sets what follows it.
+func (d *decoder) opcode(c byte) (err error) {
+	if d.rex == 0 {
 		switch {
-		case mod == 1:
-			i++
-		case mod == 2, mod == 0 && rm == 5, mod == 0 && rm == 4 && x.sib&7 == 5:
-			i += 4
-		}
-		if x.space == 0 && x.modrm>>3&7 < 2 { // of this group, only test has an immediate
-			switch {
-			case x.op == 0xf6:
-				imm = 1
-			case x.op == 0xf7 && x.opsize:
-				imm = 2
-			case x.op == 0xf7:
-				imm = 4
+		case c == 0xc5:
+			d.next()
+			d.vex(1)
+			return nil
+		case c == 0xc4:
+			m := d.next() & 0x1f
+			d.next()
+			if m == 0 || m > spaceLast {
+				return errOpcode
 			}
+			d.vex(m)
+			return nil
+		case c == 0x62: // EVEX
+			m := d.next() & 7
+			d.next()
+			d.next()
+			if m == 0 || m == 4 || m == 7 {
+				return errOpcode
+			}
+			d.vex(m)
+			return nil
+		case c == 0x8f && d.i < len(d.b) && d.b[d.i]&0x1f >= 8:
+			return d.xop()
 		}
 	}
-	at := i
-	i += imm
-	if i > len(b) {
-		if len(b) == maxInsn {
-			return x, errOpcode
-		}
-		return x, errShort
+	if c == 0x0f {
+		return d.escape()
 	}
-	x.size = i
-	if x.isBranch() {
-		x.branch = true
-		if imm == 1 {
-			x.rel = int64(int8(b[at]))
-		} else {
-			x.rel = int64(int32(binary.LittleEndian.Uint32(b[at:])))
+	d.op = c
+	d.hasModRM, d.imm, err = form1(c, &d.insn, d.addr32)
+	return err
+}
+
+// vex reads the opcode of a VEX or EVEX map.
+func (d *decoder) vex(m byte) {
+	d.space, d.op = spaceVEX|m, d.next()
+	d.hasModRM, d.imm = vexForm(m, d.op)
+}
+
+// xop reads the map and opcode after 8F (AMD64 manual volume 4, 1.7).
+func (d *decoder) xop() error {
+	m := d.next() & 0x1f
+	d.next()
+	d.space, d.op, d.hasModRM = spaceVEX|m, d.next(), true
+	switch m {
+	case 8:
+		d.imm = 1
+	case 9:
+	case 10:
+		d.imm = 4
+	default:
+		return errOpcode
+	}
+	return nil
+}
+
+// escape reads the opcode after 0F.
+func (d *decoder) escape() (err error) {
+	switch c := d.next(); c {
+	case 0x38:
+		d.space, d.op, d.hasModRM = 2, d.next(), true
+	case 0x3a:
+		d.space, d.op, d.hasModRM, d.imm = 3, d.next(), true, 1
+	default:
+		d.space, d.op = 1, c
+		d.hasModRM, d.imm, err = form0F(c)
+	}
+	return err
+}
+
+// operand reads ModRM, SIB and the displacement.
+func (d *decoder) operand() {
+	d.modrm = d.next()
+	mod, rm := d.modrm>>6, d.modrm&7
+	if mod != 3 && rm == 4 {
+		d.sib = d.next()
+	}
+	switch {
+	case mod == 1:
+		d.i++
+	case mod == 2, mod == 0 && rm == 5, mod == 0 && rm == 4 && d.sib&7 == 5:
+		d.i += 4
+	}
+	if d.space == 0 && d.modrm>>3&7 < 2 { // of this group, only test has an immediate
+		switch {
+		case d.op == 0xf6:
+			d.imm = 1
+		case d.op == 0xf7 && d.opsize:
+			d.imm = 2
+		case d.op == 0xf7:
+			d.imm = 4
 		}
 	}
-	return x, nil
 }
 
 // isBranch reports a relative jump or call.
