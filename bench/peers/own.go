@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -27,85 +26,110 @@ func (b *bench) redis() error {
 		return err
 	}
 	defer p.end()
-	answers := func() (float64, error) {
-		out, err := exec.CommandContext(b.ctx, load, "-s", sock, "-t", "get", "-n", "20000", "-c", "8", "--csv").Output()
-		if err != nil {
-			return 0, fmt.Errorf("redis-benchmark: %w", err)
+	r := redis{bench: b, pid: p.pid(), load: load, sock: sock, rates: map[string][]float64{}, failed: map[string]bool{}}
+	if err := r.awaitReady(); err != nil {
+		return err
+	}
+	var tools []tool
+	for _, t := range b.tools {
+		if !t.python {
+			tools = append(tools, t)
 		}
-		for l := range strings.Lines(string(out)) {
-			if f := strings.Split(strings.TrimSpace(l), ","); len(f) > 1 && f[0] == `"GET"` {
-				return strconv.ParseFloat(strings.Trim(f[1], `"`), 64)
+	}
+	for round := range b.rounds {
+		for i := range tools {
+			if err := r.measure(tools[(i+round)%len(tools)]); err != nil {
+				return err
 			}
 		}
-		return 0, fmt.Errorf("redis-benchmark says %q", out)
 	}
+	r.print()
+	return nil
+}
+
+// redis measures one server.
+type redis struct {
+	*bench
+	pid        int
+	load, sock string               // redis-benchmark, and the server's socket
+	rates      map[string][]float64 // replies per second by tool: the median of each round
+	failed     map[string]bool      // tools that do not work here
+}
+
+// answers returns how many replies per second the server gives under load.
+func (r *redis) answers() (float64, error) {
+	out, err := exec.CommandContext(r.ctx, r.load, "-s", r.sock, "-t", "get", "-n", "20000", "-c", "8", "--csv").Output()
+	if err != nil {
+		return 0, fmt.Errorf("redis-benchmark: %w", err)
+	}
+	for l := range strings.Lines(string(out)) {
+		if f := strings.Split(strings.TrimSpace(l), ","); len(f) > 1 && f[0] == `"GET"` {
+			return strconv.ParseFloat(strings.Trim(f[1], `"`), 64)
+		}
+	}
+	return 0, fmt.Errorf("redis-benchmark says %q", out)
+}
+
+// awaitReady waits for the server to answer.
+func (r *redis) awaitReady() error {
 	for try := 0; ; try++ {
-		if _, err := answers(); err == nil {
-			break
-		} else if try > 100 || b.ctx.Err() != nil {
+		_, err := r.answers()
+		if err == nil || try > 100 || r.ctx.Err() != nil {
 			return err
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	rates := map[string][]float64{}
-	var names []string
-	for round := range b.rounds {
-		var tools []tool
-		for _, t := range b.tools {
-			if !t.python {
-				tools = append(tools, t)
-			}
+}
+
+// measure records the server's replies while a tool looks at it. A tool that fails is left out
+// from then on; an error means that the measurement cannot go on.
+func (r *redis) measure(t tool) error {
+	if r.failed[t.name] {
+		return nil
+	}
+	done := make(chan error, 1)
+	go func() {
+		o, err := t.look(r.ctx, r.pid, r.span)
+		if err == nil && o.samples == 0 && t.name != "nobody" {
+			err = errNothing
 		}
-		for i := range tools {
-			t := tools[(i+round)%len(tools)]
-			if round == 0 {
-				names = append(names, t.name)
+		done <- err
+	}()
+	var got []float64
+	for running := true; running; {
+		rate, err := r.answers()
+		if err != nil {
+			return err
+		}
+		select {
+		case err := <-done:
+			running = false
+			if err != nil && (t.name == "sliver" || r.ctx.Err() != nil) {
+				return err
 			}
-			if !slices.Contains(names, t.name) {
-				continue
+			if err != nil {
+				r.failed[t.name] = true
+				r.left = append(r.left, fmt.Sprintf("%s on redis (%v)", t.name, err))
 			}
-			done := make(chan error, 1)
-			go func() {
-				o, err := t.look(b.ctx, p.pid(), b.span)
-				if err == nil && o.samples == 0 && t.name != "nobody" {
-					err = errNothing
-				}
-				done <- err
-			}()
-			var got []float64
-			for running := true; running; {
-				rate, err := answers()
-				if err != nil {
-					return err
-				}
-				select {
-				case err = <-done:
-					running = false
-					if err != nil && t.name != "sliver" && b.ctx.Err() == nil {
-						names = slices.DeleteFunc(names, func(n string) bool { return n == t.name })
-						b.left = append(b.left, fmt.Sprintf("%s on redis (%v)", t.name, err))
-					} else if err != nil {
-						return err
-					}
-				default:
-				}
-				if running || len(got) == 0 { // the tool was active all the time, or for most of it
-					got = append(got, rate)
-				}
-			}
-			if len(got) > 0 {
-				rates[t.name] = append(rates[t.name], median(got))
-			}
+		default:
+		}
+		if running || len(got) == 0 { // the tool was active all the time, or for most of it
+			got = append(got, rate)
 		}
 	}
-	fmt.Printf("\n#### redis, GET by 8 clients, 100 Hz\n\n| tool | answers a second | compared with none |\n|---|---|---|\n")
-	alone := median(rates["nobody"])
-	for _, t := range b.tools {
-		if r := rates[t.name]; slices.Contains(names, t.name) && len(r) > 0 {
-			fmt.Printf("| %s | %s | %s |\n", t.name, figure(median(r), "%.0f"), figure(median(r)/alone, "%.3g"))
-		}
-	}
+	r.rates[t.name] = append(r.rates[t.name], median(got))
 	return nil
+}
+
+// print writes the table.
+func (r *redis) print() {
+	fmt.Printf("\n#### redis, GET by 8 clients, 100 Hz\n\n| tool | answers a second | compared with none |\n|---|---|---|\n")
+	alone := median(r.rates["nobody"])
+	for _, t := range r.tools {
+		if rates := r.rates[t.name]; len(rates) > 0 && !r.failed[t.name] {
+			fmt.Printf("| %s | %s | %s |\n", t.name, figure(median(rates), "%.0f"), figure(median(rates)/alone, "%.3g"))
+		}
+	}
 }
 
 // own measures sliver's guarantees about itself, with their limits.
