@@ -104,16 +104,7 @@ func herdMain(b *stopBlock) {
 		// Dead threads are reaped before the herd attaches, because their signals were consumed.
 		asked := false
 		for ; ; asked = true {
-			for {
-				s, what := h.next()
-				if s == nil {
-					break
-				}
-				if !h.seen(s, what) && !h.all { // it would be found again
-					h.all, h.at = true, 0
-				}
-			}
-			h.all = false
+			h.changes()
 			if asked {
 				h.halted()
 			}
@@ -147,6 +138,24 @@ func herdMain(b *stopBlock) {
 			h.all, h.at = true, 0
 		}
 	}
+}
+
+// changes handles the changes of state of all threads.
+//
+//go:noinline
+//go:nosplit
+//go:norace
+func (h *herdBlock) changes() {
+	for {
+		s, what := h.next()
+		if s == nil {
+			break
+		}
+		if !h.seen(s, what) && !h.all { // it would be found again
+			h.all, h.at = true, 0
+		}
+	}
+	h.all = false
 }
 
 // ask asks the new threads to stop, and reports whether there are any. no: give them back without
