@@ -198,10 +198,10 @@ func outermost(in []stack.Frame) (cfa uint64) {
 // whose places between the missing ones are unknown.
 func nativeEnd(in []stack.Frame) (last int, whole bool) {
 	last = len(in) - 2
-	if in[last].Kind != stack.KindPython {
+	if k := in[last].Kind; k != stack.KindPython && k != stack.KindRuby {
 		return last, true
 	}
-	for last > 0 && in[last].Kind == stack.KindPython {
+	for k := in[last].Kind; last > 0 && in[last].Kind == k; {
 		last--
 	}
 	return max(last-1, 0), false // without the error frame
@@ -223,7 +223,7 @@ func (d *Differ) join(in []stack.Frame, last int, word func(uint64) (uint64, boo
 			}
 			return i
 		}
-		if g.CFA > f.CFA && g.Kind != stack.KindGo && g.Kind != stack.KindPython {
+		if g.CFA > f.CFA && g.Kind != stack.KindGo && g.Kind != stack.KindPython && g.Kind != stack.KindRuby {
 			return -1 // all frames further out are higher
 		}
 	}
@@ -235,7 +235,7 @@ func (d *Differ) join(in []stack.Frame, last int, word func(uint64) (uint64, boo
 // address proves nothing. A Seen of stack.WayPart does not confirm them.
 func (d *Differ) above(cfa uint64, s *stack.Sample) (n int) {
 	on := func(f *frame) bool {
-		return (f.CFA > cfa && f.CFA <= s.Reach || f.Kind == stack.KindPython) && (s.Here == nil || s.Here(&f.Frame))
+		return (f.CFA > cfa && f.CFA <= s.Reach || f.Kind == stack.KindPython || f.Kind == stack.KindRuby) && (s.Here == nil || s.Here(&f.Frame))
 	}
 	for s.Reach != 0 && n < len(d.frames) && on(&d.frames[n]) && d.frames[n].Kind != stack.KindError {
 		n++

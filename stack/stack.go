@@ -23,15 +23,16 @@ const (
 	KindPython             // CPython
 	KindJS                 // JavaScript
 	KindError              // not code: PC holds a Reason
+	KindRuby               // CRuby
 )
 
 func (k Kind) String() string {
-	return name(int(k), "kind", "native", "go", "kernel", "java", "python", "js", "error")
+	return name(int(k), "kind", "native", "go", "kernel", "java", "python", "js", "error", "ruby")
 }
 
 // Managed reports whether frames of the kind are activations of a runtime's own functions, whose
 // PC is not an address of machine code.
-func (k Kind) Managed() bool { return k == KindJava || k == KindPython || k == KindJS }
+func (k Kind) Managed() bool { return k == KindJava || k == KindPython || k == KindJS || k == KindRuby }
 
 // Trust is how a frame was found, from the most reliable down.
 type Trust uint8

@@ -17,7 +17,7 @@ type Kinds uint8
 // AllKinds contains every kind.
 const AllKinds Kinds = 0xff
 
-var kindWords = [...]stack.Kind{stack.KindNative, stack.KindGo, stack.KindKernel, stack.KindJava, stack.KindPython, stack.KindJS}
+var kindWords = [...]stack.Kind{stack.KindNative, stack.KindGo, stack.KindKernel, stack.KindJava, stack.KindPython, stack.KindJS, stack.KindRuby}
 
 // ParseKinds parses a comma-separated list of kind names. "all" is all kinds, and "no-" before a
 // name removes a kind; a list of removals alone begins with all kinds.

@@ -143,7 +143,7 @@ type kindFlags struct {
 }
 
 func (k *kindFlags) register(fs *pflag.FlagSet) {
-	fs.StringVar(&k.kinds, "kinds", "", "only frames of these kinds, comma-separated: native, go, kernel, java, python, js; all adds [kernel] frames of blocked calls; no-native removes native code")
+	fs.StringVar(&k.kinds, "kinds", "", "only frames of these kinds, comma-separated: native, go, kernel, java, python, js, ruby; all adds [kernel] frames of blocked calls; no-native removes native code")
 	fs.StringVar(&k.native, "native", "on", "on or off")
 	retireAlone(fs, "native", "--kinds no-native")
 	k.flag = fs.Lookup("native")

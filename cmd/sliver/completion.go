@@ -60,7 +60,7 @@ func choices(command, flag string) []string {
 	case "threads":
 		return []string{"main", "all"}
 	case "kinds":
-		return []string{"all", "native", "go", "kernel", "java", "python", "js", "no-native"}
+		return []string{"all", "native", "go", "kernel", "java", "python", "js", "ruby", "no-native"}
 	case "by":
 		return []string{"wall", "cpu"}
 	case "sort":

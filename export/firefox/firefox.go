@@ -124,6 +124,7 @@ const (
 	catJava
 	catPython
 	catJS
+	catRuby
 	catWaiting
 	catRunnable
 	catMissing
@@ -132,7 +133,7 @@ const (
 const categories = `[{"name":"Other","color":"grey","subcategories":["Other"]},{"name":"Native","color":"yellow","subcategories":["Other"]},` +
 	`{"name":"Go","color":"blue","subcategories":["Other"]},{"name":"Kernel","color":"orange","subcategories":["Other"]},` +
 	`{"name":"Java","color":"green","subcategories":["Other"]},{"name":"Python","color":"lightblue","subcategories":["Other"]},` +
-	`{"name":"JavaScript","color":"brown","subcategories":["Other"]},{"name":"Waiting","color":"purple","subcategories":["Other"]},` +
+	`{"name":"JavaScript","color":"brown","subcategories":["Other"]},{"name":"Ruby","color":"magenta","subcategories":["Other"]},{"name":"Waiting","color":"purple","subcategories":["Other"]},` +
 	`{"name":"Waiting for a CPU","color":"lightred","subcategories":["Other"]},{"name":"Missing","color":"darkgrey","subcategories":["Other"]}]`
 
 func category(k stack.Kind) int {
@@ -149,6 +150,8 @@ func category(k stack.Kind) int {
 		return catPython
 	case stack.KindJS:
 		return catJS
+	case stack.KindRuby:
+		return catRuby
 	case stack.KindError:
 		return catMissing
 	}

@@ -80,9 +80,7 @@ func (n *interned) category(s *trace.Slice) uint64 {
 		return 0
 	}
 	kind := s.Loc.Word.Kind()
-	switch kind {
-	case stack.KindJava, stack.KindPython, stack.KindJS:
-	default:
+	if !kind.Managed() {
 		return 0
 	}
 	if !n.kinds[kind] {

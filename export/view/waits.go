@@ -308,7 +308,7 @@ func (v *View) Asker(st []trace.Slice) int {
 }
 
 // runtimes are the runtimes with functions on a stack.
-type runtimes struct{ java, python, js bool }
+type runtimes struct{ java, python, js, ruby bool }
 
 func (r *runtimes) add(k stack.Kind) {
 	switch k {
@@ -318,14 +318,17 @@ func (r *runtimes) add(k stack.Kind) {
 		r.python = true
 	case stack.KindJS:
 		r.js = true
+	case stack.KindRuby:
+		r.ruby = true
 	}
 }
 
-// has reports whether a module belongs to them: HotSpot, CPython with its own modules, or Node.
+// has reports whether a module belongs to them: HotSpot, CPython and CRuby with their own modules, or Node.
 func (r *runtimes) has(module string) bool {
 	name := path.Base(module)
 	return r.java && name == "libjvm.so" ||
 		r.python && (strings.HasPrefix(name, "libpython") || strings.HasPrefix(name, "python") || strings.Contains(module, "/lib-dynload/")) ||
+		r.ruby && (strings.HasPrefix(name, "libruby") || strings.HasPrefix(name, "ruby") || strings.Contains(module, "/ruby/")) ||
 		r.js && (name == "node" || strings.HasPrefix(name, "libnode.so"))
 }
 

@@ -179,6 +179,8 @@ func (s *Snapshot) frame(b *bufio.Writer, f *Frame) {
 		b.WriteString(" (Python)")
 	case stack.KindJava:
 		b.WriteString(" (Java)")
+	case stack.KindRuby:
+		b.WriteString(" (Ruby)")
 	}
 	if f.Module != "" {
 		fmt.Fprintf(b, " (%s)", plain(path.Base(f.Module)))

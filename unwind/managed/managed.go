@@ -26,17 +26,18 @@ var (
 	Python = Range{0x8000_0000_0000, 0x8100_0000_0000, stack.KindPython, "[python]", "python"}
 	Java   = Range{0x8100_0000_0000, 0x8200_0000_0000, stack.KindJava, "[java]", "java"}
 	JS     = Range{0x8200_0000_0000, 0x8300_0000_0000, stack.KindJS, "[js]", "js"}
+	Ruby   = Range{0x8300_0000_0000, 0x8400_0000_0000, stack.KindRuby, "[ruby]", "ruby"}
 )
 
 // Ranges returns all ranges, by address.
-func Ranges() []Range { return []Range{Python, Java, JS} }
+func Ranges() []Range { return []Range{Python, Java, JS, Ruby} }
 
 // At returns the range that contains addr.
 func At(addr uint64) (Range, bool) {
-	if addr < Python.Start || addr >= JS.End {
+	if addr < Python.Start || addr >= Ruby.End {
 		return Range{}, false
 	}
-	for _, r := range [...]Range{Python, Java, JS} {
+	for _, r := range [...]Range{Python, Java, JS, Ruby} {
 		if addr < r.End {
 			return r, true
 		}
@@ -46,7 +47,7 @@ func At(addr uint64) (Range, bool) {
 
 // Named returns the range with this name among the files of a recording.
 func Named(module string) (Range, bool) {
-	for _, r := range [...]Range{Python, Java, JS} {
+	for _, r := range [...]Range{Python, Java, JS, Ruby} {
 		if r.Module == module {
 			return r, true
 		}

@@ -205,7 +205,7 @@ func base(n string) string {
 // managed reports whether frames of kind k belong to a language whose calls have native
 // ones around them.
 func managed(k stack.Kind) bool {
-	return k == stack.KindJava || k == stack.KindPython || k == stack.KindJS
+	return k.Managed()
 }
 
 // pooled reports whether a stack has the shape of a pool thread's: only the thread's
