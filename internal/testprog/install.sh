@@ -43,6 +43,7 @@ git git
 unshare util-linux
 systemd-analyze systemd
 python3 python3
+/usr/bin/ruby3.* ruby
 javac openjdk-17-jdk-headless
 /usr/share/visualvm visualvm
 mvn maven
@@ -174,13 +175,19 @@ debian_uri() {
 	apt-get indextargets --format '$(ORIGIN) $(REPO_URI)' 'Created-By: Packages' | sed -n 's/^Debian //p' | grep -v security | head -n 1
 }
 
-# debian_packages SUITE PACKAGE… puts packages of a suite of Debian's, which need not be the system's, into this folder.
+# debian_packages SUITES PACKAGE… puts packages of suites of Debian's, which need not be the system's, into this
+# folder. $debian_arch is their architecture, if it is not the system's.
 debian_packages() {
-	local suite=$1 from
+	local suites=$1 suite from
 	shift
-	mkdir -p apt/lists/partial apt/cache/archives/partial &&
-		echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $(debian_uri) $suite main" >apt/list || return
+	mkdir -p apt/lists/partial apt/cache/archives/partial || return
+	for suite in $suites; do
+		echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $(debian_uri) $suite main"
+	done >apt/list
 	from=(-o "Dir::Etc::sourcelist=$PWD/apt/list" -o Dir::Etc::sourceparts=- -o "Dir::State::lists=$PWD/apt/lists" -o "Dir::Cache=$PWD/apt/cache")
+	if [[ -n ${debian_arch:-} ]]; then
+		from+=(-o "APT::Architecture=$debian_arch" -o "APT::Architectures=$debian_arch" -o Dir::State::status=/dev/null)
+	fi
 	apt "${from[@]}" update && apt "${from[@]}" download "$@"
 }
 
@@ -246,6 +253,50 @@ install_python() {
 	} >&2
 }
 
+# Ruby 3.3 and 3.4, from suites of Debian's that have them beside newer libraries: each into a folder
+# of its own, as Python. Those for arm64 run in an emulator.
+have_ruby() {
+	[[ -x $cache/ruby$1/bin/ruby${1%-*} || -x /usr/bin/ruby$1 ]] || compgen -G "$HOME/.rbenv/versions/$1.*/bin/ruby" >/dev/null
+}
+
+install_rubies() {
+	local v
+	[[ $(uname -m) == x86_64 && -n $(debian_uri) ]] || return 0
+	for v in 3.3 3.4 3.1-arm64 3.3-arm64 3.4-arm64; do
+		have_ruby $v && continue
+		echo "installing: ruby$v"
+		install_ruby $v >"$work/ruby.log" 2>&1 || {
+			echo "could not install ruby$v:"
+			tail -n 3 "$work/ruby.log"
+		} >&2
+	done
+}
+
+# install_ruby VERSION[-arm64] puts a Ruby and its libraries into a folder, and a script that runs it.
+install_ruby() (
+	v=${1%-*} root=$cache/ruby$1 loader=usr/lib64/ld-linux-x86-64.so.2 libs=x86_64-linux-gnu run=exec debian_arch=''
+	if [[ $1 == *-arm64 ]]; then
+		debian_arch=arm64 loader=lib/ld-linux-aarch64.so.1 libs=aarch64-linux-gnu run='exec qemu-aarch64-static'
+	fi
+	case $v in
+	3.1) suites=bookworm ;;
+	3.3) suites=trixie ;;
+	*) suites='experimental sid' ;;
+	esac
+	mkdir -p "$work/ruby$1/root/bin" && cd "$work/ruby$1" &&
+		debian_packages "$suites" ruby$v libruby$v libc6 libgcc-s1 zlib1g libgmp10 libcrypt1 libffi8 libyaml-0-2 || return
+	for d in *.deb; do
+		dpkg-deb -x "$d" root || return
+	done
+	[[ -e root/$loader ]] || loader=usr/$loader
+	cat >root/bin/ruby$v <<-EOF
+		#!/bin/sh
+		export RUBYLIB=$root/usr/lib/ruby/$v.0:$root/usr/lib/$libs/ruby/$v.0
+		$run $root/$loader --library-path $root/usr/lib/$libs:$root/lib/$libs $root/usr/bin/ruby$v --disable=gems "\$@"
+	EOF
+	chmod +x root/bin/ruby$v && rm -rf "$root" && mv root "$root" && "$root/bin/ruby$v" -e 'require "monitor"; require "socket"'
+)
+
 # Readers of heap dumps that ours is held against.
 install_heap() {
 	if ! command -v hprof-slurp >/dev/null && [[ ! -x $cache/hprof-slurp/bin/hprof-slurp ]] && command -v cargo >/dev/null; then
@@ -294,6 +345,7 @@ install_all() {
 	if [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null; then
 		install_packages
 		install_python
+		install_rubies
 	fi
 	install_tools
 	install_closure
@@ -328,6 +380,9 @@ missing_tools() {
 	done
 	for v in 3.7 3.8 3.9 3.10 3.11 3.12 3.13 3.14; do
 		have_python $v || echo "python$v"
+	done
+	for v in 3.1 3.3 3.4 3.1-arm64 3.3-arm64 3.4-arm64; do
+		have_ruby $v || echo "ruby$v"
 	done
 	for v in 3.8 3.10 3.11 3.12; do
 		[[ -e $cache/greenlet$v/greenlet/__init__.py ]] || echo "greenlet$v"

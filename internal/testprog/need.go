@@ -70,6 +70,12 @@ var tools = map[string][]string{
 	"python3.12":      pythons("3.12"),
 	"python3.13":      pythons("3.13"),
 	"python3.14":      pythons("3.14"),
+	"ruby3.1":         rubies("3.1"),
+	"ruby3.3":         rubies("3.3"),
+	"ruby3.4":         rubies("3.4"),
+	"ruby3.1-arm64":   {filepath.Join(toolCache(), "ruby3.1-arm64", "bin", "ruby3.1")},
+	"ruby3.3-arm64":   {filepath.Join(toolCache(), "ruby3.3-arm64", "bin", "ruby3.3")},
+	"ruby3.4-arm64":   {filepath.Join(toolCache(), "ruby3.4-arm64", "bin", "ruby3.4")},
 	"greenlet3.8":     greenlets("3.8"),
 	"greenlet3.10":    greenlets("3.10"),
 	"greenlet3.11":    greenlets("3.11"),
@@ -97,6 +103,13 @@ func pythons(version string) []string {
 	}
 	name := "python" + version
 	return []string{filepath.Join(root, "versions", version+".*", "bin", name), "/usr/bin/" + name, "/usr/local/bin/" + name,
+		filepath.Join(toolCache(), name, "bin", name)}
+}
+
+// rubies returns the paths of one version of Ruby.
+func rubies(version string) []string {
+	name := "ruby" + version
+	return []string{filepath.Join(os.Getenv("HOME"), ".rbenv", "versions", version+".*", "bin", "ruby"), "/usr/bin/" + name,
 		filepath.Join(toolCache(), name, "bin", name)}
 }
 

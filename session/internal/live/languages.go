@@ -6,6 +6,7 @@ import (
 	"github.com/sliverprof/sliver/lang"
 	"github.com/sliverprof/sliver/lang/jvm"
 	"github.com/sliverprof/sliver/lang/python"
+	"github.com/sliverprof/sliver/lang/ruby"
 	"github.com/sliverprof/sliver/lang/v8"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/unwind"
@@ -18,7 +19,7 @@ import (
 // (unwind.NewSpace): machine code first, then code that Steppers walk, then those that replace or insert
 // frames. Runtimes are looked for in the same order. The first one that knows a lock or a thread's name
 // is taken; of the tasks, those of the last one, since its walk has the last word (unwind.Thread.SetTask).
-var languages = []*lang.Language{golang, jvm.Language, v8.Language, python.Language}
+var languages = []*lang.Language{golang, jvm.Language, v8.Language, python.Language, ruby.Language}
 
 // stacks returns the languages for unwind.NewSpace.
 func stacks() (all []*unwind.Language) {

@@ -1,0 +1,54 @@
+package ruby
+
+import (
+	"errors"
+	"io"
+
+	"github.com/sliverprof/sliver/lang"
+	"github.com/sliverprof/sliver/unwind"
+	"github.com/sliverprof/sliver/unwind/managed"
+	"github.com/sliverprof/sliver/wait"
+)
+
+// Language is the row of Ruby in the list of languages.
+var Language = &lang.Language{
+	Name:   "Ruby",
+	Stacks: Stacks,
+	Range:  managed.Ruby,
+	Final: func(err error) bool {
+		var version *VersionError
+		return errors.As(err, &version)
+	},
+	Open: func(s *unwind.Space, st unwind.Stepper) lang.Runtime {
+		return &process{mem: s.Memory(), follow: st.(*Stepper).Follower}
+	},
+}
+
+// process is the CRuby of a process.
+type process struct {
+	lang.None
+	mem    io.ReaderAt
+	follow *Follower
+}
+
+// lockTries bounds how often a lock is read if it changes hands during the read.
+const lockTries = 3
+
+// GlobalLock implements lang.Runtime: the lock of the Ractor to which a thread belongs.
+func (p *process) GlobalLock(thread int32, word uint64) (g wait.GIL, ok bool) {
+	s, ok := p.follow.state(thread)
+	if !ok || !p.follow.rt.Waits(p.mem, s, word) {
+		return g, false
+	}
+	for range lockTries {
+		l, err := p.follow.rt.LockOf(p.mem, s.Ractor)
+		if err != nil {
+			return g, false
+		}
+		g = wait.GIL{Addr: l.Addr, Impl: "cruby", Locked: l.Running != 0, Holder: p.follow.rt.Holder(p.mem, s.Ractor, l)}
+		if !g.Locked || g.Holder != 0 {
+			break
+		}
+	}
+	return g, true
+}
