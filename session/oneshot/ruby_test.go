@@ -1,0 +1,116 @@
+package oneshot
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/sliverprof/sliver/internal/testprog"
+	"github.com/sliverprof/sliver/session/stacks"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace/event"
+	"github.com/sliverprof/sliver/wait/lock"
+)
+
+var rubies = []string{"ruby3.4", "ruby3.1", "ruby3.3"}
+
+func startRuby(t *testing.T, version, program string, args ...string) *testprog.Proc {
+	t.Helper()
+	testprog.Need(t, "ptrace")
+	return testprog.Start(t, testprog.Tool(t, version), append([]string{filepath.Join(testprog.Root(t), "lang", "ruby", "testdata", program)}, args...)...)
+}
+
+// TestRubyStacks: the functions of Ruby of each thread must be those of its own backtrace, in order, and no
+// stack may have a gap.
+func TestRubyStacks(t *testing.T) {
+	for _, v := range versions(rubies) {
+		t.Run(v, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "moment")
+			p := startRuby(t, v, "shapes.rb", "1", "5", file)
+			p.Line("parked 1")
+			b, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, tid := map[int][]string{}, 0
+			for line := range strings.Lines(string(b)) {
+				kind, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+				if kind == "T" {
+					if tid, err = strconv.Atoi(rest); err != nil {
+						t.Fatal(err)
+					}
+					continue
+				}
+				want[tid] = append(want[tid], rest[strings.LastIndexByte(rest, '\t')+1:])
+			}
+			until(t, Options{}, "all threads in the calls in which they wait", func(s []*stacks.Snapshot) bool {
+				seen := 0
+				for i := range s[0].Threads {
+					th := &s[0].Threads[i]
+					var got []string
+					for _, f := range th.Frames {
+						if f.Kind == stack.KindError {
+							t.Errorf("%s has a gap: %s", th.Name, f.Func)
+						}
+						if f.Kind == stack.KindRuby {
+							got = append(got, f.Func)
+						}
+					}
+					places := want[int(th.TID)]
+					if int(th.TID) == p.PID && len(got) > 0 { // the one that parks, and its call
+						if got = got[1:]; len(got) != len(places) {
+							return false // it is still on the way to the call
+						}
+					}
+					if !slices.Equal(got, places) {
+						t.Errorf("%s:\n%s\nwant\n%s", th.Name, strings.Join(got, "\n"), strings.Join(places, "\n"))
+					}
+					if len(got) > 0 {
+						seen++
+					}
+				}
+				return seen == len(want)
+			}, open1(t, p.PID))
+		})
+	}
+}
+
+// TestRubyLock: of threads that contend for the global VM lock, those that sleep for it must be reported,
+// with another thread of Ruby as the holder.
+func TestRubyLock(t *testing.T) {
+	for _, v := range versions(rubies) {
+		t.Run(v, func(t *testing.T) {
+			p := startRuby(t, v, "load.rb", "3", "3600")
+			p.Line("ready")
+			until(t, Options{}, "two waits for the lock with its holder", func(s []*stacks.Snapshot) bool {
+				held := 0
+				for _, th := range s[0].Threads {
+					if th.Wait == nil || th.Wait.Lock == nil || th.Wait.Lock.Kind != lock.GIL {
+						continue
+					}
+					h := th.Wait.Lock.Holder
+					if h.TID == th.TID {
+						t.Errorf("TID %d waits for itself", th.TID)
+					}
+					if h.TID == 0 {
+						continue
+					}
+					o := s[0].Thread(h.TID)
+					if o == nil || h.By != event.KnownByRuntime || !slices.ContainsFunc(o.Frames, func(f stacks.Frame) bool { return f.Kind == stack.KindRuby }) {
+						t.Errorf("the holder is %+v", h)
+					}
+					var b strings.Builder
+					if err := s[0].WriteText(&b); err != nil || !strings.Contains(b.String(), fmt.Sprintf("waits for GIL at %#x\n    held by TID %d ", th.Wait.Lock.Addr, h.TID)) {
+						t.Errorf("%v\n%s", err, b.String())
+					}
+					held++
+				}
+				return held >= 2
+			}, open1(t, p.PID))
+		})
+	}
+}

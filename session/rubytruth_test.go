@@ -1,0 +1,94 @@
+package session
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/sliverprof/sliver/internal/testprog"
+	"github.com/sliverprof/sliver/sampler"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/trace/event"
+)
+
+// TestRubyLoad samples a busy program in Ruby: of 1,000 stacks, 999 must be complete, down to the
+// functions with which the thread or its Fiber began.
+func TestRubyLoad(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	want := uint64(4000)
+	if os.Getenv("SLIVER_LONG") != "" {
+		want = 20_000
+	}
+	sel, err := sampler.ParseSelection("main")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range []string{"ruby3.1", "ruby3.3", "ruby3.4"} {
+		t.Run(v, func(t *testing.T) {
+			program := filepath.Join(testprog.Root(t), "lang", "ruby", "testdata", "load.rb")
+			p := testprog.Start(t, testprog.Tool(t, v), program, "0", "3600")
+			p.Line("ready")
+			rec := recordWith(t, p.PID, Options{Interval: time.Millisecond, Jitter: .2, Selection: sel}, func(s stack.ThreadStats) bool { return s.Stopped() > want })
+			total := rec.Stats.Total()
+			if total.Truncated*1000 > total.Samples {
+				t.Errorf("%d of %d stacks are not complete%s", total.Truncated, total.Samples, errorFrames(rec))
+			}
+			r := &roots{n: trace.NewNames(rec), of: map[string]int{}}
+			for i := range rec.Threads {
+				r.stack = nil
+				rec.Replay(rec.Threads[i].Seq, r.n, r)
+			}
+			wrong := r.none
+			for root, n := range r.of {
+				if root != "<main>" && root != "each" && root != "Enumerator#each" {
+					t.Logf("%d stacks begin with %s", n, root)
+					wrong += n
+				}
+			}
+			if uint64(wrong)*1000 > total.Samples || r.of["<main>"] == 0 {
+				t.Errorf("%d of %d stacks do not begin with the program or an Enumerator: %v, %d without Ruby", wrong, total.Samples, r.of, r.none)
+			}
+			per := float64(total.Stops) / float64(total.Stopped())
+			t.Logf("%d samples, %d by a stop, %.3f stops each; %d with gaps%s; %d with another beginning; pauses %v mean, walks %v",
+				total.Samples, total.Stopped(), per, total.Truncated, errorFrames(rec), wrong, time.Duration(total.PauseNS/int64(total.Stops)), time.Duration(total.WalkNS/int64(total.Samples-total.Unrun)))
+			if per > 1.25 {
+				t.Errorf("%.2f stops a sample", per)
+			}
+			checkReads(t, total, 1.25)
+		})
+	}
+}
+
+// roots counts the samples by their outermost function of Ruby.
+type roots struct {
+	n     *trace.Names
+	stack []string // functions of Ruby; "": others
+	of    map[string]int
+	none  int // samples without one
+}
+
+func (r *roots) Begin(_ stack.Time, depth int, s *trace.Slice) {
+	name := ""
+	if s.Loc != nil && s.Loc.Word.Kind() == stack.KindRuby {
+		name = r.n.Func(&s.Frame).Name
+	}
+	r.stack = append(r.stack[:depth], name)
+}
+
+func (r *roots) End(_ stack.Time, depth int, _ *trace.Slice) { r.stack = r.stack[:depth] }
+
+func (r *roots) Other(e event.Event) {
+	if e.Kind() != event.Seen {
+		return
+	}
+	_, n, _ := event.SeenFields(e.Payload())
+	for _, name := range r.stack {
+		if name != "" {
+			r.of[name] += n
+			return
+		}
+	}
+	r.none += n
+}
