@@ -7,7 +7,7 @@ import { ColorBy, kindFill } from './model';
 import { editorExample, editorProblem, store } from './settings';
 import { Timeline } from './timeline';
 
-const kindWords: [string, string][] = [['native', 'native code'], ['go', 'Go'], ['python', 'Python'], ['java', 'Java'], ['js', 'JavaScript'], ['kernel', 'the kernel']];
+const kindWords: [string, string][] = [['native', 'native code'], ['go', 'Go'], ['python', 'Python'], ['java', 'Java'], ['js', 'JavaScript'], ['ruby', 'Ruby'], ['kernel', 'the kernel']];
 const colorWords: [ColorBy, string][] = [['state', 'state and module'], ['function', 'function'], ['module', 'module'], ['kind', 'kind of code']];
 
 export class Look {

@@ -135,7 +135,7 @@ export type ColorBy = 'state' | 'function' | 'module' | 'kind';
 
 // kindFill is the number of a kind's colour.
 export function kindFill(kind: string): number {
-  return Math.max(0, ['kernel', 'go', 'java', 'native', 'python', 'js'].indexOf(kind));
+  return Math.max(0, ['kernel', 'go', 'java', 'native', 'python', 'js', 'ruby'].indexOf(kind));
 }
 
 export interface FuncView extends Func { short: string; fill: number; forms: [string, number][] | null /* of the name, with their widths, once it was drawn */ }
@@ -188,7 +188,7 @@ export class Model {
   private colorOf(f: Func): number {
     if (this.colorBy === 'state') {
       if (f.kind === 'error' || !ownCode(this.kinds, this.hello?.process.exe)(f)) return greyFirst + (hash(f.name) & 1);
-      const module = f.kind === 'java' ? f.name.slice(0, Math.max(0, f.name.lastIndexOf('.'))) : f.kind === 'python' || f.kind === 'js' ? f.file : f.module;
+      const module = f.kind === 'java' ? f.name.slice(0, Math.max(0, f.name.lastIndexOf('.'))) : f.kind === 'python' || f.kind === 'js' || f.kind === 'ruby' ? f.file : f.module;
       const hue = module === this.hello?.process.exe ? 0 : hash(module ?? '') % ownFills;
       return ownFirst + 2 * hue + (hash(f.name) & 1);
     }

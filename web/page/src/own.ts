@@ -7,10 +7,17 @@ type Told = (f: Place) => boolean;
 // library reports functions of a language that came with its runtime or were installed.
 const library: Told = (f) => f.kind === 'java' ? /^(java|javax|jdk|sun|com\.sun)\./.test(f.name)
   : f.kind === 'python' ? !f.file || /\/lib\/python\d|^<frozen /.test(f.file)
+    : f.kind === 'ruby' ? !f.file || /^<internal:|\/lib\/(x86_64-linux-gnu\/|aarch64-linux-gnu\/)?ruby\/|\/gems\/|\/rubygems/.test(f.file)
     : /^node:|\/node_modules\//.test(f.file ?? 'node:');
 
 // managed reports functions of a language that a virtual machine runs.
-export const managed: Told = (f) => f.kind === 'java' || f.kind === 'python' || f.kind === 'js';
+export const managed: Told = (f) => machines.includes(f.kind ?? '');
+
+// machines are the kinds of code that virtual machines run.
+const machines = ['java', 'python', 'js', 'ruby'];
+
+// interpreted reports whether a program has code that a virtual machine runs.
+export const interpreted = (kinds: Set<string>): boolean => machines.some((k) => kinds.has(k));
 
 // goLibrary reports functions of Go's standard library, by their file: GOROOT/src/PACKAGE/FILE.
 function goLibrary(f: Place): boolean {
@@ -20,10 +27,10 @@ function goLibrary(f: Place): boolean {
   return !pkg.includes('.') && !!f.file && (f.file.includes(`/src/${pkg}/`) || f.file.startsWith(pkg + '/'));
 }
 
-// ownCode reports whether a function is the program's own: of a program in Java, Python or JavaScript
-// its functions outside of libraries, else those of its executable outside of Go's library.
+// ownCode reports whether a function is the program's own: of a program in Java, Python, JavaScript or
+// Ruby its functions outside of libraries, else those of its executable outside of Go's library.
 export function ownCode(kinds: Set<string>, exe?: string): (f: Place) => boolean {
-  if (kinds.has('java') || kinds.has('python') || kinds.has('js')) return (f) => managed(f) && !library(f);
+  if (interpreted(kinds)) return (f) => managed(f) && !library(f);
   return (f) => !!exe && f.module === exe && f.name !== '_start' && !(f.kind === 'go' && goLibrary(f)); // _start is the C library's, linked in
 }
 

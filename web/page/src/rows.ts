@@ -1,7 +1,7 @@
 // Selects the rows of a deep stack that are shown when not all fit.
 
 import { Model, Row } from './model';
-import { managed, ownCode, Place } from './own';
+import { interpreted, managed, ownCode, Place } from './own';
 
 const steady = 0.95; // share of the time in which an outer call is always the same
 const some = 0.05; // share of the time from which a row counts as one of the program's own calls
@@ -18,7 +18,7 @@ export interface Rows { trunk: number; own: Part; wide: Part }
 export function owned(m: Model): [own: (func: number) => boolean, wide: (func: number) => boolean] {
   const of = (told: (f: Place) => boolean): ((i: number) => boolean) => (i) => !!m.funcs[i] && told(m.funcs[i]!);
   const own = of(ownCode(m.kinds, m.hello?.process.exe));
-  return [own, m.kinds.has('java') || m.kinds.has('python') || m.kinds.has('js') ? of(managed) : own];
+  return [own, interpreted(m.kinds) ? of(managed) : own];
 }
 
 // survey looks at rows up to edge. Unless they are of all that is recorded, it can but find

@@ -957,6 +957,8 @@ test('the program stays before its libraries where there is no room for all rows
   assert.equal(skip('java', [['start_thread', 1, '', 'native'], ['call_helper', 1, '', 'native'], ...jdk, ['epoll_wait', 0.5, '', 'native']], 5), 2);
   const main = [['_start', 1, '', 'native'], ['<module>', 1, '/srv/app.py'], ['run', 1, '/usr/lib/python3.12/asyncio/runners.py'], ['_run_once', 1, '/usr/lib/python3.12/asyncio/base_events.py']];
   assert.equal(skip('python', [...main, ['on_request', 0.5, '/srv/app.py'], ['dumps', 0.5, '/usr/lib/python3.12/json/__init__.py'], ['send', 0.4, '', 'native']], 3), 2);
+  const rack = [['_start', 1, '', 'native'], ['<main>', 1, '/usr/lib/ruby/gems/3.3.0/gems/puma-6.4/bin/puma'], ['Kernel#load', 1, ''], ['Integer#times', 1, '<internal:numeric>']];
+  assert.equal(skip('ruby', [...rack, ['App#call', 0.5, '/srv/app.rb'], ['JSON.generate', 0.5, '/usr/lib/ruby/3.3.0/json/common.rb'], ['send', 0.4, '', 'native']], 3), 4);
   assert.equal(skip('js', [['Start', 1, '', 'native'], ['onread', 0.6, 'node:internal/streams'], ['emit', 0.6, 'node:events'], ['next', 0.6, '/srv/node_modules/express/lib/router.js'], ['slowReport', 0.6, '/srv/server.js'], ['digest', 0.5, '', 'native']], 2), 3);
 });
 
