@@ -78,6 +78,8 @@ var table = []row{
 		"rules over operations of files: records in, findings out, no process and no clock"},
 	{"target", "stack internal/background internal/caps internal/limits internal/perfring internal/safefile", "golang.org/x/sys/unix",
 		"the only package that touches another process; it sets no policy"},
+	{"engine", "", "",
+		"says what is in the folder"},
 	{"engine/breakpoint", "stack calls internal/perfring", "golang.org/x/sys/unix",
 		"exact calls by the CPU's breakpoints: addresses in, hits out; which functions, and whose they are, is not its business"},
 	{"engine/kernel", "stack calls iowatch", "github.com/cilium/ebpf github.com/cilium/ebpf/... golang.org/x/sys/unix",
@@ -104,6 +106,8 @@ var table = []row{
 		"debug files from servers, for who asks for it"},
 	{"symbol/naming", "stack internal/safefile symbol symbol/cache symbol/dwarf trace unwind/cfi unwind/gopcln unwind/managed unwind/rule", "",
 		"joins symbol to trace, which do not know each other, and hands symbol what it may not read: Go's table, and where functions without a symbol begin"},
+	{"linux", "", "",
+		"says what is in the folder"},
 	{"linux/syscalls", "", "",
 		"tables: system calls by number"},
 	{"linux/files", "stack linux/syscalls", "",
@@ -138,6 +142,8 @@ var table = []row{
 		"joins target to sampler, unwind and wait, which do not know each other"},
 	{"session/oneshot", "stack trace/event lang sampler target unwind unwind/gopcln unwind/managed session/internal/live symbol/naming symbol symbol/cache session/stacks wait wait/graph wait/lock", "",
 		"one look at a live process: joins sampler, goroutines, names and waits; what it reads like is stacks'"},
+	{"heap", "", "",
+		"says what is in the folder"},
 	{"heap/hprof", "internal/outfile", "github.com/klauspost/compress/...",
 		"heap dumps: bytes in, bytes out; no process, no graph of objects, memory that no dump's size changes"},
 	{"internal/dumptest", "heap/hprof", "",
@@ -561,6 +567,32 @@ func TestAllows(t *testing.T) {
 	} {
 		if got := allows(c.list, c.pkg); got != c.want {
 			t.Errorf("allows(%q, %q) = %v", c.list, c.pkg, got)
+		}
+	}
+}
+
+// TestWings: the top of the tree has at most 22 folders of packages beside cmd, examples and internal, and
+// each has a package comment that says what it does and what it leaves to others.
+func TestWings(t *testing.T) {
+	comments := map[string]string{}
+	for _, f := range files(t) {
+		wing, _, _ := strings.Cut(f.dir, "/")
+		if _, ok := comments[wing]; !ok {
+			comments[wing] = ""
+		}
+		if f.dir == wing && !f.test && f.ast.Doc != nil {
+			comments[wing] += f.ast.Doc.Text()
+		}
+	}
+	for _, other := range []string{".", "", "bench", "cmd", "docs", "examples", "internal", "testdata"} {
+		delete(comments, other)
+	}
+	if len(comments) > 22 {
+		t.Errorf("%d folders at the top", len(comments))
+	}
+	for wing, text := range comments {
+		if len(text) < 100 || !strings.HasPrefix(text, "Package ") {
+			t.Errorf("the comment of package %s has %d bytes: say what it does, and what it leaves to others", wing, len(text))
 		}
 	}
 }
