@@ -31,13 +31,18 @@ func versionString() string {
 // writeVersion prints the version, the commit, and how the program was built.
 func writeVersion(w io.Writer) {
 	fmt.Fprintf(w, "sliver %s\n", versionString())
-	set := map[string]string{}
+	set, sum := map[string]string{}, ""
 	if bi, ok := debug.ReadBuildInfo(); ok {
+		sum = bi.Main.Sum
 		for _, s := range bi.Settings {
 			set[s.Key] = s.Value
 		}
 	}
-	rev := cmp.Or(commit, set["vcs.revision"], "unknown")
+	rev := cmp.Or(commit, set["vcs.revision"])
+	if rev == "" && sum != "" { // go install has the files of the version, but not its commit
+		rev = "that of the version's tag; the module is " + sum
+	}
+	rev = cmp.Or(rev, "unknown")
 	if set["vcs.modified"] == "true" {
 		rev += " (modified)"
 	}
