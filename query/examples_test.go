@@ -66,14 +66,14 @@ var (
 // TestExamples asks every question of README.md, docs and the help of sliver sql, on a recording with known answers.
 func TestExamples(t *testing.T) {
 	rec := recursive(t)
-	pages, err := filepath.Glob("../../docs/*.md")
+	pages, err := filepath.Glob("../docs/*.md")
 	if err != nil || len(pages) < 20 {
 		t.Fatalf("%d pages, %v", len(pages), err)
 	}
 	var out strings.Builder
 	found := map[string]int{}
-	for _, path := range append([]string{"../../README.md", "../../cmd/sliver/sql.go"}, pages...) {
-		doc := strings.TrimPrefix(path, "../../")
+	for _, path := range append([]string{"../README.md", "../cmd/sliver/sql.go"}, pages...) {
+		doc := strings.TrimPrefix(path, "../")
 		b, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)

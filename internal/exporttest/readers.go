@@ -37,7 +37,7 @@ func Tool(tb testing.TB, name string) string {
 // root returns the project's directory.
 func root() string {
 	_, file, _, _ := runtime.Caller(0)
-	return filepath.Join(filepath.Dir(file), "..", "..", "..")
+	return filepath.Join(filepath.Dir(file), "..", "..")
 }
 
 // Script returns the path of a script in testdata/verify.
@@ -151,7 +151,7 @@ func (r Row) Float(col string) float64 {
 func Ask(tb testing.TB, file string, queries ...string) [][]Row {
 	tb.Helper()
 	node := Tool(tb, "node")
-	args := append([]string{filepath.Join(root(), "export", "internal", "exporttest", "ask.mjs"), Script("perfetto_query.mjs"), file}, queries...)
+	args := append([]string{filepath.Join(root(), "internal", "exporttest", "ask.mjs"), Script("perfetto_query.mjs"), file}, queries...)
 	cmd := exec.Command(node, args...)
 	cmd.Env = append(os.Environ(), "TP_DIR="+traceProcessor(tb))
 	var errs bytes.Buffer

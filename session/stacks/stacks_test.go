@@ -113,7 +113,7 @@ func TestJSON(t *testing.T) {
 	}
 	golden(t, "snapshot.json", b.String())
 	// The field names that the documentation promises.
-	doc, err := os.ReadFile("../docs/stack-json.md")
+	doc, err := os.ReadFile("../../docs/stack-json.md")
 	if err != nil {
 		t.Fatal(err)
 	}
