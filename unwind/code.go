@@ -63,6 +63,9 @@ func (c *Code) File() (file io.ReaderAt, segments []elf.ProgHeader) {
 	return c.r.mod.file, c.r.mod.progs
 }
 
+// Epoch returns a number that changes when code may have been replaced.
+func (s *Space) Epoch() uint64 { return s.snap.Load().epoch }
+
 // Memory reads the target's memory, nil if it cannot be read.
 func (s *Space) Memory() Memory { return s.mem }
 

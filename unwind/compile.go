@@ -61,7 +61,7 @@ func (w *Walker) compile(key, pc uint64) (*entry, stack.Reason) {
 		e.op, e.flags = opFP, flagFile|loose
 		return w.cache.put(&e), stack.ReasonNone
 	}
-	w.space.adoptGo(m, bias)
+	w.space.adopt(m, bias)
 	w.tmp.bias = bias
 	golang, err := m.rule(key-bias, &w.tmp.Rule)
 	switch {

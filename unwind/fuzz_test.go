@@ -1,4 +1,4 @@
-package unwind
+package unwind_test
 
 import (
 	"encoding/binary"
@@ -7,25 +7,28 @@ import (
 	"os"
 	"testing"
 
+	"github.com/sliverprof/sliver/lang/golang"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/unwind"
 	"github.com/sliverprof/sliver/unwind/gopcln"
+	"github.com/sliverprof/sliver/unwind/managed"
 	"github.com/sliverprof/sliver/unwind/meter"
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 
 // fuzzSpace maps a C library, which has many kinds of rules, and code without a file.
-func fuzzSpace(t testing.TB, arch rule.Arch, mem Memory) (*Space, []stack.Mapping) {
+func fuzzSpace(t testing.TB, arch rule.Arch, mem unwind.Memory) (*unwind.Space, []stack.Mapping) {
 	t.Helper()
 	path := map[rule.Arch]string{rule.AMD64: "/lib/x86_64-linux-gnu/libc.so.6", rule.ARM64: "/usr/aarch64-linux-gnu/lib/libc.so.6"}[arch]
 	_, err := os.Stat(path)
-	need(t, "libc-"+arch.String(), err)
+	unwind.Need(t, "libc-"+arch.String(), err)
 	const base = 0x10000
 	maps := []stack.Mapping{
 		{Start: base, End: base + 4<<20, Inode: 1, Exec: true, Path: path},
 		{Start: 0x1000000, End: 0x1100000, Exec: true},
 		{Start: 0x7ff000, End: 0x900000, Path: "[stack]"},
 	}
-	s := NewSpace(arch, hostFiles{}, mem)
+	s := unwind.NewSpace(arch, unwind.HostFiles{}, mem)
 	s.Update(maps)
 	if arch == rule.AMD64 { // whose goroutines' data is the noise
 		exe, err := os.Open("/proc/self/exe")
@@ -37,7 +40,11 @@ func fuzzSpace(t testing.TB, arch rule.Arch, mem Memory) (*Space, []stack.Mappin
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.setRuntime(Golang, &goRuntime{rt: gopcln.NewRuntime(table, 0), mem: mem}, true)
+		found := *golang.Stacks
+		found.Find = func(s *unwind.Space, _ *managed.Table) (unwind.Stepper, error) { return found.Adopt(s, table, 0), nil }
+		if st, err := s.Follow(&found, nil); st == nil || err != nil {
+			t.Fatal(st, err)
+		}
 	}
 	return s, maps
 }
@@ -47,7 +54,7 @@ func fuzzSpace(t testing.TB, arch rule.Arch, mem Memory) (*Space, []stack.Mappin
 func FuzzWalk(f *testing.F) {
 	f.Add(uint64(1), []byte("abc"), false)
 	f.Add(uint64(2), []byte("\xff\xff\xff\xff\xff\xff\xff\xff"), true)
-	spaces := map[bool]*Walker{}
+	spaces := map[bool]*unwind.Walker{}
 	f.Fuzz(func(t *testing.T, seed uint64, data []byte, arm bool) {
 		arch := rule.AMD64
 		if arm {
@@ -56,7 +63,7 @@ func FuzzWalk(f *testing.F) {
 		w := spaces[arm]
 		if w == nil {
 			s, _ := fuzzSpace(t, arch, noise{})
-			w = NewWalker(s)
+			w = unwind.NewWalker(s)
 			spaces[arm] = w
 		}
 		rnd := rand.New(rand.NewPCG(seed, uint64(len(data))))
@@ -69,7 +76,7 @@ func TestWalkRandom(t *testing.T) {
 	for _, arch := range []rule.Arch{rule.AMD64, rule.ARM64} {
 		t.Run(arch.String(), func(t *testing.T) {
 			s, _ := fuzzSpace(t, arch, noise{})
-			w := NewWalker(s)
+			w := unwind.NewWalker(s)
 			seen := map[stack.Reason]int{}
 			deep := 0
 			for i := range uint64(3000) {
@@ -98,7 +105,7 @@ func (noise) ReadAt(p []byte, addr int64) (int, error) {
 	return len(p), nil
 }
 
-func walkRandom(t *testing.T, w *Walker, arch rule.Arch, rnd *rand.Rand, data []byte) (stack.Reason, int) {
+func walkRandom(t *testing.T, w *unwind.Walker, arch rule.Arch, rnd *rand.Rand, data []byte) (stack.Reason, int) {
 	t.Helper()
 	const lo, size = 0x800000, 8192
 	word := func() uint64 {
@@ -124,15 +131,15 @@ func walkRandom(t *testing.T, w *Walker, arch rule.Arch, rnd *rand.Rand, data []
 		regs.R[i] = word()
 	}
 	regs.R[arch.SP()] = lo + uint64(rnd.IntN(size/2))&^7
-	th := Thread{TID: stack.TID(rnd.IntN(4))}
+	th := unwind.Thread{TID: stack.TID(rnd.IntN(4))}
 	w.Plan(&th)
 	mem = mem[:rnd.IntN(size)]
-	c := Copy{Blocks: []Block{{Addr: lo, Data: mem}}}
+	c := unwind.Copy{Blocks: []unwind.Block{{Addr: lo, Data: mem}}}
 	frames, reason := w.Walk(&th, &regs, &c)
-	if m := &w.meter; m.Bytes > meter.Budget || m.Reads > meter.Budget/meter.LeastRead {
-		t.Fatalf("%d bytes of memory in %d reads", m.Bytes, m.Reads)
+	if bytes, reads := w.Spent(); bytes > meter.Budget || reads > meter.Budget/meter.LeastRead {
+		t.Fatalf("%d bytes of memory in %d reads", bytes, reads)
 	}
-	if len(frames) > MaxDepth+1 {
+	if len(frames) > unwind.MaxDepth+1 {
 		t.Fatalf("%d frames", len(frames))
 	}
 	if len(frames) == 0 {
@@ -148,10 +155,10 @@ func walkRandom(t *testing.T, w *Walker, arch rule.Arch, rnd *rand.Rand, data []
 		}
 	}
 	span := w.StackSpan(&th, regs.R[arch.SP()])
-	if span.Len < 0 || span.Len > MaxStack+redZone {
+	if span.Len < 0 || span.Len > unwind.MaxStack+unwind.RedZone {
 		t.Fatalf("next copy of %d bytes", span.Len)
 	}
-	if _, _, n := w.StackPlan(&th); n <= 0 || n > MaxStack {
+	if _, _, n := w.StackPlan(&th); n <= 0 || n > unwind.MaxStack {
 		t.Fatalf("next copy of %d bytes", n)
 	}
 	return reason, len(frames)

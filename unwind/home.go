@@ -111,7 +111,7 @@ func (w *Walker) coroutineEnd(th *Thread, r *region, sp uint64, reason stack.Rea
 // address was written to the stack by hand: makecontext(3) does so for the function that runs when
 // a context's function returns.
 func (w *Walker) startsAt(m *module, bias, pc uint64) bool {
-	if m.cfi == nil || m.golang != nil || m.mapping.Inode == 0 {
+	if m.cfi == nil || m.own != nil || m.mapping.Inode == 0 {
 		return false
 	}
 	var next slowRule

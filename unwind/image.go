@@ -7,7 +7,6 @@ import (
 
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/unwind/cfi"
-	"github.com/sliverprof/sliver/unwind/gopcln"
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 
@@ -27,7 +26,8 @@ type Image struct {
 	named  string           // DT_SONAME; "": none
 	needed []string         // DT_NEEDED
 	cfi    *cfi.Table       // nil: none
-	golang *gopcln.Table    // nil: not a Go program
+	own    Tables           // nil: none
+	by     *Language        // whose own are
 	err    error            // why a table is missing
 
 	// whole: the program was compiled as a whole, by GraalVM. Its functions are long: see nativeMore.
@@ -45,16 +45,20 @@ type Images interface {
 
 // NewImage opens the image of an ELF file. An Image of a file that cannot be read has no tables;
 // the error is among the Space's Errors.
-func NewImage(file io.ReaderAt, arch rule.Arch) *Image { return newImage(file, arch, true) }
+//
+// Space's languages are the same.
+func NewImage(file io.ReaderAt, arch rule.Arch, languages ...*Language) *Image {
+	return newImage(file, arch, true, languages)
+}
 
 // newImage is NewImage. linked: the file may be linked with others, unlike the vDSO.
-func newImage(file io.ReaderAt, arch rule.Arch, linked bool) *Image {
+func newImage(file io.ReaderAt, arch rule.Arch, linked bool, languages []*Language) *Image {
 	m := &Image{file: file}
-	m.err = m.open(arch, linked)
+	m.err = m.open(arch, linked, languages)
 	return m
 }
 
-func (m *Image) open(arch rule.Arch, linked bool) error {
+func (m *Image) open(arch rule.Arch, linked bool, languages []*Language) error {
 	f, err := cfi.OpenELF(m.file)
 	if err != nil {
 		return err
@@ -69,26 +73,29 @@ func (m *Image) open(arch rule.Arch, linked bool) error {
 		m.links(f)
 	}
 	m.whole = f.Section(".svm_heap") != nil // as jvm.NativeImage recognizes them
-	errGo := m.loadGo(f, arch)
+	errOwn := m.openOwn(f, arch, languages)
 	if m.cfi, err = cfi.Load(m.file, arch); err == nil {
-		err = errGo
+		err = errOwn
 	}
 	return err
 }
 
-// loadGo opens the tables of Go's linker if the file has them.
-func (m *Image) loadGo(f *elf.File, arch rule.Arch) error {
-	if !mayBeGo(f) {
-		return nil
+// openOwn opens the tables of the first language whose compiler made the file.
+func (m *Image) openOwn(f *elf.File, arch rule.Arch, languages []*Language) error {
+	for _, l := range languages {
+		if l.Tables == nil {
+			continue
+		}
+		t, err := l.Tables(f, m.file, arch)
+		if err != nil {
+			return err
+		}
+		if t != nil {
+			m.own, m.by = t, l
+			return nil
+		}
 	}
-	t, err := gopcln.Load(m.file, arch)
-	switch {
-	case err == nil:
-		m.golang = t
-	case errors.Is(err, gopcln.ErrNotGo):
-		err = nil
-	}
-	return err
+	return nil
 }
 
 // code reads bytes at vaddr from the file.
@@ -103,12 +110,12 @@ func (m *Image) code(b []byte, vaddr uint64) int {
 	return 0
 }
 
-// rule computes the rule for vaddr. It uses pclntab where it covers vaddr, because many programs
-// are linked without Go's CFI. It uses call frame information for the rest (C code in the same
+// rule computes the rule for vaddr. It uses the language's own tables where they cover vaddr, because
+// many programs are linked without Go's CFI. It uses call frame information for the rest (C code in the same
 // file).
-func (m *Image) rule(vaddr uint64, out *rule.Rule) (golang bool, err error) {
-	if m.golang != nil {
-		if err := m.golang.Rule(vaddr, out); err == nil || !errors.Is(err, rule.ErrNoRule) {
+func (m *Image) rule(vaddr uint64, out *rule.Rule) (own bool, err error) {
+	if m.own != nil {
+		if err := m.own.Rule(vaddr, out); err == nil || !errors.Is(err, rule.ErrNoRule) {
 			return true, err
 		}
 	}

@@ -50,7 +50,7 @@ func (m *module) open() *Image {
 		if err != nil {
 			return &Image{err: err}
 		}
-		return newImage(r, m.space.arch, false)
+		return newImage(r, m.space.arch, false, m.space.tables)
 	}
 	if shared, ok := m.space.files.(Images); ok {
 		if img := shared.Image(m.mapping); img != nil {
@@ -62,7 +62,7 @@ func (m *module) open() *Image {
 		m.failed = true
 		return &Image{err: err}
 	}
-	return NewImage(r, m.space.arch)
+	return NewImage(r, m.space.arch, m.space.tables...)
 }
 
 // memory copies an ELF image without a file from the target's memory.

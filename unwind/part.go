@@ -81,6 +81,9 @@ func (w *Walker) Mapped(each func(Region) bool) {
 // Generation returns a number that changes with the mappings.
 func (w *Walker) Generation() uint64 { return w.snap.nr }
 
+// Turns returns how often the walk went on to another stack.
+func (w *Walker) Turns() int { return w.turns }
+
 // Relocated says that the Stepper has moved the CFAs of the frames found, so that StackEnd returns the
 // end before that. Call it before.
 func (w *Walker) Relocated() { w.end = w.stackEnd() }

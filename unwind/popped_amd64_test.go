@@ -1,4 +1,4 @@
-package unwind
+package unwind_test
 
 import (
 	"bytes"
@@ -6,7 +6,9 @@ import (
 	"os"
 	"testing"
 
+	"github.com/sliverprof/sliver/lang/golang"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/unwind"
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 
@@ -42,7 +44,7 @@ func TestPoppedReturnAddress(t *testing.T) {
 	if at == 0 {
 		t.Fatal("no syscall.rawVforkSyscall in this program")
 	}
-	s := NewSpace(rule.AMD64, hostFiles{}, nil)
+	s := unwind.NewSpace(rule.AMD64, unwind.HostFiles{}, nil, golang.Stacks)
 	s.Update(append(maps, stack.Mapping{Start: 0x7f0000000000, End: 0x7f0000001000, Write: true}))
 	const sp = 0x7f0000000800
 	caller, child := maps[0].Start+0x1235, maps[0].Start+0x1111
@@ -59,7 +61,7 @@ func TestPoppedReturnAddress(t *testing.T) {
 		r := stack.Regs{PC: c.pc}
 		r.Set(rule.AMD64.SP(), c.sp)
 		r.Set(12, c.r12)
-		frames, reason := NewWalker(s).Walk(&Thread{}, &r, &Copy{Blocks: []Block{words(sp-8, c.onStack, 0, 0, 0)}})
+		frames, reason := unwind.NewWalker(s).Walk(&unwind.Thread{}, &r, &unwind.Copy{Blocks: []unwind.Block{unwind.Words(sp-8, c.onStack, 0, 0, 0)}})
 		if len(frames) < 2 || frames[1].PC != caller || frames[0].CFA != sp {
 			t.Errorf("%s: %+v, %v; want CFA %#x and caller %#x", c.name, frames, reason, uint64(sp), caller)
 		}

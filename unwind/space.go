@@ -3,7 +3,8 @@
 // rules and executes them.
 //
 // It does not read registers or memory of a process (packages sampler and target do), name
-// functions (package symbol), or parse tables (unwind/cfi and unwind/gopcln).
+// functions (package symbol), or parse tables (unwind/cfi and unwind/gopcln), and
+// knows no language: see Language.
 //
 // Any number of goroutines may use a Space at once. A Walker must be used by one goroutine, and so
 // must a Thread.
@@ -50,7 +51,8 @@ type Space struct {
 
 	found     sync.Mutex // held to replace runtimes: guards languages
 	languages []*Language
-	mu        sync.Mutex // held to replace snap: guards modules
+	tables    []*Language // of NewSpace, for images
+	mu        sync.Mutex  // held to replace snap: guards modules
 	modules   map[fileKey]*module
 
 	linkMu sync.Mutex          // guards the following
@@ -90,7 +92,7 @@ type region struct {
 // and at signal trampolines without unwind tables. The runtimes of languages take part in walks in
 // this order, from the time at which they are followed.
 func NewSpace(arch rule.Arch, files Files, mem Memory, languages ...*Language) *Space {
-	s := &Space{arch: arch, files: files, mem: mem, modules: map[fileKey]*module{}, languages: slices.Clone(languages)}
+	s := &Space{arch: arch, files: files, mem: mem, modules: map[fileKey]*module{}, languages: slices.Clone(languages), tables: slices.Clone(languages)}
 	s.snap.Store(&snapshot{epoch: 1})
 	s.runtimes.Store(&runtimes{})
 	return s
@@ -194,7 +196,7 @@ func (s *Space) Preload() error {
 		if r := &snap.regions[i]; r.exec && r.mod != nil {
 			r.mod.load()
 			if bias, ok := r.mod.bias(r); ok {
-				s.adoptGo(r.mod, bias)
+				s.adopt(r.mod, bias)
 			}
 		}
 	}

@@ -1,6 +1,8 @@
 package unwind
 
 import (
+	"debug/elf"
+	"io"
 	"slices"
 
 	"github.com/sliverprof/sliver/stack"
@@ -17,6 +19,18 @@ type Language struct {
 	// process has none. An error says why the runtime cannot be read, now or ever. The runtime's
 	// functions get their addresses from table; nil: see the language.
 	Find func(s *Space, table *managed.Table) (Stepper, error)
+	// Tables opens the rules that the language's own compiler puts into an ELF file; nil: the file has
+	// none. It must be fast for other files. nil: the language has no such rules.
+	Tables func(f *elf.File, file io.ReaderAt, arch rule.Arch) (Tables, error)
+	// Adopt returns the Stepper of a process that has mapped a file with Tables. It is called when the
+	// first such file is opened, so that Follow is not necessary.
+	Adopt func(s *Space, t Tables, bias uint64) Stepper
+}
+
+// Tables are the rules in one file that a language's own compiler made.
+type Tables interface {
+	// Rule computes the rule for vaddr, rule.ErrNoRule if the tables do not cover it.
+	Rule(vaddr uint64, out *rule.Rule) error
 }
 
 // Properties are facts about a runtime that walks of its process depend on: a set of bits.
@@ -229,6 +243,16 @@ func (s *Space) Follow(l *Language, table *managed.Table) (Stepper, error) {
 	}
 	s.shown.Add(1)
 	return st, nil
+}
+
+// adopt makes the runtime of m's language the process's if it has none yet. If there are several (a
+// program and a plugin built as C library), the first one is followed. Stacks of the others end where
+// they cross into another runtime's code.
+func (s *Space) adopt(m *module, bias uint64) {
+	if m.own == nil || s.runtimes.Load().of(m.by) != nil {
+		return
+	}
+	s.setRuntime(m.by, m.by.Adopt(s, m.own, bias), true)
 }
 
 // Followed returns the Stepper of l's runtime, nil if none was found.

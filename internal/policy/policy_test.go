@@ -128,6 +128,8 @@ var table = []row{
 		"who let go, from a replay alone"},
 	{"lang", "stack unwind unwind/managed wait wait/lock", "",
 		"the words in which a language describes itself: it knows no language and no process"},
+	{"lang/golang", "lang stack unwind unwind/gopcln unwind/rule", "",
+		"Go's part in walks, and the stacks of goroutines that no thread runs"},
 	{"lang/jvm", "internal/elffile lang stack unwind unwind/cfi unwind/managed unwind/meter unwind/rule wait wait/lock", "golang.org/x/arch/x86/x86asm",
 		"all of HotSpot: reads bytes and memory through io.ReaderAt, and takes part in walks; decodes the few instructions around a method's entry and end"},
 	{"lang/python", "internal/elffile lang stack unwind unwind/managed unwind/meter unwind/rule wait", "",

@@ -132,7 +132,7 @@ func (c *Copies) Learn() (tids []stack.TID) {
 }
 
 // Roams reports whether the process's tasks move between its threads: it has a Go runtime.
-func (c *Copies) Roams() bool { return c.v.t.Space().Go() }
+func (c *Copies) Roams() bool { return c.v.t.Space().Properties().Has(unwind.Tasks) }
 
 // Complete reports whether a stack has no gaps.
 func (c *Copies) Complete(id uint32) bool {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/sliverprof/sliver/lang/golang"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/trace"
@@ -53,7 +54,7 @@ const noStack = -1
 // stackReader reads the stacks of some of the goroutines. It caches stacks between
 // looks.
 type stackReader struct {
-	parked *unwind.Parked
+	parked *golang.Parked
 	global []int32 // index of each of its stacks in Routines.Stacks; noStack: not there yet
 	which  []int   // indexes
 	keys   []uint64
@@ -62,7 +63,7 @@ type stackReader struct {
 // Routines returns a new Routines; nil: no Go runtime was found in the process. The
 // first call finds the list of goroutines.
 func (t *Target) Routines() *Routines {
-	c := t.space.Census()
+	c := golang.Census(t.space)
 	if c == nil {
 		return nil
 	}
@@ -178,7 +179,7 @@ func (r *Routines) share() {
 // begin starts a look.
 func (s *stackReader) begin(space *unwind.Space) {
 	if s.parked == nil || !s.parked.Holds() {
-		s.parked, s.global = unwind.NewWalker(space).Parked(), nil
+		s.parked, s.global = golang.NewParked(space), nil
 	}
 	for i := range s.global {
 		s.global[i] = noStack

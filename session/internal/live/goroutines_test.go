@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sliverprof/sliver/internal/testprog"
+	"github.com/sliverprof/sliver/lang/golang"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/unwind"
@@ -53,7 +54,7 @@ func TestRoutines(t *testing.T) {
 		if g.Status != gopcln.GoWaiting || g.ID == 1 {
 			continue // it may have run
 		}
-		want, reason := w.Goroutine(&g.Goroutine)
+		want, reason := golang.Walk(w, &g.Goroutine)
 		if reason != stack.ReasonNone || g.Reason != stack.ReasonNone || g.Stack < 0 {
 			t.Fatalf("goroutine %d: stack %d ends with %v, a walk with %v", g.ID, g.Stack, g.Reason, reason)
 		}

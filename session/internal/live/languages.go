@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/sliverprof/sliver/lang"
+	"github.com/sliverprof/sliver/lang/golang"
 	"github.com/sliverprof/sliver/lang/jvm"
 	"github.com/sliverprof/sliver/lang/python"
 	"github.com/sliverprof/sliver/lang/ruby"
@@ -19,7 +20,7 @@ import (
 // (unwind.NewSpace): machine code first, then code that Steppers walk, then those that replace or insert
 // frames. Runtimes are looked for in the same order. The first one that knows a lock or a thread's name
 // is taken; of the tasks, those of the last one, since its walk has the last word (unwind.Thread.SetTask).
-var languages = []*lang.Language{golang, jvm.Language, v8.Language, python.Language, ruby.Language}
+var languages = []*lang.Language{golang.Language, jvm.Language, v8.Language, python.Language, ruby.Language}
 
 // stacks returns the languages for unwind.NewSpace.
 func stacks() (all []*unwind.Language) {

@@ -183,7 +183,7 @@ func (f *SharedFile) Head() (segs [][3]uint64, buildID string, err error) {
 }
 
 func (f *SharedFile) imageFor(arch rule.Arch) *unwind.Image {
-	f.image.once.Do(func() { f.image.img = unwind.NewImage(f.file, arch) })
+	f.image.once.Do(func() { f.image.img = unwind.NewImage(f.file, arch, stacks()...) })
 	return f.image.img
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/sliverprof/sliver/lang/golang"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/symbol"
 	"github.com/sliverprof/sliver/target"
@@ -111,8 +112,10 @@ func (v *Variables) function(addr uint64, patient bool) (name string, pending bo
 		return symbol.Demangle(name, true), false
 	}
 	// A stripped Go program keeps the names of its functions.
-	if name, ok := v.t.space.GoFunc(addr); ok && wait.Tells(name) {
-		return name, false
+	if rt := golang.Of(v.t.space); rt != nil {
+		if name, ok := rt.Func(addr); ok && wait.Tells(name) {
+			return name, false
+		}
 	}
 	return "", false
 }

@@ -1,10 +1,11 @@
-package unwind
+package golang
 
 import (
 	"encoding/binary"
 	"slices"
 
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/unwind"
 	"github.com/sliverprof/sliver/unwind/gopcln"
 	"github.com/sliverprof/sliver/unwind/rule"
 )
@@ -31,7 +32,8 @@ type Parked struct {
 	Stacks  [][]stack.Frame
 	Reasons []stack.Reason
 
-	w     *Walker
+	w     *unwind.Walker
+	space *unwind.Space
 	epoch uint64 // of the maps when Stacks were walked
 	roots map[root]*place
 	byKey map[string]int
@@ -86,9 +88,9 @@ func (x *place) lead(ra uint64, to *place) {
 	}
 }
 
-// Parked returns an empty collection of stacks that w walks.
-func (w *Walker) Parked() *Parked {
-	return &Parked{w: w, epoch: w.space.snap.Load().epoch, roots: map[root]*place{}, byKey: map[string]int{}}
+// NewParked returns an empty collection of stacks of a process.
+func NewParked(s *unwind.Space) *Parked {
+	return &Parked{w: unwind.NewWalker(s), space: s, epoch: s.Epoch(), roots: map[root]*place{}, byKey: map[string]int{}}
 }
 
 // maxParked bounds the number of stacks kept for later looks.
@@ -97,13 +99,13 @@ const maxParked = 1 << 12
 // Holds reports whether p is still usable: the program's code is mapped where it was, and p is not
 // too large. If not, use a new Parked.
 func (p *Parked) Holds() bool {
-	return p.epoch == p.w.space.snap.Load().epoch && len(p.Stacks) <= maxParked
+	return p.epoch == p.space.Epoch() && len(p.Stacks) <= maxParked
 }
 
 // Walk finds the stacks of the goroutines all[i] for each i in which, from the target's current
 // memory. It calls take with each i and the index of its stack in p.Stacks. A goroutine that moves
 // during the walk gets a stack that ends early or shows its previous state, as with
-// Walker.Goroutine. Reads are fastest if which is sorted by stack address.
+// the function Walk. Reads are fastest if which is sorted by stack address.
 func (p *Parked) Walk(all []gopcln.Goroutine, which []int, take func(i, stack int)) {
 	for from := 0; from < len(which); {
 		p.spans, p.first = p.spans[:0], p.first[:0]
@@ -127,7 +129,7 @@ func (p *Parked) Walk(all []gopcln.Goroutine, which []int, take func(i, stack in
 			}
 			end = g.SP + n
 		}
-		p.off, p.buf = ReadAll(p.w.space.mem, p.spans, p.off, p.buf)
+		p.off, p.buf = unwind.ReadAll(p.space.Memory(), p.spans, p.off, p.buf)
 		for i, s := range p.spans {
 			last := k
 			if i+1 < len(p.spans) {
@@ -161,7 +163,7 @@ func (p *Parked) find(g *gopcln.Goroutine, data []byte) int {
 		}
 		x = x.by(binary.LittleEndian.Uint64(data[x.off:]))
 	}
-	frames, reason := p.w.Goroutine(g)
+	frames, reason := Walk(p.w, g)
 	if reason != stack.ReasonNone && len(frames) > 0 {
 		frames = frames[:len(frames)-1]
 	}
@@ -195,7 +197,7 @@ func (p *Parked) add(frames []stack.Frame, reason stack.Reason) int {
 // learn records how the walk from at found the stack k. It requires that every step used Go's
 // tables on one stack: only those find a return address by the stack pointer alone.
 func (p *Parked) learn(at root, sp uint64, frames []stack.Frame, k int) {
-	if p.w.turns > 0 || len(frames) == 0 {
+	if p.w.Turns() > 0 || len(frames) == 0 {
 		return
 	}
 	offs := make([]uint64, len(frames)-1)
@@ -206,9 +208,9 @@ func (p *Parked) learn(at root, sp uint64, frames []stack.Frame, k int) {
 			return
 		}
 		switch ra := frames[i+1].PC; {
-		case p.w.isWord(f.CFA-8, ra): // amd64
+		case isWord(p.w, f.CFA-8, ra): // amd64
 			offs[i] = f.CFA - 8 - sp
-		case p.w.isWord(below, ra): // arm64
+		case isWord(p.w, below, ra): // arm64
 			offs[i] = below - sp
 		default:
 			return
@@ -243,7 +245,7 @@ func (p *Parked) learn(at root, sp uint64, frames []stack.Frame, k int) {
 }
 
 // isWord reports whether the last walk's copy has v at addr.
-func (w *Walker) isWord(addr, v uint64) bool {
-	got, ok := w.word(addr)
+func isWord(w *unwind.Walker, addr, v uint64) bool {
+	got, ok := w.Word(addr)
 	return ok && got == v
 }

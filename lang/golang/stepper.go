@@ -1,11 +1,13 @@
-package unwind
+package golang
 
 import (
 	"debug/elf"
+	"errors"
+	"io"
 
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/unwind"
 	"github.com/sliverprof/sliver/unwind/gopcln"
-	"github.com/sliverprof/sliver/unwind/managed"
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 
@@ -25,30 +27,38 @@ func mayBeGo(f *elf.File) bool {
 	return false
 }
 
-// Golang is Go. A process's runtime is found with the tables of its first file that has them, when the
-// file is opened. Follow does nothing.
-var Golang = &Language{
+// Stacks is Go's part in walks. A process's runtime is found with the tables of its first file that has
+// them.
+var Stacks = &unwind.Language{
 	Name:       "Go",
-	Properties: Beside | Guesses | TLS | Tasks,
-	Find:       func(*Space, *managed.Table) (Stepper, error) { return nil, nil },
+	Properties: unwind.Beside | unwind.Guesses | unwind.TLS | unwind.Tasks,
+	Tables:     tables,
+	Adopt: func(s *unwind.Space, t unwind.Tables, bias uint64) unwind.Stepper {
+		return &goRuntime{rt: gopcln.NewRuntime(t.(*gopcln.Table), bias), mem: s.Memory()}
+	},
 }
 
-// adoptGo makes m's Go runtime the process's if it has none yet. If there are several (a program
-// and a plugin built as C library), the first one is followed. Stacks of the others end where they
-// cross into another runtime's code.
-func (s *Space) adoptGo(m *module, bias uint64) {
-	if m.golang == nil || s.runtimes.Load().of(Golang) != nil {
-		return
+// tables opens the tables of Go's linker if the file has them.
+func tables(f *elf.File, file io.ReaderAt, arch rule.Arch) (unwind.Tables, error) {
+	if !mayBeGo(f) {
+		return nil, nil
 	}
-	s.setRuntime(Golang, &goRuntime{rt: gopcln.NewRuntime(m.golang, bias), mem: s.mem}, true)
+	t, err := gopcln.Load(file, arch)
+	switch {
+	case err == nil:
+		return t, nil
+	case errors.Is(err, gopcln.ErrNotGo):
+		err = nil
+	}
+	return nil, err
 }
 
 // goRuntime is the Go runtime of a process. Its code is walked by rules. They mark the frames where
 // a stack continues elsewhere (Cross).
 type goRuntime struct {
-	NoPart
+	unwind.NoPart
 	rt  *gopcln.Runtime
-	mem Memory
+	mem unwind.Memory
 }
 
 // goThread is a Thread's state for Go.
@@ -66,12 +76,12 @@ type goThread struct {
 type goWalk struct{ crossing stack.Regs }
 
 var (
-	goThreads Slot[goThread]
-	goWalks   Slot[goWalk]
+	goThreads unwind.Slot[goThread]
+	goWalks   unwind.Slot[goWalk]
 )
 
 // thread returns the Go data of th.
-func (p *goRuntime) thread(th *Thread) *goThread {
+func (p *goRuntime) thread(th *unwind.Thread) *goThread {
 	t := goThreads.Of(th)
 	if t.of != p.rt {
 		t.of, t.th = p.rt, p.rt.Thread(th.TID)
@@ -80,10 +90,10 @@ func (p *goRuntime) thread(th *Thread) *goThread {
 }
 
 // Peek implements Stepper: pointers may have changed since the last sample.
-func (p *goRuntime) Peek(th *Thread) { p.thread(th).th.Peek(p.mem) }
+func (p *goRuntime) Peek(th *unwind.Thread) { p.thread(th).th.Peek(p.mem) }
 
 // Plan implements Stepper.
-func (p *goRuntime) Plan(th *Thread, out []rule.Span) []rule.Span {
+func (p *goRuntime) Plan(th *unwind.Thread, out []rule.Span) []rule.Span {
 	t := p.thread(th)
 	t.guessed.asked = false
 	return t.th.Plan(th.Regs(), out)
@@ -116,20 +126,20 @@ func (x *goGuess) checked(lacks bool) {
 }
 
 // Asks implements Stepper.
-func (p *goRuntime) Asks(th *Thread) bool {
+func (p *goRuntime) Asks(th *unwind.Thread) bool {
 	x := &p.thread(th).guessed
 	return !x.tried || x.lacks || x.wait > 0
 }
 
 // More implements Stepper.
-func (p *goRuntime) More(_ *Walker, th *Thread, regs *stack.Regs, mem *Copy, out []rule.Span) ([]rule.Span, int) {
+func (p *goRuntime) More(_ *unwind.Walker, th *unwind.Thread, regs *stack.Regs, mem *unwind.Copy, out []rule.Span) ([]rule.Span, int) {
 	t := p.thread(th)
 	t.guessed.asked = true
 	return t.th.More(regs, mem, out), 0
 }
 
 // Begin implements Stepper.
-func (p *goRuntime) Begin(w *Walker, th *Thread, regs *stack.Regs) {
+func (p *goRuntime) Begin(w *unwind.Walker, th *unwind.Thread, regs *stack.Regs) {
 	t := p.thread(th)
 	if x := &t.guessed; x.asked {
 		x.tried, x.lacks, x.wait = true, false, max(x.wait-1, 0)
@@ -141,40 +151,32 @@ func (p *goRuntime) Begin(w *Walker, th *Thread, regs *stack.Regs) {
 }
 
 // Report implements Stepper.
-func (p *goRuntime) Report(th *Thread) Report { return Report{Lacks: p.thread(th).guessed.lacks} }
-
-// goOf returns the Go runtime of a process, nil if it has none.
-func goOf(s *Space) *goRuntime {
-	p, _ := s.Followed(Golang).(*goRuntime)
-	return p
+func (p *goRuntime) Report(th *unwind.Thread) unwind.Report {
+	return unwind.Report{Lacks: p.thread(th).guessed.lacks}
 }
 
-// GoFunc returns the name of the Go function that contains pc. ok is false if pc is not in the
-// process's Go program.
-func (s *Space) GoFunc(pc uint64) (name string, ok bool) {
-	if p := goOf(s); p != nil {
-		return p.rt.Func(pc)
+// Of returns the Go runtime of a process, nil if it has none. unwind.Space.Preload finds it.
+func Of(s *unwind.Space) *gopcln.Runtime {
+	if p, ok := s.Followed(Stacks).(*goRuntime); ok {
+		return p.rt
 	}
-	return "", false
+	return nil
 }
 
-// Go reports whether a Go runtime was found (see Preload).
-func (s *Space) Go() bool { return goOf(s) != nil }
-
-// Census makes a census of the process's goroutines. It returns nil if no Go runtime was found (see
-// Preload), or if the target's memory cannot be read.
-func (s *Space) Census() *gopcln.Census {
-	p := goOf(s)
-	if p == nil || s.mem == nil {
+// Census makes a census of the process's goroutines. It returns nil if no Go runtime was found, or if the
+// target's memory cannot be read.
+func Census(s *unwind.Space) *gopcln.Census {
+	rt := Of(s)
+	if rt == nil || s.Memory() == nil {
 		return nil
 	}
-	return p.rt.NewCensus(s.mem)
+	return rt.NewCensus(s.Memory())
 }
 
-// Goroutine is Walker.WalkParked for a goroutine that no thread runs, or that is in a system call. If it
+// Walk is unwind.Walker.WalkParked for a goroutine that no thread runs, or that is in a system call. If it
 // moves during the walk, the caller compares g with a later look.
-func (w *Walker) Goroutine(g *gopcln.Goroutine) ([]stack.Frame, stack.Reason) {
-	return w.WalkParked(&Parking{PC: g.PC, SP: g.SP, FP: g.FP, Lo: g.Lo, Hi: g.Hi, Exact: g.PC == g.Func}) // Exact: it has not started yet
+func Walk(w *unwind.Walker, g *gopcln.Goroutine) ([]stack.Frame, stack.Reason) {
+	return w.WalkParked(&unwind.Parking{PC: g.PC, SP: g.SP, FP: g.FP, Lo: g.Lo, Hi: g.Hi, Exact: g.PC == g.Func}) // Exact: it has not started yet
 }
 
 // goStack holds the bounds of a goroutine's stack and the offset that Settle adds to CFAs in it.
@@ -184,7 +186,7 @@ type goStack struct{ id, lo, hi, shift uint64 }
 // stack that grows or shrinks is copied to another place, and its activations keep their distance
 // from the upper end; Settle maps their CFAs to those of the first look. If another goroutine gets
 // the same stack, Settle makes the CFAs differ from the previous owner's.
-func (p *goRuntime) Settle(w *Walker, th *Thread) {
+func (p *goRuntime) Settle(w *unwind.Walker, th *unwind.Thread) {
 	t := p.thread(th)
 	s := &t.stack
 	t.look(th, w.Needed())
@@ -217,7 +219,7 @@ func (p *goRuntime) Settle(w *Walker, th *Thread) {
 
 // look records which goroutine the thread ran, from its copy. Looking at the same copy again changes
 // nothing. The data of the previous goroutine is in each copy, because plans expect it to run again.
-func (t *goThread) look(th *Thread, mem rule.Words) {
+func (t *goThread) look(th *unwind.Thread, mem rule.Words) {
 	g, ok := t.th.Current(mem)
 	now := stack.Task{}
 	if ok && g != 0 {
@@ -244,7 +246,7 @@ func (t *goThread) look(th *Thread, mem rule.Words) {
 }
 
 // Cross implements Stepper.
-func (p *goRuntime) Cross(w *Walker, th *Thread, f *stack.Frame, r *rule.Rule) (s Step, apply, ok bool) {
+func (p *goRuntime) Cross(w *unwind.Walker, th *unwind.Thread, f *stack.Frame, r *rule.Rule) (s unwind.Step, apply, ok bool) {
 	g := &goWalks.In(w).crossing
 	regs, known := w.Registers()
 	leaf, _ := w.Start()
@@ -257,9 +259,9 @@ func (p *goRuntime) Cross(w *Walker, th *Thread, f *stack.Frame, r *rule.Rule) (
 	case gopcln.Apply:
 		return s, true, true
 	case gopcln.Jump, gopcln.Exact:
-		return Step{PC: g.PC, Exact: how == gopcln.Exact, Trust: stack.TrustTable}, false, true
+		return unwind.Step{PC: g.PC, Exact: how == gopcln.Exact, Trust: stack.TrustTable}, false, true
 	case gopcln.Base:
-		return Step{End: true}, false, true
+		return unwind.Step{End: true}, false, true
 	}
-	return Stop(stack.ReasonMemory), false, true
+	return unwind.Stop(stack.ReasonMemory), false, true
 }
