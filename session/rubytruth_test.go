@@ -14,7 +14,7 @@ import (
 )
 
 // TestRubyLoad samples a busy program in Ruby: of 1,000 stacks, 999 must be complete, down to the
-// functions with which the thread or its Fiber began.
+// function with which the program began, also if an Enumerator runs in a Fiber.
 func TestRubyLoad(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	want := uint64(4000)
@@ -42,17 +42,17 @@ func TestRubyLoad(t *testing.T) {
 			}
 			wrong := r.none
 			for root, n := range r.of {
-				if root != "<main>" && root != "each" && root != "Enumerator#each" {
+				if root != "<main>" {
 					t.Logf("%d stacks begin with %s", n, root)
 					wrong += n
 				}
 			}
 			if uint64(wrong)*1000 > total.Samples || r.of["<main>"] == 0 {
-				t.Errorf("%d of %d stacks do not begin with the program or an Enumerator: %v, %d without Ruby", wrong, total.Samples, r.of, r.none)
+				t.Errorf("%d of %d stacks do not begin with the program: %v, %d without Ruby", wrong, total.Samples, r.of, r.none)
 			}
 			per := float64(total.Stops) / float64(total.Stopped())
-			t.Logf("%d samples, %d by a stop, %.3f stops each; %d with gaps%s; %d with another beginning; pauses %v mean, walks %v",
-				total.Samples, total.Stopped(), per, total.Truncated, errorFrames(rec), wrong, time.Duration(total.PauseNS/int64(total.Stops)), time.Duration(total.WalkNS/int64(total.Samples-total.Unrun)))
+			t.Logf("%d samples, %d by a stop, %.3f stops each; %d with gaps; %d with another beginning; pauses %v mean, walks %v",
+				total.Samples, total.Stopped(), per, total.Truncated, wrong, time.Duration(total.PauseNS/int64(total.Stops)), time.Duration(total.WalkNS/int64(total.Samples-total.Unrun)))
 			if per > 1.25 {
 				t.Errorf("%.2f stops a sample", per)
 			}

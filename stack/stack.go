@@ -78,7 +78,7 @@ const MaxReason = 16
 func (r Reason) String() string {
 	return name(int(r), "reason", "none", "stack copy too short", "no unwind rule", "unmapped address",
 		"unknown register", "unreadable memory", "stack does not rise", "damaged unwind table", "no stack", "frames in the heap",
-		"return address is 0", "more than 65536 frames", "frames of the parent greenlet",
+		"return address is 0", "more than 65536 frames", "frames of the parent coroutine",
 		"more frames than are read of one stack")
 }
 

@@ -200,7 +200,7 @@ func TestFidelityGreenlets(t *testing.T) {
 				all += n
 				parts := strings.Split(s, ";")
 				inner := parts[min(2, len(parts)):]
-				if len(parts) < 3 || parts[1] != "[frames of the parent greenlet]" {
+				if len(parts) < 3 || parts[1] != "[frames of the parent coroutine]" {
 					continue
 				}
 				want := []string{"one", "crunch"}

@@ -178,7 +178,7 @@ func (f *Follower) Read(t *Track, mem io.ReaderAt, live *meter.Meter, still bool
 	}
 	f.known(t, live)
 	t.Gaps = f.resolve(t, live)
-	if !t.Gaps && t.Stack.Reason == stack.ReasonNone || t.Stack.Reason == stack.ReasonBound {
+	if !t.Gaps && !t.Stack.Cut && t.Stack.Reason == stack.ReasonNone || t.Stack.Reason == stack.ReasonBound {
 		t.missed = 0
 		return
 	}

@@ -3,6 +3,7 @@ package ruby
 import (
 	"errors"
 	"io"
+	"slices"
 
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/unwind/meter"
@@ -13,6 +14,8 @@ const (
 	MaxDepth = 2000
 	// maxValues bounds the values of a VM stack that are read at once, in bytes.
 	maxValues = 64 << 10
+	// maxFibers bounds the Fibers that resumed each other, of one stack.
+	maxFibers = 8
 	// maxEnvs bounds the environments around one block, and maxOwners those of all frames.
 	maxEnvs   = 64
 	maxOwners = 8192
@@ -53,12 +56,16 @@ type Stack struct {
 	Frames []Frame
 	Groups []Group
 	Reason stack.Reason // why outer frames are missing; ReasonNone: none are
-	// Fiber is the address of the running Fiber.
-	Fiber uint64
+	// Fibers counts the Frames of the Fibers of which each resumed the previous one. These Frames follow
+	// those of Groups, of the running Fiber. Cut: more of them could not be read.
+	Fibers []int
+	Cut    bool
+
+	fiber uint64 // address of the running Fiber
 }
 
 func (s *Stack) reset() {
-	s.Frames, s.Groups, s.Reason, s.Fiber = s.Frames[:0], s.Groups[:0], stack.ReasonNone, 0
+	s.Frames, s.Groups, s.Fibers, s.Reason, s.Cut, s.fiber = s.Frames[:0], s.Groups[:0], s.Fibers[:0], stack.ReasonNone, false, 0
 }
 
 // Objects is memory from which the interpreter's objects are read: they stay where they are as long as
@@ -73,8 +80,10 @@ type Thread struct {
 	r     *Runtime
 	state State
 
-	context         // at the last Refresh or Capture; its ec is 0: none
-	before  context // the last other one
+	context           // at the last Refresh or Capture; its ec is 0: none
+	others  []context // the last other one, and those of the Fibers that resumed the current one
+	parent  *Thread   // to read those
+	resumed Stack
 	// envs are the environments of the last Capture that were not in the VM stack, innermost first:
 	// a block or Binding keeps them.
 	envs []stack.Span
@@ -90,6 +99,7 @@ type Thread struct {
 // context is an execution context: that of a Fiber.
 type context struct {
 	ec     uint64
+	fiber  uint64 // address of its Fiber
 	low    uint64 // bounds of its VM stack
 	top    uint64 // end of the environments of frames in it
 	bottom uint64 // innermost control frame
@@ -99,10 +109,20 @@ type context struct {
 // enter sets the current execution context.
 func (t *Thread) enter(c context) {
 	if t.context.ec != 0 && t.context.ec != c.ec {
-		t.before = t.context
+		t.keep(t.context)
 	}
 	t.context = c
 }
+
+// keep puts a context before the other ones.
+func (t *Thread) keep(c context) {
+	t.others = slices.DeleteFunc(t.others, func(o context) bool { return o.ec == c.ec })
+	t.others = slices.Insert(t.others, 0, c)
+	t.others = t.others[:min(len(t.others), maxOthers)]
+}
+
+// maxOthers bounds the Fibers whose frames are copied beside those of the running one.
+const maxOthers = 4
 
 // owner is an object that may be the method entry of a frame.
 type owner struct {
@@ -120,16 +140,18 @@ func (r *Runtime) Thread(s State) *Thread {
 func (t *Thread) State() State { return t.state }
 
 // Spans appends the memory that Capture reads of a thread that is as at the last Refresh or Capture, with
-// room for some more frames and values. Spans that may be absent come last: those of the Fiber before, to
+// room for some more frames and values. Spans that may be absent come last: those of other Fibers, to
 // which the thread may have gone back, and environments.
 func (t *Thread) Spans(out []stack.Span) []stack.Span {
 	out = append(out, stack.Span{Addr: t.state.Addr, Len: threadHead})
 	if t.context.ec == 0 {
 		return out
 	}
-	out = t.context.spans(t.r.l.frameSize, false, out)
-	if t.before.ec != 0 {
-		out = t.before.spans(t.r.l.frameSize, true, out)
+	out = t.context.spans(t.r.l, false, out)
+	for i := range t.others {
+		if t.others[i].ec != t.context.ec {
+			out = t.others[i].spans(t.r.l, true, out)
+		}
 	}
 	for _, e := range t.envs {
 		e.Maybe = true
@@ -138,12 +160,16 @@ func (t *Thread) Spans(out []stack.Span) []stack.Span {
 	return out
 }
 
-func (c *context) spans(size uint64, maybe bool, out []stack.Span) []stack.Span {
+func (c *context) spans(l *layout, maybe bool, out []stack.Span) []stack.Span {
+	size := l.frameSize
 	from := max(c.bottom-min(c.bottom-c.low, roomFrames*size), c.high-min(c.high-c.low, (MaxDepth+1)*size))
 	out = append(out, stack.Span{Addr: c.ec, Len: ecHead, Maybe: maybe}, stack.Span{Addr: from, Len: int(c.high - from), Maybe: maybe})
 	if end := min(c.top+roomValues, from); end > c.low {
 		low := end - min(end-c.low, maxValues)
 		out = append(out, stack.Span{Addr: low, Len: int(end - low), Maybe: maybe})
+	}
+	if l.fiberPrev != none && pointer(c.fiber) {
+		out = append(out, stack.Span{Addr: c.fiber + l.fiberPrev, Len: 8, Maybe: maybe})
 	}
 	return out
 }
@@ -160,7 +186,7 @@ func (t *Thread) Refresh(mem io.ReaderAt) {
 	if !t.r.plausible(low, size, at) {
 		return
 	}
-	t.enter(context{ec: ec, low: low, top: low, bottom: at, high: low + 8*size})
+	t.enter(context{ec: ec, fiber: le(b[:], ecFiber), low: low, top: low, bottom: at, high: low + 8*size})
 	var f [frameEP + 8]byte
 	if read(mem, f[:], at) == nil {
 		if top := le(f[:], frameSP); top >= low && top < at {
@@ -199,26 +225,44 @@ func (t *Thread) Capture(mem io.ReaderAt, objects Objects, s *Stack) (ok bool) {
 		return false
 	}
 	t.read(mem, objects, s, le(b[:], l.threadEC))
+	if s.Reason == stack.ReasonNone && l.fiberPrev != none {
+		t.resumers(mem, objects, s)
+	}
 	return true
 }
 
-// Resumer reads the frames of the Fiber that resumed the Fiber whose frames s holds. ok is false if
-// there is none, or if this version's Fibers are unknown.
-func (t *Thread) Resumer(mem Objects, s *Stack) (ok bool) {
-	fiber := s.Fiber
-	s.reset()
-	if t.r.l.fiberPrev == none || !pointer(fiber) {
-		return false
+// resumers adds the frames of the Fibers that resumed the running one. These Fibers wait, so that their
+// frames stay as they are until it ends or yields.
+func (t *Thread) resumers(mem io.ReaderAt, objects Objects, s *Stack) {
+	if t.parent == nil {
+		t.parent = t.r.Thread(t.state)
 	}
-	prev, err := word(mem, fiber+t.r.l.fiberPrev)
-	if err != nil || !pointer(prev) {
-		return false
+	p := t.parent
+	for fiber := s.fiber; len(s.Fibers) < maxFibers; {
+		prev, err := word(mem, fiber+t.r.l.fiberPrev)
+		if err == nil && prev == 0 {
+			return // the thread's first one
+		}
+		r := &t.resumed
+		r.reset()
+		if s.Cut = err != nil || !pointer(prev); !s.Cut {
+			p.read(mem, objects, r, prev+fiberEC)
+			s.Cut = r.Reason != stack.ReasonNone || r.fiber != prev || len(r.Frames)+len(s.Frames) > MaxDepth
+		}
+		if s.Cut {
+			return
+		}
+		t.keep(p.context)
+		for _, e := range p.envs {
+			if len(t.envs) < maxKept {
+				t.envs = append(t.envs, e)
+			}
+		}
+		s.Frames = append(s.Frames, r.Frames...)
+		s.Fibers = append(s.Fibers, len(r.Frames))
+		fiber = prev
 	}
-	if own, err := word(mem, prev+fiberEC+ecFiber); err != nil || own != prev {
-		return false
-	}
-	t.r.Thread(t.state).read(mem, mem, s, prev+fiberEC)
-	return true
+	s.Cut = true
 }
 
 // read reads the frames of an execution context.
@@ -238,7 +282,7 @@ func (t *Thread) read(mem io.ReaderAt, objects Objects, s *Stack, ec uint64) {
 		s.Reason = stack.ReasonCorrupt
 		return
 	}
-	s.Fiber = le(b[:], ecFiber)
+	s.fiber = le(b[:], ecFiber)
 	low, size, at := le(b[:], ecStack), le(b[:], ecStackSize), le(b[:], ecFrame)
 	if low == 0 && at == 0 { // its VM stack does not exist yet, or any more
 		return
@@ -248,7 +292,7 @@ func (t *Thread) read(mem io.ReaderAt, objects Objects, s *Stack, ec uint64) {
 		return
 	}
 	high := low + 8*size
-	t.enter(context{ec: ec, low: low, top: low, bottom: at, high: high})
+	t.enter(context{ec: ec, fiber: s.fiber, low: low, top: low, bottom: at, high: high})
 	n := (high-at)/l.frameSize - 1 // without the outermost one, which is none
 	if n > MaxDepth {
 		n, s.Reason = MaxDepth, stack.ReasonBound

@@ -9,6 +9,9 @@ import "github.com/sliverprof/sliver/stack"
 // and is repeated at the end. An error frame also replaces Ruby frames that could not be read, before
 // each C function that runs some of them.
 //
+// The frames of the Fibers that resumed the running one follow, each after a mark
+// (stack.ReasonParent); their C frames are on stacks of their own.
+//
 // A C function that evaluates is shown at its beginning, whichever instruction it executes. Otherwise
 // each of these PCs would be a separate caller of the Ruby functions.
 func (s *Stack) Merge(out, c []stack.Frame, eval uint64) []stack.Frame {
@@ -69,18 +72,30 @@ func (s *Stack) Merge(out, c []stack.Frame, eval uint64) []stack.Frame {
 			put(open)
 		}
 	}
-	if next < len(s.Frames) {
+	resumed := 0
+	for _, n := range s.Fibers {
+		resumed += n
+	}
+	if next < len(s.Frames)-resumed {
 		between := stack.Frame{PC: uint64(stack.ReasonNoRule), Kind: stack.KindError}
 		if len(end) > 0 {
 			between = end[0]
 		}
 		out = append(out, between)
-		put(len(s.Frames) - next)
+		put(len(s.Frames) - resumed - next)
 	}
 	if s.Reason != stack.ReasonNone && g >= evals {
 		out = append(out, lost)
 	}
-	return append(out, end...)
+	out = append(out, end...)
+	for _, n := range s.Fibers {
+		out = append(out, stack.Frame{PC: uint64(stack.ReasonParent), Kind: stack.KindError})
+		put(n)
+	}
+	if s.Cut {
+		out = append(out, stack.Frame{PC: uint64(stack.ReasonMemory), Kind: stack.KindError})
+	}
+	return out
 }
 
 // Unread appends the C frames of a stack to out if none of its Ruby frames could be read, and returns

@@ -113,7 +113,7 @@ func (s *Stepper) Report(th *unwind.Thread) unwind.Report {
 	x := threads.Of(th)
 	t := &x.track
 	return unwind.Report{
-		Gap:    x.unread || t.Have && (t.Gaps || t.Stack.Reason != stack.ReasonNone),
+		Gap:    x.unread || t.Have && (t.Gaps || t.Stack.Cut || t.Stack.Reason != stack.ReasonNone),
 		Lacks:  t.Lacks,
 		Torn:   t.Torn,
 		Locked: t.Locked,

@@ -53,6 +53,9 @@ func TestRubyStacks(t *testing.T) {
 					th := &s[0].Threads[i]
 					var got []string
 					for _, f := range th.Frames {
+						if f.Kind == stack.KindError && f.Func == stack.ReasonParent.String() {
+							break // the functions that resumed the Fiber follow
+						}
 						if f.Kind == stack.KindError {
 							t.Errorf("%s has a gap: %s", th.Name, f.Func)
 						}
