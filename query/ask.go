@@ -129,18 +129,6 @@ func Views() []View {
 	}
 }
 
-// Schema returns the SQL statements that create the tables and views.
-func Schema() string {
-	var b strings.Builder
-	for _, t := range Tables() {
-		b.WriteString(t.create() + ";\n")
-	}
-	for _, v := range Views() {
-		b.WriteString(v.create() + ";\n")
-	}
-	return b.String()
-}
-
 func (v *View) create() string { return "CREATE VIEW " + v.Name + " AS " + v.query }
 
 func (t *Table) create() string {

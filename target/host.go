@@ -81,8 +81,3 @@ func SetThreadName(name string) {
 	b := append([]byte(name), 0)
 	setName(b)
 }
-
-// Prioritize requests a higher scheduling priority for the calling OS thread, so that samples are
-// in time on a busy machine. A missing permission is not an error (it requires CAP_SYS_NICE, or a
-// limit on nice).
-func Prioritize() { _ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), -10) }

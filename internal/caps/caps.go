@@ -29,18 +29,6 @@ func current() (s sets, err error) {
 	return s, err
 }
 
-// raised reports whether this is an ordinary user's process with capabilities.
-func raised() bool {
-	if os.Geteuid() == 0 {
-		return false
-	}
-	s, err := current()
-	return err == nil && s[0].Permitted|s[1].Permitted != 0
-}
-
-// Has reports whether the process has capabilities that its user does not have.
-func Has() bool { return raised() }
-
 // AsUser calls f without the capabilities that bypass file modes, for paths given by the
 // user.
 func AsUser(f func()) {
