@@ -60,8 +60,8 @@ type pool struct {
 }
 
 type hang struct {
-	since, until time.Time
-	apart        time.Duration
+	until time.Time // no request before
+	apart time.Duration
 }
 
 // helper is one process. Hold turn to communicate with it.
@@ -182,18 +182,6 @@ func (p *pool) refused(key string) error {
 		return ErrHung
 	}
 	return nil
-}
-
-func (p *pool) hungNow() map[string]time.Time {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	out := map[string]time.Time{}
-	for k, h := range p.hangs {
-		if time.Now().Before(h.until) {
-			out[k] = h.since
-		}
-	}
-	return out
 }
 
 // take returns a helper whose turn the caller holds; nil: this system has none.
@@ -322,7 +310,7 @@ func (p *pool) hung(key string) {
 		if len(p.hangs) >= maxHangs {
 			clear(p.hangs)
 		}
-		x = &hang{since: now, apart: hangFirst}
+		x = &hang{apart: hangFirst}
 		p.hangs[key] = x
 	} else {
 		x.apart = min(2*x.apart, hangMost)

@@ -22,7 +22,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -397,14 +396,6 @@ func Hurry() { helpers.hurry() }
 
 // Pending reports whether a request is in progress. Each has a deadline.
 func Pending() bool { return helpers.pending.Load() > 0 }
-
-// Hung returns the owners of file systems that do not respond, each with its start time.
-func Hung() map[string]time.Time { return helpers.hungNow() }
-
-// Clean returns path below folder, whatever ".." it contains.
-func Clean(folder, path string) string {
-	return filepath.Join(folder, filepath.Clean("/"+strings.TrimPrefix(path, "/")))
-}
 
 func hungError(wait time.Duration) error {
 	return fmt.Errorf("%w (waited %v)", ErrHung, wait)

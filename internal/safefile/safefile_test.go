@@ -230,11 +230,3 @@ func TestNamed(t *testing.T) {
 	}
 	f.Close()
 }
-
-func TestClean(t *testing.T) {
-	for in, want := range map[string]string{"a/b": "/d/a/b", "/a": "/d/a", "../../etc": "/d/etc", "/../x/../..": "/d"} {
-		if got := Clean("/d", in); got != want {
-			t.Errorf("Clean(%q) = %q, want %q", in, got, want)
-		}
-	}
-}
