@@ -259,7 +259,7 @@ func TestPatterns(t *testing.T) {
 		}
 	}
 	p, _ := ParsePattern("net/server.c:handle")
-	if p.File() != "net/server.c" || !p.MatchFile("/src/net/server.c") || p.MatchFile("/src/other/server.c") || p.MatchFile("/src/xnet/server.c") || p.Core() != "handle" {
+	if p.file != "net/server.c" || !p.MatchFile("/src/net/server.c") || p.MatchFile("/src/other/server.c") || p.MatchFile("/src/xnet/server.c") || p.Core() != "handle" {
 		t.Errorf("%+v", p)
 	}
 	for _, bad := range []string{"", "/(/", "file.c:"} {

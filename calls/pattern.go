@@ -92,9 +92,6 @@ func globText(s string) string {
 // String is the pattern as it was given.
 func (p *Pattern) String() string { return p.text }
 
-// File is the source file that it asks for, "" for any.
-func (p *Pattern) File() string { return p.file }
-
 // Core is a text that is part of the linker's name of each function that p can match, mangled or
 // not; "" if there is none. It saves reading most names.
 func (p *Pattern) Core() string {

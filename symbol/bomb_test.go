@@ -218,7 +218,7 @@ func TestJITDumpLines(t *testing.T) {
 	dump = append(append(dump, load...), name...)
 	before := allocated()
 	d, err := ParseJITDump(bytes.NewReader(dump))
-	if err != nil || d.Len() != 1 {
+	if err != nil || len(d.code) != 1 {
 		t.Fatalf("%+v, %v", d, err)
 	}
 	if fr, ok := d.Lookup(0x1000+5, 10); !ok || fr.Func != "code" || fr.File != "f" || fr.Line != 5 {

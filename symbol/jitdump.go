@@ -277,9 +277,6 @@ func StripJITDump(r io.Reader, max int) ([]byte, error) {
 	return out, err
 }
 
-// Len returns the number of pieces of code.
-func (d *JITDump) Len() int { return len(d.code) }
-
 // Lookup returns the code that was at addr just before until, in ns of CLOCK_MONOTONIC:
 // the newest loaded by then or, if there is none, the oldest loaded after it.
 func (d *JITDump) Lookup(addr uint64, until int64) (fr Frame, ok bool) {

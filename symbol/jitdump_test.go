@@ -62,8 +62,8 @@ func TestJITDump(t *testing.T) {
 	}
 	for what, b := range map[string][]byte{"whole": whole, "stripped": stripped} {
 		d, err := ParseJITDump(bytes.NewReader(b))
-		if err != nil || d.Len() != 4 {
-			t.Fatalf("%s: %d, %v", what, d.Len(), err)
+		if err != nil || len(d.code) != 4 {
+			t.Fatalf("%s: %d, %v", what, len(d.code), err)
 		}
 		for _, c := range []struct {
 			addr  uint64
@@ -87,7 +87,7 @@ func TestJITDump(t *testing.T) {
 	// If the file is truncated anywhere, the records before that are read.
 	for n := range whole {
 		d, err := ParseJITDump(bytes.NewReader(whole[:n]))
-		if n < jitHeader != errors.Is(err, ErrNoJITDump) || n >= jitHeader && err != nil || d.Len() > 4 {
+		if n < jitHeader != errors.Is(err, ErrNoJITDump) || n >= jitHeader && err != nil || len(d.code) > 4 {
 			t.Fatalf("%d bytes: %v", n, err)
 		}
 	}
@@ -111,8 +111,8 @@ func FuzzJITDump(f *testing.F) {
 			return
 		}
 		e, err := ParseJITDump(bytes.NewReader(s))
-		if err != nil || e.Len() != d.Len() {
-			t.Fatalf("%d pieces, stripped %d: %v", d.Len(), e.Len(), err)
+		if err != nil || len(e.code) != len(d.code) {
+			t.Fatalf("%d pieces, stripped %d: %v", len(d.code), len(e.code), err)
 		}
 	})
 }

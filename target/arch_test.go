@@ -147,6 +147,20 @@ func TestCallARM64(t *testing.T) {
 	}
 }
 
+func (r Risk) String() string {
+	switch r {
+	case RiskNone:
+		return "none"
+	case RiskMaybe:
+		return "late if a socket has a timeout, or it is read-only"
+	case RiskLate:
+		return "late"
+	case RiskShort:
+		return "short"
+	}
+	return "EINTR"
+}
+
 func TestStopRisk(t *testing.T) {
 	minusOne := ^uint64(0)
 	for _, c := range []struct {

@@ -50,20 +50,6 @@ const (
 	RiskEINTR             // the call may fail with EINTR
 )
 
-func (r Risk) String() string {
-	switch r {
-	case RiskNone:
-		return "none"
-	case RiskMaybe:
-		return "late if a socket has a timeout, or it is read-only"
-	case RiskLate:
-		return "late"
-	case RiskShort:
-		return "short"
-	}
-	return "EINTR"
-}
-
 // StopRisk returns the risk of a stop for a thread that is blocked in call with its stack pointer
 // at sp (0: unknown), on the machine that this program was built for.
 func StopRisk(call *stack.Call, sp uint64) Risk {

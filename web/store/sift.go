@@ -6,15 +6,6 @@ import "github.com/sliverprof/sliver/stack"
 // contains error frames.
 type Kinds uint8
 
-// KindsOf returns the set of these kinds.
-func KindsOf(kinds ...stack.Kind) Kinds {
-	k := Kinds(1) << stack.KindError
-	for _, x := range kinds {
-		k |= 1 << (x & 7)
-	}
-	return k
-}
-
 // Has reports whether calls of kind x are in the set.
 func (k Kinds) Has(x stack.Kind) bool { return k == 0 || x == stack.KindError || k>>(x&7)&1 != 0 }
 

@@ -56,6 +56,15 @@ func (m *mixed) End(t stack.Time, depth int, s *trace.Slice) {
 
 func (m *mixed) Other(e event.Event) { m.f.Other(e) }
 
+// kindsOf returns the set of these kinds.
+func kindsOf(kinds ...stack.Kind) store.Kinds {
+	k := store.Kinds(1) << stack.KindError
+	for _, x := range kinds {
+		k |= 1 << (x & 7)
+	}
+	return k
+}
+
 // TestSiftedRows compares the rows of some kinds with a replay that skips the other
 // kinds. Sift is called before, during or after feeding.
 func TestSiftedRows(t *testing.T) {
@@ -69,7 +78,7 @@ func TestSiftedRows(t *testing.T) {
 	}
 	events := slices.Collect(rec.Events(0))
 	for _, at := range []int{0, len(events) / 2, len(events)} {
-		for _, k := range []store.Kinds{store.KindsOf(stack.KindNative, stack.KindJava), store.KindsOf(stack.KindGo), store.KindsOf(stack.KindPython)} {
+		for _, k := range []store.Kinds{kindsOf(stack.KindNative, stack.KindJava), kindsOf(stack.KindGo), kindsOf(stack.KindPython)} {
 			st := store.New(0)
 			th := st.Thread(store.Info{})
 			names := trace.NewNames(rec)
