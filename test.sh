@@ -168,6 +168,8 @@ if [[ $whole == yes ]]; then
 	step "arm64: go build, go vet" arm64
 	step "one static program, amd64" static amd64
 	step "one static program, arm64" static arm64
+	! command -v gocognit >/dev/null || step "gocognit" internal/policy/shape.sh complexity
+	! command -v deadcode >/dev/null || step "deadcode" internal/policy/shape.sh dead
 fi
 ! command -v staticcheck >/dev/null || step "staticcheck" staticcheck "${packages[@]}"
 if ! command -v gcc >/dev/null; then # the race detector needs a C compiler

@@ -4,6 +4,8 @@
 
 # Versions of the tools that are not the system's.
 staticcheck=honnef.co/go/tools/cmd/staticcheck@v0.8.2
+gocognit=github.com/uudashr/gocognit/cmd/gocognit@v1.3.0
+deadcode=golang.org/x/tools/cmd/deadcode@v0.52.0
 delve=github.com/go-delve/delve/cmd/dlv@v1.27.2
 pyspy=0.4.3
 schemathesis=4.32.5
@@ -96,6 +98,8 @@ install_packages() {
 
 install_tools() {
 	command -v staticcheck >/dev/null || go install "$staticcheck"
+	command -v gocognit >/dev/null || go install "$gocognit"
+	command -v deadcode >/dev/null || go install "$deadcode"
 	command -v benchstat >/dev/null || go install "$benchstat"
 	command -v dlv >/dev/null || go install "$delve" || echo "could not install $delve" >&2
 	if ! command -v py-spy >/dev/null && [[ ! -x $cache/py-spy/bin/py-spy ]]; then
@@ -363,6 +367,8 @@ install_all() {
 missing_tools() {
 	lacking | cut -d' ' -f1
 	command -v staticcheck >/dev/null || echo staticcheck
+	command -v gocognit >/dev/null || echo gocognit
+	command -v deadcode >/dev/null || echo deadcode
 	[[ -e ${SLIVER_PERFETTO:-$cache/perfetto/assets/trace-processor}/trace_processor.wasm ]] || echo "Perfetto's trace_processor"
 	[[ -e $cache/ncc/dist/ncc/index.js ]] || echo ncc
 	[[ -x $cache/closure/compiler ]] || echo closure

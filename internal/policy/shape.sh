@@ -1,0 +1,66 @@
+#!/bin/bash
+# Checks the whole module with tools that need no build of their own: run it in the module's root.
+#
+#	internal/policy/shape.sh complexity   no function is harder to follow than the limit
+#	internal/policy/shape.sh dead         no function is unreachable from a program and a test
+set -uo pipefail
+
+# complexity: gocognit counts branches, those inside others more.
+limit=40
+# Functions above the limit, as "PACKAGE FUNCTION". Split them, and remove their lines; add none.
+above() {
+	cat <<'LIST'
+cfi (*machine).run
+cfi Eval
+gopcln (*Thread).Cross
+gopcln (*Thread).More
+jvm (*Runtime).stub
+jvm readStructs
+live (*waits).resolve
+unwind (*Walker).walk
+v8 (*translations).walk
+LIST
+}
+
+# dead: what deadcode reports and is in use, as patterns, each with its reason.
+in_use() {
+	cat <<'LIST'
+ARM64$
+AMD64$
+^internal/(dumptest|exporttest|hungfs|otelreceiver|testprog)/
+^web/client/
+^web/wire/wire\.go:.* Decode$
+^export/perfetto/perfetto\.go:.* WritePlain$
+^unwind/rule/arch\.go:.* ArchOf$
+^unwind/managed/managed\.go:.* Ranges$
+^lang/[^/]*/stepper\.go:.* Of$
+LIST
+}
+# ARM64, AMD64: the other architecture calls them.
+# internal/…: only tests use these packages.
+# web/client, what it calls, WritePlain: for other programs.
+# ArchOf, Ranges, Of: only tests use them; they move there.
+
+case ${1-} in
+complexity)
+	found=$(gocognit -test=false -ignore '(^|/)(testdata|node_modules)/' -over $limit -f '{{.PkgName}} {{.FuncName}} {{.Pos}}: {{.Complexity}}' . 2>/dev/null |
+		grep -vFf <(above | sed 's/$/ /'))
+	[[ -z $found ]] || {
+		printf 'above cognitive complexity %d:\n%s\n' $limit "$found"
+		exit 1
+	}
+	;;
+dead)
+	all=$(deadcode ./...) && tests=$(deadcode -test ./...) || exit
+	# An example without output is compiled and not run.
+	found=$(printf '%s\n%s\n' "$all" "$(grep -v ' Example[A-Za-z_]*$' <<<"$tests")" | sort -u | grep . | grep -vEf <(in_use))
+	[[ -z $found ]] || {
+		printf 'not reachable:\n%s\n' "$found"
+		exit 1
+	}
+	;;
+*)
+	echo "usage: internal/policy/shape.sh complexity | dead" >&2
+	exit 2
+	;;
+esac
