@@ -152,7 +152,7 @@ func (g *group) foreseeThreads(now stack.Time) (runs int, ok bool) {
 		}
 		naps = naps || th.nap.skips > 0
 		if th.clock.on && th.active {
-			if th.busy < clockSteady {
+			if th.usage.share < clockSteady {
 				return 0, false // a round takes its copies, or finds it asleep
 			}
 			th.mayRun, f.clocked = false, true
@@ -166,7 +166,7 @@ func (g *group) foreseeThreads(now stack.Time) (runs int, ok bool) {
 			}
 			continue
 		}
-		if th.wary > 0 || !g.affords(th, now) { // the stopper does not implement eve.go
+		if th.early.samples > 0 || !g.affords(th, now) { // the stopper does not implement eve.go
 			return 0, false
 		}
 		runs++
@@ -244,7 +244,7 @@ func (g *group) foreseeItems() bool {
 // not sleep through the last tick. The later that decision, the more the start of each burst of work
 // is missed. Threads that may be leaving a call with a timeout are excluded (mayLeave).
 func (g *group) atOnce(th *thread) bool {
-	return th.started && !th.stale && th.way != stack.WayUnrun && th.busy >= busyShare && th.lates == 0 &&
+	return th.started && !th.stale && th.way != stack.WayUnrun && th.usage.share >= busyShare && th.lates == 0 &&
 		!(th.blocked && g.s.cfg.Delays != nil && th.file.TimesOut(&th.call))
 }
 
@@ -353,7 +353,7 @@ func (g *group) takeAhead(a *Ahead) {
 // takeStop records the sample of a planned stop. now: it was the last one, so another copy still
 // shows the thread as of this tick.
 func (g *group) takeStop(th *thread, now bool) {
-	th.uses(&g.view.Counters, g.view.Asked)
+	th.usage.add(&g.view.Counters, g.view.Asked)
 	c := g.walkTaken(th, g.view.Stopped)
 	for try := 1; th.again(g.sample.Reason, try); try++ {
 		th.steady = 0

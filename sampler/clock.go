@@ -117,14 +117,14 @@ func (g *group) wind(th *thread, c *Counters, at stack.Time) {
 	switch {
 	case k.on:
 		switch {
-		case th.busy < clockIdle, k.rate > 2*clockSwitches && !k.machine, k.every != g.tick.every:
+		case th.usage.share < clockIdle, k.rate > 2*clockSwitches && !k.machine, k.every != g.tick.every:
 			g.unwind(th)
 		case c.CPU-k.at > 8*k.every+clockLook:
 			g.unwind(th)
 			k.silent++
 			k.again, k.refused = at+clockPause<<k.silent, k.silent == clockSilent
 		}
-	case th.busy >= clockBusy && k.rate >= 0 && th.started && at >= k.again:
+	case th.usage.share >= clockBusy && k.rate >= 0 && th.started && at >= k.again:
 		g.startClock(th, c, at)
 	}
 }

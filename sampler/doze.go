@@ -104,6 +104,12 @@ func (d *doze) read(now, since stack.Time) (x dozed, ok bool) {
 	return dozed{d.ns, d.epoch, d.at}, d.ok
 }
 
+// threadDoze is a thread's state for dozing.
+type threadDoze struct {
+	on    bool
+	after int // needed value of steady; 0: the default
+}
+
 // dozing is a group's state for dozing threads.
 type dozing struct {
 	// was is the clock's reading before all dozing threads were last seen asleep; since is the
@@ -162,7 +168,7 @@ func (g *group) dozeOn(now stack.Time) bool {
 	z.on = true
 	g.ahead.blind, g.ahead.stood = append(g.ahead.blind, now), x.at
 	for _, th := range g.threads {
-		if th.dozes && !th.dropped.Load() {
+		if th.doze.on && !th.dropped.Load() {
 			th.blind, th.done = true, true
 		}
 	}
@@ -183,7 +189,7 @@ func (g *group) dozeAgain(was dozed, known bool) {
 		if th.blind {
 			return // some could not be checked
 		}
-		if th.dozes || th.mayDoze() {
+		if th.doze.on || th.mayDoze() {
 			n++
 		}
 	}
@@ -191,8 +197,8 @@ func (g *group) dozeAgain(was dozed, known bool) {
 		return
 	}
 	for _, th := range g.threads {
-		if !th.dozes && th.mayDoze() {
-			th.dozes = true
+		if !th.doze.on && th.mayDoze() {
+			th.doze.on = true
 			g.s.doze.drop(th)
 			known = false
 		}
@@ -205,14 +211,14 @@ func (g *group) dozeAgain(was dozed, known bool) {
 
 // mayDoze reports whether the thread has slept long enough to doze.
 func (th *thread) mayDoze() bool {
-	return th.way == stack.WayUnrun && th.steady >= max(th.dozeAfter, dozeAfter)
+	return th.way == stack.WayUnrun && th.steady >= max(th.doze.after, dozeAfter)
 }
 
 // wakes ends the doze of a thread that was seen to have run.
 func (g *group) wakes(th *thread) {
-	if th.dozes {
-		th.dozes = false
-		th.dozeAfter = min(max(2*th.dozeAfter, 2*dozeAfter), dozeAfterMax)
+	if th.doze.on {
+		th.doze.on = false
+		th.doze.after = min(max(2*th.doze.after, 2*dozeAfter), dozeAfterMax)
 		g.s.doze.add(th)
 	}
 }

@@ -31,13 +31,13 @@ func (g *group) eve(now stack.Time) (until stack.Time) {
 	}
 	g.eveOf, g.eves = g.tick.due, 0
 	for _, th := range g.threads {
-		if th.wary == 0 || th.dropped.Load() || len(th.coming) > 0 {
+		if th.early.samples == 0 || th.dropped.Load() || len(th.coming) > 0 {
 			continue
 		}
 		g.eves++
 		at := g.tracer.Now() // before the counters
-		if th.file.Counters(&th.eve) == nil {
-			th.eveAt = at
+		if th.file.Counters(&th.early.Counters) == nil {
+			th.early.at = at
 		}
 	}
 	return g.tick.due
@@ -49,15 +49,22 @@ func (g *group) warily(th *thread) {
 	if g.tick.every <= longCall {
 		return
 	}
-	th.wary = waryFor
+	th.early.samples = waryFor
 	g.eves++
+}
+
+// early is a thread's last early counters.
+type early struct {
+	Counters
+	at      stack.Time // 0: there are none
+	samples int        // for this many samples they are still read
 }
 
 // wentOn reports whether a thread with counters c is not in a long-lasting call: it has run since
 // the early counters and cannot have slept for long since.
-func (th *thread) wentOn(c *Counters, at stack.Time) bool {
-	ran := c.CPU - th.eve.CPU
-	return th.eveAt != 0 && ran > leaveFor && int64(at-th.eveAt)-ran-(c.Delay-th.eve.Delay) <= longCall
+func (e *early) wentOn(c *Counters, at stack.Time) bool {
+	ran := c.CPU - e.CPU
+	return e.at != 0 && ran > leaveFor && int64(at-e.at)-ran-(c.Delay-e.Delay) <= longCall
 }
 
 // mayLeave reports whether a running thread may be leaving a call with a timeout that has lasted
@@ -84,5 +91,5 @@ func (g *group) mayLeave(th *thread, c *Counters, at stack.Time) bool {
 		return false
 	}
 	g.warily(th)
-	return !th.wentOn(c, at)
+	return !th.early.wentOn(c, at)
 }

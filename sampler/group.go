@@ -379,7 +379,7 @@ func (g *group) visitAll(active bool, from int, until stack.Time) (next int) {
 		if g.over() {
 			break
 		}
-		th.done, th.looks = true, 0
+		th.done, th.retry.looks = true, 0
 		looks++
 		if !late && g.tracer.Now() >= until {
 			late, next = true, at

@@ -37,13 +37,13 @@ func (g *group) look(th *thread) error {
 	g.awake(th, same)
 	g.confirm(th, same)
 	g.calmly(th, &l.c, l.at)
-	th.uses(&l.c, l.at)
+	th.usage.add(&l.c, l.at)
 	if th.clock.on && !same {
 		g.takeCopies(th, &l.c)
 	}
 	g.wind(th, &l.c, l.at)
 	l.woke, th.asleep = th.asleep, false
-	if !same && th.kept.ok && th.busy < busyShare {
+	if !same && th.kept.ok && th.usage.share < busyShare {
 		if done, err := g.asKept(th); done || err != nil {
 			return err
 		}
@@ -119,7 +119,7 @@ func (g *group) letLeave(th *thread, l *lookState) (leaving bool, err error) {
 	if on, err := th.file.OnCPU(); err != nil {
 		return false, err
 	} else if !on {
-		th.eve, th.eveAt = l.c, l.at // the next tick shows whether it went on from here
+		th.early.Counters, th.early.at = l.c, l.at // the next tick shows whether it went on from here
 		return false, ErrUnsure
 	}
 	if l.left {

@@ -12,7 +12,7 @@ func (g *group) put(th *thread) {
 
 func (g *group) write(th *thread) {
 	th.started = true
-	th.wary = max(th.wary-1, 0)
+	th.early.samples = max(th.early.samples-1, 0)
 	n := uint64(1 + g.sample.Again)
 	if th.acc.samples.Add(n) == n {
 		g.s.first.CompareAndSwap(0, int64(g.sample.Time))

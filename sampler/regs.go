@@ -25,17 +25,25 @@ func (g *group) stackHash(n uint64) uint64 {
 	return maphash.Bytes(seed, b.Data[o:o+n]) | 1
 }
 
+// lastStop is a thread's state at its last stop. The registers remain valid while later looks
+// without a stop show the same PC, SP and stack.
+type lastStop struct {
+	regs  stack.Regs
+	bytes uint64 // of stack from SP to the outermost frame
+	hash  uint64 // of these; 0: none
+}
+
 // keepRegs saves the registers of a stop in a system call, or in a process stopped by a signal,
 // for later looks that show only SP and PC.
 func (g *group) keepRegs(th *thread) {
-	th.regsOf = 0
+	th.lastStop.hash = 0
 	if g.sample.Reason != stack.ReasonNone || g.sample.Call.Nr < 0 && !g.view.Group {
 		return
 	}
 	end := g.walker.StackEnd()
 	if sp := g.sp(g.view.Regs); end > sp {
-		th.regs, th.regsLen = *g.view.Regs, end-sp
-		th.regsOf = g.stackHash(th.regsLen)
+		th.lastStop.regs, th.lastStop.bytes = *g.view.Regs, end-sp
+		th.lastStop.hash = g.stackHash(th.lastStop.bytes)
 	}
 }
 
@@ -44,10 +52,10 @@ func (g *group) keepRegs(th *thread) {
 // needs, are the same too.
 func (g *group) borrowRegs(th *thread) bool {
 	r := g.view.Regs
-	if th.regsOf == 0 || r.PC != th.regs.PC || g.sp(r) != g.sp(&th.regs) || g.stackHash(th.regsLen) != th.regsOf {
+	if th.lastStop.hash == 0 || r.PC != th.lastStop.regs.PC || g.sp(r) != g.sp(&th.lastStop.regs) || g.stackHash(th.lastStop.bytes) != th.lastStop.hash {
 		return false
 	}
-	*r = th.regs
+	*r = th.lastStop.regs
 	return true
 }
 

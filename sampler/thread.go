@@ -60,34 +60,23 @@ type thread struct {
 	behind      []missed      // ticks left out since, in order
 	told        stack.Time    // of the last recorded gap
 	steady      int           // samples in a row that were taken like the one before
-	dozes       bool          // see doze.go
-	wary        int           // number of samples for which its counters are read early (eve.go)
-	eve         Counters      // these counters, and their time
-	eveAt       stack.Time
-	unsure      bool // it needs another look for this tick (unsure.go)
-	looks       int  // number of such looks
-	dozeAfter   int  // needed value of steady; 0: the default
 	way         stack.Way
 	owed        int64  // ns of waiting for a CPU not represented by a sample yet
 	slow        bool   // the last stop took long
 	sp          uint64 // of a blocked thread, for Waits
 	task        uint64 // last recorded payload of event.Task
 
-	// The registers of the last stop, and an identification of its state. They remain valid while
-	// later looks without a stop show the same PC, SP and stack.
-	regs    stack.Regs
-	regsLen uint64 // bytes of stack from SP to the outermost frame
-	regsOf  uint64 // hash of these; 0: none
+	doze     threadDoze
+	early    early
+	retry    retry
+	lastStop lastStop
+	usage    usage
+	budget   budget
+	clock    clock
 
-	budget budget
-	clock  clock
-
-	busy   float64    // recent share of its time on CPUs, as of usedAt
-	used   int64      // CPU time then
-	usedAt stack.Time // of the last look
-	mayRun bool       // if it runs, the stopper stops it ahead
-	asleep bool       // it was blocked when this tick was due
-	left   bool       // it had been on a CPU right before that
+	mayRun bool // if it runs, the stopper stops it ahead
+	asleep bool // it was blocked when this tick was due
+	left   bool // it had been on a CPU right before that
 }
 
 func newThread(in stack.ThreadInfo, f Thread, sink Sink) *thread {
@@ -103,8 +92,8 @@ func newThread(in stack.ThreadInfo, f Thread, sink Sink) *thread {
 // reset drops all state derived from the thread's memory: an exec replaced it.
 func (th *thread) reset() {
 	th.walk = unwind.Thread{TID: th.walk.TID, Main: th.walk.Main}
-	th.blocked, th.started, th.firstAt, th.eveAt = false, false, 0, 0
-	th.regsOf, th.task = 0, 0
+	th.blocked, th.started, th.firstAt, th.early.at = false, false, 0, 0
+	th.lastStop.hash, th.task = 0, 0
 	th.kept.ok = false
 	th.clock.stack = nil
 }
@@ -117,17 +106,24 @@ const busyShare = 1.0 / 64
 // if the thread may be leaving a call with a timeout (mayLeave), or if CPUs are short: then a
 // herd may make the stop, which does not check.
 func (g *group) decidesLate(th *thread, c *Counters, at stack.Time) bool {
-	return !g.spent && th.busy >= busyShare && th.lates == 0 && g.left+g.leftBefore == 0 && !th.queues(c) && !g.mayLeave(th, c, at)
+	return !g.spent && th.usage.share >= busyShare && th.lates == 0 && g.left+g.leftBefore == 0 && !th.queues(c) && !g.mayLeave(th, c, at)
 }
 
-// uses updates the recent share of CPU time. It covers the past only, so that it does not depend
-// on the position in the current burst of work.
-func (th *thread) uses(c *Counters, at stack.Time) {
-	if th.usedAt != 0 && at > th.usedAt {
-		share := float64(c.CPU-th.used) / float64(at-th.usedAt)
-		th.busy += (min(max(share, 0), 1) - th.busy) / 8
+// usage is how much of a thread's time it spent on CPUs.
+type usage struct {
+	share float64    // of the recent time, as of at
+	cpu   int64      // CPU time then
+	at    stack.Time // of the last look
+}
+
+// add updates the share. It covers the past only, so that it does not depend on the position in
+// the current burst of work.
+func (u *usage) add(c *Counters, at stack.Time) {
+	if u.at != 0 && at > u.at {
+		share := float64(c.CPU-u.cpu) / float64(at-u.at)
+		u.share += (min(max(share, 0), 1) - u.share) / 8
 	}
-	th.used, th.usedAt = c.CPU, at
+	u.cpu, u.at = c.CPU, at
 }
 
 // A thread that was woken by its call's timeout and has not left the kernel yet must not be

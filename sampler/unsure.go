@@ -14,13 +14,19 @@ const (
 	againMost = 8
 )
 
+// retry is a thread's state for these looks.
+type retry struct {
+	pending bool // it needs another look for this tick
+	looks   int  // number of them
+}
+
 // unsure handles a tick of a thread that may or may not be stopped, and reports whether the
 // thread is looked at again for it.
 func (g *group) unsure(th *thread, now stack.Time) bool {
-	if g.tick.every <= 2*againEach || th.looks >= againMost {
+	if g.tick.every <= 2*againEach || th.retry.looks >= againMost {
 		return false
 	}
-	th.unsure = true
+	th.retry.pending = true
 	if g.again == 0 {
 		g.again = now + againEach
 	}
@@ -43,15 +49,15 @@ func (g *group) lookAgain(now stack.Time) (until stack.Time) {
 // visitUnsure looks at all such threads.
 func (g *group) visitUnsure() {
 	for _, th := range g.threads {
-		if !th.unsure || len(th.coming) > 0 || th.ended {
+		if !th.retry.pending || len(th.coming) > 0 || th.ended {
 			continue
 		}
-		th.unsure = false
-		th.looks++
+		th.retry.pending = false
+		th.retry.looks++
 		at := g.tracer.Now() // before the counters
 		var c Counters
-		if th.file.Counters(&c) == nil && c == th.eve {
-			th.eveAt = at
+		if th.file.Counters(&c) == nil && c == th.early.Counters {
+			th.early.at = at
 			g.failed(th, ErrUnsure) // it has not run at all
 			continue
 		}
@@ -63,10 +69,10 @@ func (g *group) visitUnsure() {
 
 // sure counts the tick as left out if the thread still needed another look for it.
 func (g *group) sure(th *thread) {
-	if !th.unsure {
+	if !th.retry.pending {
 		return
 	}
-	th.unsure = false
+	th.retry.pending = false
 	if len(th.coming) == 0 {
 		g.miss(th, g.tracer.Now(), 1)
 	}
