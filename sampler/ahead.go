@@ -94,15 +94,23 @@ type ahead struct {
 	stood stack.Time // last time at which that clock had not advanced
 }
 
+// threadAhead is what decides whether a thread is planned ahead, and how.
+type threadAhead struct {
+	steady int // samples in a row that were taken like the one before
+	way    stack.Way
+	mayRun bool // if it runs, the stopper stops it
+	blind  bool // ticks of Ahead.ByClock are unconfirmed
+}
+
 // steadily counts how many samples of the thread in a row were taken in the same way.
 func (th *thread) steadily(s *stack.Sample) {
-	if s.Way == th.way && s.Reason == stack.ReasonNone && th.state != stack.StateStopped &&
-		(s.Way == stack.WayStop && !th.slow || s.Way == stack.WayUnrun) {
-		th.steady++
+	if s.Way == th.ahead.way && s.Reason == stack.ReasonNone && th.seen.state != stack.StateStopped &&
+		(s.Way == stack.WayStop && !th.late.slow || s.Way == stack.WayUnrun) {
+		th.ahead.steady++
 	} else {
-		th.steady = 0
+		th.ahead.steady = 0
 	}
-	th.way = s.Way
+	th.ahead.way = s.Way
 }
 
 // foresee plans the coming ticks and reports whether it could.
@@ -147,7 +155,7 @@ func (g *group) foreseeThreads(now stack.Time) (runs int, ok bool) {
 	f.clocked = false
 	f.plan.Pause = math.MaxInt64
 	for _, th := range g.threads {
-		if th.traced || th.blind || len(th.coming) > 0 || th.dropped.Load() {
+		if th.traced || th.ahead.blind || len(th.late.ticks) > 0 || th.dropped.Load() {
 			return 0, false
 		}
 		naps = naps || th.nap.skips > 0
@@ -155,12 +163,12 @@ func (g *group) foreseeThreads(now stack.Time) (runs int, ok bool) {
 			if th.usage.share < clockSteady {
 				return 0, false // a round takes its copies, or finds it asleep
 			}
-			th.mayRun, f.clocked = false, true
+			th.ahead.mayRun, f.clocked = false, true
 			continue
 		}
-		steady := th.steady >= steadyFor
-		th.mayRun = steady && th.active || !th.clock.on && g.atOnce(th)
-		if !th.mayRun {
+		steady := th.ahead.steady >= steadyFor
+		th.ahead.mayRun = steady && th.active || !th.clock.on && g.atOnce(th)
+		if !th.ahead.mayRun {
 			if !steady {
 				return 0, false
 			}
@@ -232,7 +240,7 @@ func (g *group) foreseeItems() bool {
 	}
 	for _, runs := range []bool{true, false} {
 		for _, th := range g.threads {
-			if th.mayRun == runs && !(th.clock.on && th.active) && !g.expect(th) {
+			if th.ahead.mayRun == runs && !(th.clock.on && th.active) && !g.expect(th) {
 				return false
 			}
 		}
@@ -244,8 +252,8 @@ func (g *group) foreseeItems() bool {
 // not sleep through the last tick. The later that decision, the more the start of each burst of work
 // is missed. Threads that may be leaving a call with a timeout are excluded (mayLeave).
 func (g *group) atOnce(th *thread) bool {
-	return th.started && !th.stale && th.way != stack.WayUnrun && th.usage.share >= busyShare && th.lates == 0 &&
-		!(th.blocked && g.s.cfg.Delays != nil && th.file.TimesOut(&th.call))
+	return th.started && !th.seen.stale && th.ahead.way != stack.WayUnrun && th.usage.share >= busyShare && th.late.stops == 0 &&
+		!(th.seen.blocked && g.s.cfg.Delays != nil && th.file.TimesOut(&th.seen.call))
 }
 
 // expect adds th to the plan. ok is false if th runs and the end of its stack is unknown.
@@ -256,8 +264,8 @@ func (g *group) expect(th *thread) (ok bool) {
 	if len(a.Items) < cap(a.Items) {
 		it = a.Items[:len(a.Items)+1][len(a.Items)] // reuses its memory
 	}
-	it.Thread, it.Runs, it.Counters, it.At, it.Spans = th.file, th.mayRun, th.counters, stack.Time(th.acc.to.Load()), it.Spans[:0]
-	if th.mayRun {
+	it.Thread, it.Runs, it.Counters, it.At, it.Spans = th.file, th.ahead.mayRun, th.seen.counters, stack.Time(th.acc.to.Load()), it.Spans[:0]
+	if th.ahead.mayRun {
 		v := &g.view
 		if g.plan(th); v.StackHigh == 0 {
 			return false
@@ -293,7 +301,7 @@ func (g *group) goAhead() (ok bool) {
 		f.blind, f.stood = append(f.blind[:0], a.At[:a.Ticks]...), a.Stood
 		g.dozing.on = false
 		for _, th := range g.threads {
-			th.blind = a.Ticks > 0
+			th.ahead.blind = a.Ticks > 0
 		}
 	} else {
 		g.takeAhead(a)
@@ -306,7 +314,7 @@ func (g *group) goAhead() (ok bool) {
 	}
 	if a.Asleep {
 		th := g.ahead.order[a.Done]
-		th.asleep, th.left = true, a.Left
+		th.round.asleep, th.round.left = true, a.Left
 	}
 	if a.Done > 0 || a.Err != nil || a.Asleep {
 		g.round(now)
@@ -325,7 +333,7 @@ func (g *group) takeAhead(a *Ahead) {
 		}
 		for i, th := range g.ahead.order[:n] {
 			if tick == a.Ticks {
-				th.done = true
+				th.round.done = true
 			}
 			if !a.Items[i].Runs {
 				g.unrunAt(th, at)
@@ -345,7 +353,7 @@ func (g *group) takeAhead(a *Ahead) {
 	}
 	if a.Err != nil {
 		th := g.ahead.order[a.Done]
-		th.done = true
+		th.round.done = true
 		g.failed(th, a.Err)
 	}
 }
@@ -356,7 +364,7 @@ func (g *group) takeStop(th *thread, now bool) {
 	th.usage.add(&g.view.Counters, g.view.Asked)
 	c := g.walkTaken(th, g.view.Stopped)
 	for try := 1; th.again(g.sample.Reason, try); try++ {
-		th.steady = 0
+		th.ahead.steady = 0
 		if !now || g.stopOnce(th, &c, true) != nil {
 			break
 		}
@@ -381,7 +389,7 @@ func (g *group) walkTaken(th *thread, stopped stack.Time) (c Counters) {
 
 // unrunAt records the sample of a thread that still slept at a past time.
 func (g *group) unrunAt(th *thread, at stack.Time) {
-	g.unrunSample(th, th.counters, at)
+	g.unrunSample(th, th.seen.counters, at)
 	g.write(th)
 }
 
@@ -390,7 +398,7 @@ func (g *group) unrunAt(th *thread, at stack.Time) {
 func (g *group) unrunMany(th *thread, at stack.Time, n int) {
 	for n > 0 {
 		some := min(n, event.MaxSeen)
-		g.unrunSample(th, th.counters, at)
+		g.unrunSample(th, th.seen.counters, at)
 		g.sample.Again = some - 1
 		g.write(th)
 		n -= some
@@ -401,11 +409,11 @@ func (g *group) unrunMany(th *thread, at stack.Time, n int) {
 // thread is known to have slept until now. Otherwise the ticks within blindFor before the clock
 // advanced are uncertain and count as missed.
 func (g *group) confirm(th *thread, same bool) {
-	if !th.blind {
+	if !th.ahead.blind {
 		return
 	}
-	th.blind = false
-	if n := len(g.ahead.blind); same && n > 0 && len(th.behind) == 0 {
+	th.ahead.blind = false
+	if n := len(g.ahead.blind); same && n > 0 && len(th.gaps.behind) == 0 {
 		g.unrunMany(th, g.ahead.blind[n-1], n)
 		return
 	}
@@ -430,11 +438,11 @@ func (g *group) catchUp(th *thread) {
 // samples are missing.
 func (g *group) catchUpTo(th *thread, at stack.Time) {
 	n := 0
-	for n < len(th.behind) && th.behind[n].at <= at {
-		g.leftOut(th, th.behind[n])
+	for n < len(th.gaps.behind) && th.gaps.behind[n].at <= at {
+		g.leftOut(th, th.gaps.behind[n])
 		n++
 	}
-	th.behind = slices.Delete(th.behind, 0, n)
+	th.gaps.behind = slices.Delete(th.gaps.behind, 0, n)
 }
 
 // settleAll resolves everything pending; it is called if no look at the threads follows.
@@ -445,7 +453,7 @@ func (g *group) settleAll() {
 		g.giveUp(th)
 		g.sure(th)
 		g.letIn(th, g.tracer.Now())
-		if th.blind || th.nap.skips > 0 {
+		if th.ahead.blind || th.nap.skips > 0 {
 			var c Counters
 			same := th.file.Counters(&c) == nil && th.unrun(&c)
 			g.awake(th, same)
@@ -462,6 +470,12 @@ type missed struct {
 	ns int64 // from the due time of the first of them to that of the next tick
 }
 
+// gaps are a thread's ticks that were left out.
+type gaps struct {
+	behind []missed   // not recorded yet, in order: earlier ticks are unconfirmed or pending
+	last   stack.Time // of the last recorded gap
+}
+
 // miss records n missed ticks, the last of them at at. If earlier ticks of the thread are
 // unconfirmed or pending, they are recorded after those.
 func (g *group) miss(th *thread, at stack.Time, n int64) {
@@ -470,16 +484,16 @@ func (g *group) miss(th *thread, at stack.Time, n int64) {
 
 // missFor is miss with a known duration of these ticks.
 func (g *group) missFor(th *thread, at stack.Time, n, ns int64) {
-	if !th.blind && len(th.coming) == 0 {
+	if !th.ahead.blind && len(th.late.ticks) == 0 {
 		g.leftOut(th, missed{at, n, ns})
 		return
 	}
 	// Consecutive ones make one gap.
-	if last := len(th.behind) - 1; last >= 0 && !th.blind && th.coming[len(th.coming)-1] <= th.behind[last].at {
-		th.behind[last] = missed{at, th.behind[last].n + n, th.behind[last].ns + ns}
+	if last := len(th.gaps.behind) - 1; last >= 0 && !th.ahead.blind && th.late.ticks[len(th.late.ticks)-1] <= th.gaps.behind[last].at {
+		th.gaps.behind[last] = missed{at, th.gaps.behind[last].n + n, th.gaps.behind[last].ns + ns}
 		return
 	}
-	th.behind = append(th.behind, missed{at, n, ns})
+	th.gaps.behind = append(th.gaps.behind, missed{at, n, ns})
 }
 
 func (g *group) leftOut(th *thread, m missed) {
@@ -489,7 +503,7 @@ func (g *group) leftOut(th *thread, m missed) {
 
 // gap writes that samples are missing before t.
 func (th *thread) gap(t stack.Time, why stack.Why, ns int64) {
-	th.told = t
+	th.gaps.last = t
 	th.sink.Gap(t, why, ns)
 }
 

@@ -108,7 +108,7 @@ var errSpent = errors.New("the thread's share of stops is used up")
 func (g *group) stretch(th *thread, now stack.Time) {
 	th.budget.skipped++
 	th.acc.stretched.Add(1)
-	if th.blocked {
+	if th.seen.blocked {
 		th.active = true
 		th.unknown(now, g.tick.every)
 	}
@@ -117,7 +117,7 @@ func (g *group) stretch(th *thread, now stack.Time) {
 // unknown records that what the thread did since the last tick is not known. Ticks are at most 1.5
 // intervals apart.
 func (th *thread) unknown(now stack.Time, every int64) {
-	since := int64(now - max(stack.Time(th.acc.to.Load()), th.told))
+	since := int64(now - max(stack.Time(th.acc.to.Load()), th.gaps.last))
 	th.gap(now, stack.WhyBudget, min(since, every+every/2))
 }
 
@@ -138,7 +138,7 @@ func (g *group) pay(th *thread, pause int64) {
 	if g.s.cfg.MaxOverhead <= 0 {
 		return
 	}
-	if at := g.view.Asked; th.blocked && th.budget.skipped > 0 && at > th.told { // it woke before this tick
+	if at := g.view.Asked; th.seen.blocked && th.budget.skipped > 0 && at > th.gaps.last { // it woke before this tick
 		th.unknown(at, g.tick.every)
 	}
 	if g.s.cfg.OverheadOfCPU {

@@ -180,7 +180,7 @@ func (g *group) takeCopies(th *thread, c *Counters) {
 		if !ok {
 			break
 		}
-		if at := g.view.Stopped; at <= max(k.since, stack.Time(th.acc.to.Load()), th.told) {
+		if at := g.view.Stopped; at <= max(k.since, stack.Time(th.acc.to.Load()), th.gaps.last) {
 			continue
 		}
 		last := th.info.CPU + th.acc.cpu.Load()
@@ -204,7 +204,7 @@ func (g *group) takeCopies(th *thread, c *Counters) {
 func (g *group) takeCopy(th *thread, cpu int64) {
 	k, s, v := &th.clock, &g.sample, &g.view
 	g.now = th
-	*s = stack.Sample{Time: v.Stopped, Way: stack.WayClock, CPU: cpu, Delay: th.counters.Delay, Switches: th.counters.Switches,
+	*s = stack.Sample{Time: v.Stopped, Way: stack.WayClock, CPU: cpu, Delay: th.seen.counters.Delay, Switches: th.seen.counters.Switches,
 		State: stack.StateRunning, Call: stack.Call{Nr: -1}}
 	g.walkView(th, s)
 	k.at, k.silent = cpu, 0
@@ -224,9 +224,9 @@ func (g *group) takeCopy(th *thread, cpu int64) {
 		}
 	}
 	g.s.copied.Add(ClockCost)
-	th.active, th.blocked, th.kept.ok = true, false, false
-	th.state, th.call = s.State, s.Call
-	th.steady = 0
+	th.active, th.seen.blocked, th.kept.ok = true, false, false
+	th.seen.state, th.seen.call = s.State, s.Call
+	th.ahead.steady = 0
 	g.put(th)
 }
 
@@ -247,8 +247,8 @@ func (g *group) lastCopies(th *thread) {
 func (g *group) clocked(th *thread, c *Counters) (done bool) {
 	k := &th.clock
 	queued := th.started && th.stood(c, 1)
-	th.active, th.blocked, th.kept.ok = true, false, false
-	th.counters = *c
+	th.active, th.seen.blocked, th.kept.ok = true, false, false
+	th.seen.counters = *c
 	switch {
 	case !queued: // its clock takes the samples
 		return true
@@ -257,8 +257,8 @@ func (g *group) clocked(th *thread, c *Counters) (done bool) {
 	}
 	s := &g.sample
 	*s = stack.Sample{Time: g.tracer.Now(), Way: stack.WayClock, CPU: th.info.CPU + th.acc.cpu.Load(), Delay: c.Delay, Switches: c.Switches,
-		State: stack.StateRunnable, GIL: th.gil, Call: stack.Call{Nr: -1}, Stack: k.stack}
-	th.state, th.call = s.State, s.Call
+		State: stack.StateRunnable, GIL: th.seen.gil, Call: stack.Call{Nr: -1}, Stack: k.stack}
+	th.seen.state, th.seen.call = s.State, s.Call
 	g.put(th)
 	s.Stack = nil // the group's own memory comes with the next walk
 	return true

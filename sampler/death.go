@@ -16,9 +16,9 @@ func (g *group) lastWords(th *thread) {
 	}
 	g.giveUp(th)
 	g.now = th
-	c := &th.counters // the last known ones
+	c := &th.seen.counters // the last known ones
 	// Ticks may have been left out between its death and now, and records must be in order.
-	g.sample = stack.Sample{Time: max(v.Stopped, th.told), Way: stack.WayRead, CPU: c.CPU, Delay: c.Delay, Switches: c.Switches,
+	g.sample = stack.Sample{Time: max(v.Stopped, th.gaps.last), Way: stack.WayRead, CPU: c.CPU, Delay: c.Delay, Switches: c.Switches,
 		State: stack.StateRunning, Call: stack.Call{Nr: -1}, Stack: g.sample.Stack[:0]}
 	g.walkView(th, &g.sample)
 	g.write(th)

@@ -135,7 +135,7 @@ func (z *dozing) tried(threads []*thread) {
 	}
 	quiet, naps := true, false
 	for _, th := range threads {
-		quiet = quiet && th.way == stack.WayUnrun && th.steady > 0
+		quiet = quiet && th.ahead.way == stack.WayUnrun && th.ahead.steady > 0
 		naps = naps || th.nap.level > 0
 	}
 	if z.on || quiet || !naps {
@@ -169,7 +169,7 @@ func (g *group) dozeOn(now stack.Time) bool {
 	g.ahead.blind, g.ahead.stood = append(g.ahead.blind, now), x.at
 	for _, th := range g.threads {
 		if th.doze.on && !th.dropped.Load() {
-			th.blind, th.done = true, true
+			th.ahead.blind, th.round.done = true, true
 		}
 	}
 	return true
@@ -186,7 +186,7 @@ func (g *group) dozeAgain(was dozed, known bool) {
 	z.on = false
 	n := 0
 	for _, th := range g.threads {
-		if th.blind {
+		if th.ahead.blind {
 			return // some could not be checked
 		}
 		if th.doze.on || th.mayDoze() {
@@ -211,7 +211,7 @@ func (g *group) dozeAgain(was dozed, known bool) {
 
 // mayDoze reports whether the thread has slept long enough to doze.
 func (th *thread) mayDoze() bool {
-	return th.way == stack.WayUnrun && th.steady >= max(th.doze.after, dozeAfter)
+	return th.ahead.way == stack.WayUnrun && th.ahead.steady >= max(th.doze.after, dozeAfter)
 }
 
 // wakes ends the doze of a thread that was seen to have run.

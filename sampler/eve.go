@@ -31,7 +31,7 @@ func (g *group) eve(now stack.Time) (until stack.Time) {
 	}
 	g.eveOf, g.eves = g.tick.due, 0
 	for _, th := range g.threads {
-		if th.early.samples == 0 || th.dropped.Load() || len(th.coming) > 0 {
+		if th.early.samples == 0 || th.dropped.Load() || len(th.late.ticks) > 0 {
 			continue
 		}
 		g.eves++
@@ -75,19 +75,19 @@ func (g *group) mayLeave(th *thread, c *Counters, at stack.Time) bool {
 		return false
 	}
 	if !th.started {
-		if th.firstAt == 0 {
-			th.firstAt, th.counters = at, *c
+		if th.seen.firstAt == 0 {
+			th.seen.firstAt, th.seen.counters = at, *c
 		}
-		return *c == th.counters
+		return *c == th.seen.counters
 	}
-	if c.Switches == th.counters.Switches {
+	if c.Switches == th.seen.counters.Switches {
 		return false
 	}
-	ran := c.CPU - th.counters.CPU
-	if th.blocked && ran <= 10*leaveFor {
-		return th.file.TimesOut(&th.call)
+	ran := c.CPU - th.seen.counters.CPU
+	if th.seen.blocked && ran <= 10*leaveFor {
+		return th.file.TimesOut(&th.seen.call)
 	}
-	if int64(at)-th.acc.to.Load()-ran-(c.Delay-th.counters.Delay) <= longCall {
+	if int64(at)-th.acc.to.Load()-ran-(c.Delay-th.seen.counters.Delay) <= longCall {
 		return false
 	}
 	g.warily(th)

@@ -7,7 +7,7 @@ import "github.com/sliverprof/sliver/stack"
 func (g *group) holdBack(th *thread, now stack.Time) bool {
 	if th.full != nil && th.full.Full() {
 		th.held++
-		th.steady = 0
+		th.ahead.steady = 0
 		return true
 	}
 	g.letIn(th, now)

@@ -218,7 +218,7 @@ func (g *group) resumed(now stack.Time) {
 		if from := max(g.held, stack.Time(th.acc.from.Load())); now > from {
 			th.sink.Gap(now, stack.WhyStopped, int64(now-from))
 		}
-		th.blocked = false
+		th.seen.blocked = false
 		th.clock.since = now
 	}
 	g.held = 0
@@ -305,7 +305,7 @@ func (g *group) round(now stack.Time) {
 	if n := g.s.target.Space().Runtimes(); n != g.runtimes {
 		g.runtimes, g.dozing.on = n, false
 		for _, th := range g.threads {
-			th.stale = true
+			th.seen.stale = true
 		}
 	}
 	g.ahead.rest = max(g.ahead.rest-1, 0)
@@ -334,7 +334,7 @@ func (g *group) round(now stack.Time) {
 	g.dozing.tried(g.threads)
 	kept := g.threads[:0]
 	for _, th := range g.threads {
-		th.done = false
+		th.round.done = false
 		if th.ended {
 			g.s.doze.drop(th)
 			th.file.Close()
@@ -369,17 +369,17 @@ func (g *group) visitAll(active bool, from int, until stack.Time) (next int) {
 	for i := range n {
 		at := (from + i) % n
 		th := g.threads[at]
-		if th.active != active || th.done || th.ended || active && g.sleeps(th) {
+		if th.active != active || th.round.done || th.ended || active && g.sleeps(th) {
 			continue
 		}
 		if !active && g.naps(th) {
-			th.done = true
+			th.round.done = true
 			continue
 		}
 		if g.over() {
 			break
 		}
-		th.done, th.retry.looks = true, 0
+		th.round.done, th.retry.looks = true, 0
 		looks++
 		if !late && g.tracer.Now() >= until {
 			late, next = true, at
@@ -394,7 +394,7 @@ func (g *group) visitAll(active bool, from int, until stack.Time) (next int) {
 // sleeps reports whether a thread that was never looked at is asleep. Among many new threads, the
 // running ones must not wait for all the others.
 func (g *group) sleeps(th *thread) bool {
-	if th.started || th.firstAt != 0 || len(g.threads) <= fewSleep {
+	if th.started || th.seen.firstAt != 0 || len(g.threads) <= fewSleep {
 		return false
 	}
 	var call stack.Call
@@ -425,8 +425,8 @@ func (g *group) next() {
 	missed, due, after := k-g.tick.k-1, g.tick.dueOf(k), g.tick.dueOf(g.tick.k+1)
 	for _, th := range g.threads {
 		n, ns := missed, int64(due-after)
-		if th.tardy { // one gap for all of them: two with the same end would hide each other
-			th.tardy = false
+		if th.round.late { // one gap for all of them: two with the same end would hide each other
+			th.round.late = false
 			n, ns = n+1, int64(due-g.tick.due)
 		}
 		if n > 0 {
@@ -455,7 +455,7 @@ func (g *group) visit(th *thread, late bool) {
 	if late {
 		// The group's other threads took until this tick ended, or the group itself came late.
 		// next counts this tick together with those that passed entirely.
-		th.tardy = true
+		th.round.late = true
 		return
 	}
 	g.spent = th.budget.spent(now, g.s.cfg.MaxOverhead, g.tick.every)
@@ -464,7 +464,7 @@ func (g *group) visit(th *thread, late bool) {
 	if errors.Is(err, errClocked) {
 		th.budget.ticked(false)
 		g.heldBy(th, false)
-		th.steady = 0
+		th.ahead.steady = 0
 		return
 	}
 	th.budget.ticked(errors.Is(err, errSpent) || err == nil && g.sample.Way == stack.WayStop)
@@ -473,16 +473,16 @@ func (g *group) visit(th *thread, late bool) {
 		return
 	}
 	if g.sample.Way != stack.WayUnrun {
-		th.stale = false
+		th.seen.stale = false
 		g.wakes(th)
 	}
-	g.heldBy(th, th.state == stack.StateTraced)
+	g.heldBy(th, th.seen.state == stack.StateTraced)
 	th.steadily(&g.sample)
 }
 
 // failed records why a thread has no sample for this tick.
 func (g *group) failed(th *thread, err error) {
-	th.steady = 0
+	th.ahead.steady = 0
 	switch {
 	case errors.Is(err, ErrGone):
 		g.lastCopies(th)
@@ -516,7 +516,7 @@ func (g *group) failed(th *thread, err error) {
 		th.acc.denied.Add(1)
 		th.gap(g.tracer.Now(), stack.WhyDenied, g.tick.every)
 	}
-	th.blocked = false // the known state is outdated
+	th.seen.blocked = false // the known state is outdated
 }
 
 // heldBy marks the moment at which another tracer is first seen to hold a thread.

@@ -65,19 +65,19 @@ func (g *group) returns(frames []stack.Frame) bool {
 // false, the thread needs an ordinary look.
 func (g *group) asKept(th *thread) (done bool, err error) {
 	k := &th.kept
-	if !k.ok || !th.blocked || th.stale || !g.nobodyStopped(th) {
+	if !k.ok || !th.seen.blocked || th.seen.stale || !g.nobodyStopped(th) {
 		return false, nil
 	}
 	v, s := &g.view, &g.sample
 	g.plan(th)
 	ok, err := g.tracer.Read(th.file, v)
-	if err != nil || !ok || v.Call != th.call || g.sp(v.Regs) != k.sp || v.Regs.PC != k.frames[0].PC || !g.returns(k.frames) {
+	if err != nil || !ok || v.Call != th.seen.call || g.sp(v.Regs) != k.sp || v.Regs.PC != k.frames[0].PC || !g.returns(k.frames) {
 		return false, err
 	}
 	*s = stack.Sample{Time: v.Stopped, Way: stack.WayRead, CPU: v.Counters.CPU, Delay: v.Counters.Delay,
 		Switches: v.Counters.Switches, State: stack.StateBlocked, Call: v.Call, Stack: append(s.Stack[:0], k.frames...)}
-	th.active, th.gil = false, false // such a stack has no functions of an interpreter
-	th.counters, th.state = v.Counters, s.State
+	th.active, th.seen.gil = false, false // such a stack has no functions of an interpreter
+	th.seen.counters, th.seen.state = v.Counters, s.State
 	sum := g.stackHash(k.frames[len(k.frames)-1].CFA - k.sp)
 	g.glance.Again = sum != 0 && sum == k.bytes && k.looks%keptLooks < keptLooks-1
 	k.bytes = sum

@@ -34,37 +34,47 @@ const (
 	comingTicks = 256
 )
 
-// expectLater adds a tick whose sample is pending.
-func (th *thread) expectLater(at stack.Time) {
-	if len(th.coming) == 0 {
-		th.queuedUntil = 0
+// late is how a thread's stops were late.
+type late struct {
+	ticks       []stack.Time // ticks whose sample is pending
+	queuedUntil stack.Time   // until then it is assumed to wait for a CPU, as last seen
+	stops       int          // late stops in a row
+	insist      bool         // wait for the next stop
+	slow        bool         // the last stop took long
+	owed        int64        // ns of waiting for a CPU not represented by a sample yet
+}
+
+// expect adds a tick whose sample is pending.
+func (l *late) expect(at stack.Time) {
+	if len(l.ticks) == 0 {
+		l.queuedUntil = 0
 	}
-	th.coming = append(th.coming, at)
+	l.ticks = append(l.ticks, at)
 }
 
 // later handles a tick of a thread whose sample is pending. It reports whether the sample is
 // still awaited.
 func (g *group) later(th *thread, now stack.Time) bool {
-	if len(th.coming) == 0 {
+	if len(th.late.ticks) == 0 {
 		return false
 	}
 	// The sample may have arrived since the round began, with the thread running on; then request
 	// a new stop.
 	g.tracer.Reap()
-	if g.arrivals(); len(th.coming) == 0 {
+	if g.arrivals(); len(th.late.ticks) == 0 {
 		return false
 	}
-	if len(th.coming) < comingTicks && now-th.coming[0] < comingFor {
-		if now < th.queuedUntil {
-			th.expectLater(now)
+	if len(th.late.ticks) < comingTicks && now-th.late.ticks[0] < comingFor {
+		if now < th.late.queuedUntil {
+			th.late.expect(now)
 			return true
 		}
 		// A thread in an uninterruptible sleep (vfork) cannot stop either, and is read without a
 		// stop.
 		var call stack.Call
 		if running, err := th.file.Call(&call); running && err == nil {
-			th.queuedUntil = now + queueFor
-			th.expectLater(now)
+			th.late.queuedUntil = now + queueFor
+			th.late.expect(now)
 			return true
 		}
 	}
@@ -74,20 +84,20 @@ func (g *group) later(th *thread, now stack.Time) bool {
 
 // giveUp counts the ticks of a pending sample as timed out.
 func (g *group) giveUp(th *thread) {
-	for _, at := range th.coming {
+	for _, at := range th.late.ticks {
 		g.catchUpTo(th, at)
 		th.acc.timedOut.Add(1)
 		th.gap(at, stack.WhyTimeout, g.tick.every)
 	}
-	th.coming = th.coming[:0]
+	th.late.ticks = th.late.ticks[:0]
 	g.catchUp(th)
 }
 
 // leftAlone records that th awaits Ask.
 func (g *group) leftAlone(th *thread, now stack.Time) {
-	th.lates++
-	th.expectLater(now)
-	th.blocked = false
+	th.late.stops++
+	th.late.expect(now)
+	th.seen.blocked = false
 	if g.unasked == 0 {
 		g.unasked = now
 	}
@@ -125,7 +135,7 @@ func (g *group) arrivals() {
 			return
 		}
 		for _, th := range g.threads {
-			if th.file != file || len(th.coming) == 0 {
+			if th.file != file || len(th.late.ticks) == 0 {
 				continue
 			}
 			if err != nil {
@@ -140,13 +150,13 @@ func (g *group) arrivals() {
 
 // cameNot records why a pending sample failed; the group waits for the next stop.
 func (g *group) cameNot(th *thread, err error) {
-	th.insist = !errors.Is(err, ErrUnsure)
+	th.late.insist = !errors.Is(err, ErrUnsure)
 	if errors.Is(err, ErrGone) { // the next look says so, too
 		g.giveUp(th)
 		return
 	}
-	n := len(th.coming)
-	th.coming = th.coming[:0]
+	n := len(th.late.ticks)
+	th.late.ticks = th.late.ticks[:0]
 	g.catchUp(th)
 	for range n {
 		g.failed(th, err)
@@ -156,8 +166,8 @@ func (g *group) cameNot(th *thread, err error) {
 // arrived records the sample in the view for all ticks that awaited it.
 func (g *group) arrived(th *thread) {
 	v := &g.view
-	ticks := th.coming
-	th.coming = nil
+	ticks := th.late.ticks
+	th.late.ticks = nil
 	// The thread has not run since v.Halted, so that is the time of the sample. Before it, the
 	// requester may have read the clock and then waited for a CPU while the thread ran.
 	stopped := v.Stopped
@@ -167,18 +177,18 @@ func (g *group) arrived(th *thread) {
 	v.Stopped = v.Halted
 	onCPU := int64(stopped-v.Halted) < onCPU
 	if onCPU {
-		th.lates = 0 // wait for the next stop
+		th.late.stops = 0 // wait for the next stop
 	}
 	c := g.walkTaken(th, stopped)
 	if th.again(g.sample.Reason, 1) {
-		th.coming = ticks // another copy would be of a later time
-		th.insist = true
+		th.late.ticks = ticks // another copy would be of a later time
+		th.late.insist = true
 		g.giveUp(th)
 		return
 	}
 	if s := &g.sample; s.State == stack.StateRunning && g.queued > int64(stopped-v.Halted)/2 {
 		s.State = stack.StateRunnable
-		th.owed -= g.queued // the next look need not compensate for it
+		th.late.owed -= g.queued // the next look need not compensate for it
 	}
 	g.catchUpTo(th, v.Stopped)
 	g.stopped(th, c)
@@ -190,7 +200,7 @@ func (g *group) arrived(th *thread) {
 			g.miss(th, at, 1) // it may have run before that
 		}
 	}
-	th.active, th.coming = true, ticks[:0]
+	th.active, th.late.ticks = true, ticks[:0]
 	g.catchUp(th)
 }
 
@@ -201,10 +211,10 @@ func (g *group) arrived(th *thread) {
 // the one before has such threads, the others are treated alike: adding them to the same request
 // costs little, and less than a wait.
 func (g *group) leaves(th *thread, c *Counters) bool {
-	if g.late == nil || th.insist || g.view.Ask || g.walker.Guesses(&th.walk) {
+	if g.late == nil || th.late.insist || g.view.Ask || g.walker.Guesses(&th.walk) {
 		return false
 	}
-	if th.lates >= latesMost || th.queues(c) || g.vain > g.tick.every/vainShare {
+	if th.late.stops >= latesMost || th.queues(c) || g.vain > g.tick.every/vainShare {
 		g.left++
 		return true
 	}
@@ -212,7 +222,7 @@ func (g *group) leaves(th *thread, c *Counters) bool {
 }
 
 func (th *thread) queues(c *Counters) bool {
-	return th.started && c.Delay-th.counters.Delay > c.CPU-th.counters.CPU
+	return th.started && c.Delay-th.seen.counters.Delay > c.CPU-th.seen.counters.CPU
 }
 
 // patience returns the deadline, in ns, of a stop that the group waits for: long enough for a

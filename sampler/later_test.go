@@ -287,9 +287,9 @@ func TestLeftOutWhere(t *testing.T) {
 	g := &group{tracer: &fakeTracer{now: 100 * ms}}
 	g.tick.every = int64(ms)
 	th := &thread{sink: m}
-	th.coming = append(th.coming, 10*ms)
+	th.late.ticks = append(th.late.ticks, 10*ms)
 	g.miss(th, 20*ms, 7)
-	th.coming = append(th.coming, 21*ms)
+	th.late.ticks = append(th.late.ticks, 21*ms)
 	g.miss(th, 30*ms, 2)
 	g.miss(th, 31*ms, 1)
 	if len(m.spans) != 0 {

@@ -42,7 +42,7 @@ func (g *group) look(th *thread) error {
 		g.takeCopies(th, &l.c)
 	}
 	g.wind(th, &l.c, l.at)
-	l.woke, th.asleep = th.asleep, false
+	l.woke, th.round.asleep = th.round.asleep, false
 	if !same && th.kept.ok && th.usage.share < busyShare {
 		if done, err := g.asKept(th); done || err != nil {
 			return err
@@ -55,7 +55,7 @@ func (g *group) look(th *thread) error {
 // during the read.
 func (g *group) lookOn(th *thread, l *lookState) error {
 	for try := 0; try < readTries; try++ {
-		if th.unrun(&l.c) && !th.stale {
+		if th.unrun(&l.c) && !th.seen.stale {
 			return g.unrun(th, l.c, l.at)
 		}
 		running, err := g.runs(th, l)
@@ -136,7 +136,7 @@ func (g *group) stopLooked(th *thread, l *lookState) error {
 	err := g.stopAndWalk(th, l.c, nil)
 	g.view.Check, g.woke = false, false
 	if errors.Is(err, ErrAsleep) {
-		l.woke, th.left = true, errors.Is(err, ErrLeft)
+		l.woke, th.round.left = true, errors.Is(err, ErrLeft)
 	}
 	return err
 }

@@ -81,8 +81,8 @@ func TestMayLeave(t *testing.T) {
 		{"it was not switched", 0, 50 * ms, Counters{}, false},
 	} {
 		th := newThread(stack.ThreadInfo{TID: 1}, &fakeThread{times: func(c *stack.Call) bool { return c.Nr == delays }}, nil)
-		th.started, th.blocked, th.call.Nr = true, c.blocked != 0, c.blocked
-		th.counters = Counters{CPU: 7_000_000, Delay: 5_000_000, Switches: 9}
+		th.started, th.seen.blocked, th.seen.call.Nr = true, c.blocked != 0, c.blocked
+		th.seen.counters = Counters{CPU: 7_000_000, Delay: 5_000_000, Switches: 9}
 		th.acc.to.Store(int64(1000 * ms))
 		now := Counters{CPU: 7_000_000 + c.since.CPU, Delay: 5_000_000 + c.since.Delay, Switches: 9 + c.since.Switches}
 		if got := g.mayLeave(th, &now, 1000*ms+c.ago); got != c.want {

@@ -44,7 +44,7 @@ func (g *group) naps(th *thread) bool {
 	if least := int(g.s.napLeast.Load()); level < least {
 		level = least
 	}
-	if level == 0 || len(g.threads) <= fewSleep || g.dozing.whole || th.blind || th.stale || !th.blocked || len(th.coming) > 0 || th.retry.pending || th.held > 0 || th.dropped.Load() ||
+	if level == 0 || len(g.threads) <= fewSleep || g.dozing.whole || th.ahead.blind || th.seen.stale || !th.seen.blocked || len(th.late.ticks) > 0 || th.retry.pending || th.held > 0 || th.dropped.Load() ||
 		(g.tick.k+int64(th.info.TID))&(1<<level-1) == 0 {
 		return false
 	}

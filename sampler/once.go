@@ -66,7 +66,7 @@ func (o *Once) Look(th Thread, in *stack.ThreadInfo) (Glance, error) {
 			return Glance{State: stack.StateUnknown}, err
 		}
 		s, v := o.sink.s, &o.g.view
-		g := Glance{State: s.State, Call: s.Call, Counters: t.counters, Sample: s}
+		g := Glance{State: s.State, Call: s.Call, Counters: t.seen.counters, Sample: s}
 		if s.State != stack.StateRunning && s.State != stack.StateRunnable {
 			g.SP = stackPointer(o.g.s.target, v.Regs)
 		}

@@ -45,42 +45,49 @@ func (g *group) write(th *thread) {
 	th.sink.Sample(&g.sample)
 }
 
+// pendingWait is a wait that was not resolved yet, for lack of time.
+type pendingWait struct {
+	missed int           // number of rounds since
+	stack  []stack.Frame // the thread's stack at that time
+	sp     uint64        // of a blocked thread, for Waits
+}
+
 // tellWait resolves the wait of th. The thread runs, or sleeps undisturbed, and its sample is
 // written.
 func (g *group) tellWait(th *thread) {
 	gl := &g.glance
-	*gl = Glance{State: th.state, Call: th.call, Counters: th.counters, Sample: &g.sample, Frames: g.sample.Stack, Again: gl.Again}
+	*gl = Glance{State: th.seen.state, Call: th.seen.call, Counters: th.seen.counters, Sample: &g.sample, Frames: g.sample.Stack, Again: gl.Again}
 	if g.sample.Way == stack.WayUnrun {
-		gl.Frames = th.unasked
+		gl.Frames = th.wait.stack
 	}
-	if th.state != stack.StateRunning && th.state != stack.StateRunnable {
+	if th.seen.state != stack.StateRunning && th.seen.state != stack.StateRunnable {
 		if g.sample.Way != stack.WayUnrun {
-			th.sp = stackPointer(g.s.target, g.view.Regs)
+			th.wait.sp = stackPointer(g.s.target, g.view.Regs)
 		}
 		if g.tooLong(th) {
 			if g.sample.Way != stack.WayUnrun {
-				th.unasked = append(th.unasked[:0], gl.Frames...)
+				th.wait.stack = append(th.wait.stack[:0], gl.Frames...)
 			}
 			return // the next round continues with it
 		}
-		gl.SP = th.sp
+		gl.SP = th.wait.sp
 	}
 	begin := g.tracer.Now()
 	g.waits.Look(th.file, &th.info, gl, th.sink)
 	g.waited += int64(g.tracer.Now() - begin)
-	th.unasked = th.unasked[:0]
+	th.wait.stack = th.wait.stack[:0]
 }
 
 // tooLong reports whether resolving waits has used its share of this round. Once half of the
 // share is used, only the threads that were left out for longest get the rest.
 func (g *group) tooLong(th *thread) bool {
 	share := g.tick.every / waitShare
-	if g.waited > share || th.missed < g.behind && g.waited > share/2 {
-		th.missed++
-		g.missed = max(g.missed, th.missed)
+	if g.waited > share || th.wait.missed < g.behind && g.waited > share/2 {
+		th.wait.missed++
+		g.missed = max(g.missed, th.wait.missed)
 		return true
 	}
-	th.missed = 0
+	th.wait.missed = 0
 	return false
 }
 

@@ -26,46 +26,27 @@ type thread struct {
 	added time.Time
 	walk  unwind.Thread
 
-	active bool // it ran at the last look: it comes first in a round
-	done   bool // this round has handled it
-	tardy  bool // this round reached it too late
-	gil    bool // stack.Sample.GIL of the last walk
-	nap    nap
-	kept   kept
-	held   int64 // ticks left out because its sink is full, not recorded yet
-	ended  bool
-	traced bool // another tracer held it at the last look
+	active  bool  // it ran at the last look: it comes first in a round
+	started bool  // a sample of it was written
+	held    int64 // ticks left out because its sink is full, not recorded yet
+	ended   bool
+	traced  bool // another tracer held it at the last look
 	// dropped: a new selection excludes it.
 	dropped atomic.Bool
 
-	// blocked: it was blocked at the last look, with these counters. While they do not change, it
-	// has not run and its stack is the same.
-	blocked  bool
-	counters Counters
 	// delayed: a stop restarted the timeout of a call; this is the thread's number of switches
 	// before that stop. 0: none did.
-	delayed     uint64
-	firstAt     stack.Time // of the first look that found it running and took no sample
-	state       stack.State
-	call        stack.Call
-	started     bool
-	stale       bool          // look at its stack even if it has not run: see unwind.Space.Runtimes
-	missed      int           // number of rounds for which its wait was not resolved for lack of time
-	unasked     []stack.Frame // its stack at that time
-	blind       bool          // ticks of Ahead.ByClock are unconfirmed
-	coming      []stack.Time  // ticks whose sample is pending
-	queuedUntil stack.Time    // until then it is assumed to wait for a CPU, as last seen
-	lates       int           // late stops in a row
-	insist      bool          // wait for the next stop
-	behind      []missed      // ticks left out since, in order
-	told        stack.Time    // of the last recorded gap
-	steady      int           // samples in a row that were taken like the one before
-	way         stack.Way
-	owed        int64  // ns of waiting for a CPU not represented by a sample yet
-	slow        bool   // the last stop took long
-	sp          uint64 // of a blocked thread, for Waits
-	task        uint64 // last recorded payload of event.Task
+	delayed uint64
+	task    uint64 // last recorded payload of event.Task
 
+	seen     seen
+	wait     pendingWait
+	round    inRound
+	ahead    threadAhead
+	late     late
+	gaps     gaps
+	nap      nap
+	kept     kept
 	doze     threadDoze
 	early    early
 	retry    retry
@@ -73,10 +54,27 @@ type thread struct {
 	usage    usage
 	budget   budget
 	clock    clock
+}
 
-	mayRun bool // if it runs, the stopper stops it ahead
-	asleep bool // it was blocked when this tick was due
-	left   bool // it had been on a CPU right before that
+// inRound is a thread's state in the current round.
+type inRound struct {
+	done   bool // it was handled
+	late   bool // it was reached too late
+	asleep bool // the thread was blocked when this tick was due
+	left   bool // the thread had been on a CPU right before that
+}
+
+// seen is what the last look found.
+type seen struct {
+	// blocked: the thread was blocked, with these counters. While they do not change, it has not
+	// run and its stack is the same.
+	blocked  bool
+	counters Counters
+	state    stack.State
+	call     stack.Call
+	gil      bool       // stack.Sample.GIL of the last walk
+	stale    bool       // look at its stack even if it has not run: see unwind.Space.Runtimes
+	firstAt  stack.Time // of the first look that found it running and took no sample
 }
 
 func newThread(in stack.ThreadInfo, f Thread, sink Sink) *thread {
@@ -92,7 +90,7 @@ func newThread(in stack.ThreadInfo, f Thread, sink Sink) *thread {
 // reset drops all state derived from the thread's memory: an exec replaced it.
 func (th *thread) reset() {
 	th.walk = unwind.Thread{TID: th.walk.TID, Main: th.walk.Main}
-	th.blocked, th.started, th.firstAt, th.early.at = false, false, 0, 0
+	th.seen.blocked, th.started, th.seen.firstAt, th.early.at = false, false, 0, 0
 	th.lastStop.hash, th.task = 0, 0
 	th.kept.ok = false
 	th.clock.stack = nil
@@ -106,7 +104,7 @@ const busyShare = 1.0 / 64
 // if the thread may be leaving a call with a timeout (mayLeave), or if CPUs are short: then a
 // herd may make the stop, which does not check.
 func (g *group) decidesLate(th *thread, c *Counters, at stack.Time) bool {
-	return !g.spent && th.usage.share >= busyShare && th.lates == 0 && g.left+g.leftBefore == 0 && !th.queues(c) && !g.mayLeave(th, c, at)
+	return !g.spent && th.usage.share >= busyShare && th.late.stops == 0 && g.left+g.leftBefore == 0 && !th.queues(c) && !g.mayLeave(th, c, at)
 }
 
 // usage is how much of a thread's time it spent on CPUs.
@@ -136,7 +134,7 @@ const (
 
 // unrun reports whether the thread was blocked at the last look and has not run since.
 func (th *thread) unrun(c *Counters) bool {
-	return th.blocked && th.started && c.Switches == th.counters.Switches && c.CPU == th.counters.CPU
+	return th.seen.blocked && th.started && c.Switches == th.seen.counters.Switches && c.CPU == th.seen.counters.CPU
 }
 
 // unrun records the sample of a thread that has not run since the last look.
@@ -149,7 +147,7 @@ func (g *group) unrun(th *thread, c Counters, at stack.Time) error {
 func (g *group) unrunSample(th *thread, c Counters, at stack.Time) {
 	s := &g.sample
 	*s = stack.Sample{Time: at, Way: stack.WayUnrun, CPU: c.CPU, Delay: c.Delay, Switches: c.Switches,
-		State: th.state, GIL: th.gil, Call: th.call, Stack: s.Stack[:0]}
+		State: th.seen.state, GIL: th.seen.gil, Call: th.seen.call, Stack: s.Stack[:0]}
 	th.active = false
 }
 
@@ -225,9 +223,9 @@ func (g *group) stopped(th *thread, c Counters) {
 	if sp, end := g.sp(g.view.Regs), g.walker.StackEnd(); end > sp && g.sample.Reason == stack.ReasonNone {
 		th.clock.depth = end - sp
 	}
-	th.active, th.blocked, th.insist = true, false, false
+	th.active, th.seen.blocked, th.late.insist = true, false, false
 	th.kept.ok = false
-	th.counters, th.state, th.call = c, g.sample.State, g.sample.Call
+	th.seen.counters, th.seen.state, th.seen.call = c, g.sample.State, g.sample.Call
 	g.put(th)
 }
 
@@ -235,17 +233,17 @@ func (g *group) stopped(th *thread, c Counters) {
 // CPU. The share of such samples matches the share of its time; the remainder carries over to the
 // next sample.
 func (th *thread) stood(c *Counters, try int) bool {
-	delay, cpu := c.Delay-th.counters.Delay, c.CPU-th.counters.CPU
+	delay, cpu := c.Delay-th.seen.counters.Delay, c.CPU-th.seen.counters.CPU
 	if delay <= 0 || cpu < 0 {
 		return false
 	}
-	owed := th.owed + delay
+	owed := th.late.owed + delay
 	yes := owed > (delay+cpu)/2
 	if yes {
 		owed -= delay + cpu
 	}
 	if try == 1 { // further tries of this look are of the same time
-		th.owed = max(min(owed, delay+cpu), -delay-cpu)
+		th.late.owed = max(min(owed, delay+cpu), -delay-cpu)
 	}
 	return yes
 }
@@ -287,7 +285,7 @@ func (g *group) stopOnce(th *thread, c *Counters, wait bool) error {
 		return err
 	}
 	v.Reads += g.asked
-	th.lates = 0
+	th.late.stops = 0
 	g.charge(th, c, v.Stopped)
 	return nil
 }
@@ -297,7 +295,7 @@ func (g *group) charge(th *thread, c *Counters, stopped stack.Time) {
 	v := &g.view
 	pause := int64(v.Resumed - v.Asked)
 	g.queued = th.queued(int64(stopped-v.Asked), c)
-	th.slow = pause >= longStop
+	th.late.slow = pause >= longStop
 	taken := pause - g.queued
 	th.pauses.Add(taken)
 	th.acc.stops.Add(1)
@@ -354,14 +352,14 @@ func (g *group) readAndWalk(th *thread, st stack.State) (done bool, err error) {
 		s.Way = stack.WayPart
 	}
 	s.State = inFault(s.State, &v.Call)
-	th.active, th.blocked = false, true
-	th.counters, th.state, th.call = v.Counters, s.State, s.Call
+	th.active, th.seen.blocked = false, true
+	th.seen.counters, th.seen.state, th.seen.call = v.Counters, s.State, s.Call
 	g.keep(th)
-	if th.left { // at the tick it was on a CPU, entering the call
-		th.left = false
+	if th.round.left { // at the tick it was on a CPU, entering the call
+		th.round.left = false
 		s.State, s.Call = stack.StateRunning, stack.Call{Nr: -1}
 		g.write(th)
-		th.unasked = append(th.unasked[:0], s.Stack...) // the next sample resolves its wait
+		th.wait.stack = append(th.wait.stack[:0], s.Stack...) // the next sample resolves its wait
 		return true, nil
 	}
 	g.owedCalls(th)
@@ -388,7 +386,7 @@ func (g *group) mayStop(th *thread, st stack.State, call *stack.Call, why stack.
 	if st == stack.StateStopped {
 		// A stop wakes the thread, which other programs can see in its state, and which counts as
 		// having run. So it is stopped only once.
-		return call.Nr < 0 && th.state != stack.StateStopped
+		return call.Nr < 0 && th.seen.state != stack.StateStopped
 	}
 	if call.Nr < 0 {
 		return true // a page fault: it ends soon, and no system call is interrupted
@@ -459,7 +457,7 @@ func (g *group) walkView(th *thread, s *stack.Sample) {
 		}
 	}
 	s.GIL = th.walk.HoldsGIL()
-	th.gil = s.GIL
+	th.seen.gil = s.GIL
 	s.Word, s.Reach, s.Here = nil, 0, nil
 	if s.Reason != stack.ReasonNone {
 		s.Word, s.Reach, s.Here = g.word, g.walker.Reach(), g.here

@@ -49,7 +49,7 @@ func (g *group) lookAgain(now stack.Time) (until stack.Time) {
 // visitUnsure looks at all such threads.
 func (g *group) visitUnsure() {
 	for _, th := range g.threads {
-		if !th.retry.pending || len(th.coming) > 0 || th.ended {
+		if !th.retry.pending || len(th.late.ticks) > 0 || th.ended {
 			continue
 		}
 		th.retry.pending = false
@@ -73,7 +73,7 @@ func (g *group) sure(th *thread) {
 		return
 	}
 	th.retry.pending = false
-	if len(th.coming) == 0 {
+	if len(th.late.ticks) == 0 {
 		g.miss(th, g.tracer.Now(), 1)
 	}
 }
