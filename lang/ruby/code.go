@@ -70,12 +70,6 @@ func (f *Func) In(t *managed.Table) (addr, size uint64) {
 	return t.Add(managed.Key{Name: f.Label, File: f.Path, First: f.First, Size: f.Size, Lines: t.Hash(f.hash)}, f.Each)
 }
 
-// Same reports whether two reads of one place found the same function.
-func (f *Func) Same(o *Func) bool {
-	return f.body == o.body && bytes.Equal(f.iseq, o.iseq) && bytes.Equal(f.entry, o.entry) && f.def == o.def && f.id == o.id &&
-		f.Label == o.Label && f.Path == o.Path && f.Size == o.Size && bytes.Equal(f.hash, o.hash)
-}
-
 // Offset returns how far into the function a frame is, in bytes. ok is false if pc is not in it: then
 // it is another function's.
 func (f *Func) Offset(pc uint64) (off uint64, ok bool) {

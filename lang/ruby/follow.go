@@ -41,9 +41,6 @@ func (r *Runtime) Follow(mem io.ReaderAt, table *managed.Table) *Follower {
 	return f
 }
 
-// Runtime returns the interpreter.
-func (f *Follower) Runtime() *Runtime { return f.rt }
-
 // list reads the list of threads. It uses whatever could be read.
 func (f *Follower) list() {
 	states, _ := f.rt.Threads(f.mem)

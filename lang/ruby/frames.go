@@ -136,9 +136,6 @@ func (r *Runtime) Thread(s State) *Thread {
 	return &Thread{r: r, state: s, kinds: map[uint64][2]uint64{}}
 }
 
-// State returns the State from which the Thread was made.
-func (t *Thread) State() State { return t.state }
-
 // Spans appends the memory that Capture reads of a thread that is as at the last Refresh or Capture, with
 // room for some more frames and values. Spans that may be absent come last: those of other Fibers, to
 // which the thread may have gone back, and environments.

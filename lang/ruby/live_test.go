@@ -271,7 +271,7 @@ func TestFrozen(t *testing.T) {
 			if s := p.Wait(); !s.Success() {
 				t.Fatalf("ended with %v: %q", s, p.Errors())
 			}
-			t.Logf("%s: %d moments, %d stacks, %d frames (%d different), %d Fibers that resumed another", in.rt.Version(), moments, threads, frames, len(seen), fibers)
+			t.Logf("%s: %d moments, %d stacks, %d frames (%d different), %d Fibers that resumed another", in.rt.img.Version, moments, threads, frames, len(seen), fibers)
 			if fibers < moments/40 {
 				t.Errorf("%d Fibers only", fibers)
 			}

@@ -40,9 +40,6 @@ func New(img *Image, bias uint64, mem io.ReaderAt) (*Runtime, error) {
 	return r, nil
 }
 
-// Version returns the interpreter's version.
-func (r *Runtime) Version() string { return r.img.Version }
-
 // State is the interpreter's state of one thread.
 type State struct {
 	Addr   uint64 // of the rb_thread_t
