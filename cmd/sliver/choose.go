@@ -48,7 +48,7 @@ func (c *choice) register(fs *pflag.FlagSet) {
 	retireAlone(fs, "kernel", "--kinds all")
 	fs.BoolVar(&c.onCPU, "on-cpu", false, "only the time in which threads ran")
 	fs.BoolVar(&c.offCPU, "off-cpu", false, "only the time in which threads waited, also for a CPU")
-	fs.BoolVar(&c.gil, "gil", false, "only the time in which Python's threads held the GIL")
+	fs.BoolVar(&c.gil, "gil", false, "only the time in which threads held the global lock of Python or Ruby")
 	registerIdle(fs, &c.idle)
 }
 

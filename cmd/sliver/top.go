@@ -69,7 +69,7 @@ func topCommand() *command {
 			fs.StringVar(&f.sort, "sort", "self", "order of the functions: self, total or name")
 			fs.StringVar(&f.filter, "filter", "", "only functions whose name contains this text or matches /regexp/")
 			fs.BoolVar(&f.idle, "idle", false, "also show idle threads and idle waits: threads of pools, runtimes and event loops without work")
-			fs.BoolVar(&f.gil, "gil", false, "only the time in which Python's threads held the GIL")
+			fs.BoolVar(&f.gil, "gil", false, "only the time in which threads held the global lock of Python or Ruby")
 			registerStop(fs, &f.stop)
 			registerEngine(fs, &f.engine)
 			f.maxOverhead = .01
