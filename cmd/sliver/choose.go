@@ -26,6 +26,7 @@ type choice struct {
 	onCPU         bool
 	offCPU        bool
 	gil           bool
+	partial       bool // accept that parts are lost
 	kernel        bool
 	idle          bool
 	kinds         kindFlags
@@ -50,6 +51,7 @@ func (c *choice) register(fs *pflag.FlagSet) {
 	fs.BoolVar(&c.offCPU, "off-cpu", false, "only the time in which threads waited, also for a CPU")
 	fs.BoolVar(&c.gil, "gil", false, "only the time in which threads held the global lock of Python or Ruby")
 	registerIdle(fs, &c.idle)
+	fs.BoolVar(&c.partial, "partial", false, "exit status 0 also if parts of the recording are lost; they are reported in any case")
 }
 
 // registerLines adds --lines.

@@ -24,7 +24,7 @@ func openInput(e *env, path string) (rec *trace.Recording, closer *os.File, err 
 	rec, closer, err = openRecording(path)
 	if !errors.Is(err, trace.ErrForeign) {
 		if err == nil {
-			warnDamage(e.stderr, path, rec)
+			e.damaged = warnDamage(e.stderr, path, rec) || e.damaged
 		}
 		return rec, closer, err
 	}
@@ -48,6 +48,7 @@ func openPart(e *env, command, path string, names *nameFlags, part *choice) (rec
 	if err != nil {
 		return nil, opts, nil, err
 	}
+	e.lost = e.damaged && !part.partial
 	defer func() {
 		if err != nil {
 			f.Close()
@@ -92,21 +93,29 @@ func openRecording(path string) (*trace.Recording, *os.File, error) {
 	return rec, f, nil
 }
 
-// warnDamage prints the damage of a recording.
-func warnDamage(w io.Writer, path string, rec *trace.Recording) {
-	cut := false
+// warnDamage prints the damage of a recording on one line, and reports whether there is any.
+func warnDamage(w io.Writer, path string, rec *trace.Recording) bool {
+	var damage []string
 	for _, one := range rec.All() {
 		one.Verify()
-		cut = cut || one.End == nil
-	}
-	if cut {
-		fmt.Fprintf(w, "sliver: %s is truncated (its recorder did not finish): using the part that is complete\n", path)
+		if one.End == nil && len(damage) == 0 {
+			damage = append(damage, " is truncated (its recorder did not finish): using the part that is complete")
+		}
 	}
 	for _, one := range rec.All() {
 		for _, p := range one.Problems {
-			fmt.Fprintf(w, "sliver: %s: %s; passed over\n", path, printable(p))
+			damage = append(damage, ": "+printable(p)+"; passed over")
 		}
 	}
+	switch len(damage) {
+	case 0:
+		return false
+	case 1:
+		fmt.Fprintf(w, "sliver: %s%s\n", path, damage[0])
+	default:
+		fmt.Fprintf(w, "sliver: %s%s; and %s\n", path, damage[0], plural(len(damage)-1, "more problem"))
+	}
+	return true
 }
 
 // addNames looks up the names of a recording on this machine.

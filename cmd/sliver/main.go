@@ -76,6 +76,9 @@ type env struct {
 	stdin  *os.File
 	stdout *output
 	stderr io.Writer
+
+	damaged bool // parts of an input are lost
+	lost    bool // and that is not accepted: exit status 1
 }
 
 // output is standard output that keeps the first write error, so that lost output never
@@ -114,6 +117,8 @@ func run(args []string, e *env) int {
 	var usage *usageError
 	var status exitStatus
 	switch {
+	case err == nil && e.lost:
+		return exitFailed
 	case err == nil:
 		return exitOK
 	case errors.As(err, &status):

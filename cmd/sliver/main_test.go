@@ -347,7 +347,7 @@ func TestKilled(t *testing.T) {
 		t.Error("something has the final name")
 	}
 	r := sliver(t, dir, "export", filepath.Base(part), "-o", "x.pb.gz")
-	if r.status != 0 || !strings.Contains(r.errors, "is truncated") {
+	if r.status != 1 || !strings.Contains(r.errors, "is truncated") {
 		t.Fatalf("%+v", r)
 	}
 	f, err := os.Open(filepath.Join(dir, "x.pb.gz"))
@@ -378,8 +378,14 @@ func TestExportSaysWhatWasLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := sliver(t, dir, "report", "x.sliver")
-	if r.status != 0 || strings.Count(r.errors, "\n") != 1 || !strings.Contains(r.errors, "pieces of thread") {
+	if r.status != 1 || strings.Count(r.errors, "\n") != 1 || !strings.Contains(r.errors, "pieces of thread") {
 		t.Errorf("%+v", r)
+	}
+	for _, args := range [][]string{{"report", "x.sliver"}, {"export", "x.sliver", "-o", "x.folded"}, {"sql", "x.sliver", "select 1"}} {
+		lost, accepted := sliver(t, dir, args...), sliver(t, dir, append(args, "--partial")...)
+		if lost.status != 1 || accepted.status != 0 || lost.errors == "" || accepted.out != lost.out {
+			t.Errorf("%q: %+v, with --partial: %+v", args, lost, accepted)
+		}
 	}
 	_, span, _ := strings.Cut(r.out, "): ")
 	span, _, _ = strings.Cut(span, " ")
