@@ -82,6 +82,44 @@ func TestRubyStacks(t *testing.T) {
 	}
 }
 
+// TestRubyFold: as with Python, the interpreter's own functions are counted and not shown, except one that is
+// the leaf, and Natives shows them. They are those of libruby or of the program "ruby", so each version has them.
+func TestRubyFold(t *testing.T) {
+	for _, v := range versions(rubies) {
+		t.Run(v, func(t *testing.T) {
+			p := startRuby(t, v, "shapes.rb", "1", "5", filepath.Join(t.TempDir(), "moment"))
+			p.Line("parked 1")
+			until(t, Options{}, "a stack with functions of Ruby and of the interpreter", func(snaps []*stacks.Snapshot) bool {
+				s := snaps[0]
+				seen := 0
+				for i := range s.Threads {
+					th := &s.Threads[i]
+					whole, natives := th.Frames, 0
+					hide := stacks.Runtime(whole)
+					managed := slices.ContainsFunc(whole, func(f stacks.Frame) bool { return f.Kind == stack.KindRuby })
+					for k := range whole {
+						name := filepath.Base(whole[k].Module)
+						if !strings.HasPrefix(name, "libruby") && !strings.HasPrefix(name, "ruby") {
+							continue
+						}
+						natives++
+						if managed && k > 0 && !hide[k] {
+							t.Errorf("%s: frame %d of %d, %s of %s, is shown", th.Name, k, len(whole), whole[k].Func, name)
+						}
+						if !managed && hide[k] {
+							t.Errorf("%s: %s is hidden, and the thread runs no function of Ruby", th.Name, whole[k].Func)
+						}
+					}
+					if managed && natives > 2 {
+						seen++
+					}
+				}
+				return seen > 0
+			}, open1(t, p.PID))
+		})
+	}
+}
+
 // TestRubyLock: of threads that contend for the global VM lock, those that sleep for it must be reported,
 // with another thread of Ruby as the holder.
 func TestRubyLock(t *testing.T) {

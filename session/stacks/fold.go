@@ -71,7 +71,7 @@ func fold(fs []*Frame) []line {
 }
 
 // interpreters matches the base names of files that contain a runtime's own code.
-var interpreters = regexp.MustCompile(`^(libpython\d.*|python[\d.]*t?d?|pypy.*|libpypy.*|libjvm\.so|libjli\.so|java|node|nodejs|libnode\.so.*)$`)
+var interpreters = regexp.MustCompile(`^(libpython\d.*|python[\d.]*t?d?|pypy.*|libpypy.*|libjvm\.so|libjli\.so|java|node|nodejs|libnode\.so.*|libruby[-.\d]*\.so.*|ruby[-.\d]*)$`)
 
 // internals matches the names of a runtime's functions in the file of another program, which embeds
 // the runtime: CPython, V8, Node.

@@ -83,6 +83,7 @@ func TestVisible(t *testing.T) {
 	native := func(module, fn string) Frame { return Frame{Func: fn, Module: module} }
 	of := func(kind stack.Kind, fn string) Frame { return Frame{Func: fn, Kind: kind, NoOffset: true} }
 	const libc, python, vm, node = "/lib/libc.so.6", "/usr/lib/libpython3.11.so.1.0", "/jdk/lib/server/libjvm.so", "/usr/bin/node"
+	const ruby = "/usr/lib/x86_64-linux-gnu/libruby-3.1.so.3.1.2"
 	py := func(fn string) Frame { return of(stack.KindPython, fn) }
 	for name, c := range map[string]struct {
 		in   []Frame
@@ -103,6 +104,9 @@ func TestVisible(t *testing.T) {
 		"java without functions": {[]Frame{native(libc, "pthread_cond_wait"), native(vm, "os::park"), native(libc, "start_thread")}, "pthread_cond_wait os::park start_thread"},
 		"node": {[]Frame{native(node, "v8::internal::Scavenge"), native(node, "Builtins_CEntry"), of(stack.KindJS, "leaf"), native(node, "Builtins_JSEntry"), native(node, "node::Start"), native(libc, "__libc_start_main"), native(node, "_start")},
 			"v8::internal::Scavenge leaf 5"},
+		"ruby": {[]Frame{native(libc, "ppoll"), native(libc, "__poll_chk"), native(ruby, "native_ppoll_sleep"), of(stack.KindRuby, "Kernel#sleep"), native(ruby, "vm_exec_core"),
+			native("/usr/lib/ruby/3.1.0/socket.so", "wait_connectable"), native(ruby, "rb_block_call"), of(stack.KindRuby, "<main>"), native(ruby, "ruby_run_node"), native("/usr/bin/ruby3.1", "main"), native(libc, "__libc_start_main"), native("/usr/bin/ruby3.1", "_start")},
+			"__poll_chk Kernel#sleep wait_connectable <main> 8"},
 		"gap":     {[]Frame{{Kind: stack.KindError, Func: "why"}, py("main"), native(python, "eval")}, "... main 1"},
 		"unknown": {[]Frame{py("leaf"), {Addr: 0x77}, py("main")}, "leaf ?? main"},
 		"plain":   {[]Frame{native(libc, "read"), native("/x/python-like", "python"), native(libc, "__libc_start_main")}, "read python __libc_start_main"},
