@@ -14,7 +14,7 @@ type Time int64
 // Kind is the kind of code that a frame belongs to.
 type Kind uint8
 
-// The kinds fit in three bits of an event word: see package event.
+// The kinds fit in three bits of an event word: see package event. Their properties are in kinds.go.
 const (
 	KindNative Kind = iota // machine code with or without a symbol
 	KindGo                 // machine code made by the Go compiler
@@ -25,14 +25,6 @@ const (
 	KindError              // not code: PC holds a Reason
 	KindRuby               // CRuby
 )
-
-func (k Kind) String() string {
-	return name(int(k), "kind", "native", "go", "kernel", "java", "python", "js", "error", "ruby")
-}
-
-// Managed reports whether frames of the kind are activations of a runtime's own functions, whose
-// PC is not an address of machine code.
-func (k Kind) Managed() bool { return k == KindJava || k == KindPython || k == KindJS || k == KindRuby }
 
 // Trust is how a frame was found, from the most reliable down.
 type Trust uint8

@@ -70,16 +70,6 @@ func fold(fs []*Frame) []line {
 	return out
 }
 
-// interpreters matches the base names of files that contain a runtime's own code.
-var interpreters = regexp.MustCompile(`^(libpython\d.*|python[\d.]*t?d?|pypy.*|libpypy.*|libjvm\.so|libjli\.so|java|node|nodejs|libnode\.so.*|libruby[-.\d]*\.so.*|ruby[-.\d]*)$`)
-
-// internals matches the names of a runtime's functions in the file of another program, which embeds
-// the runtime: CPython, V8, Node.
-var internals = regexp.MustCompile(`^(_?Py[A-Z]|pymain_|pyrun_|cfunction_|slot_tp_|builtin_|v8::|node::|Builtins_)`)
-
-// sources matches the source files of CPython.
-var sources = regexp.MustCompile(`(^|/)(Python|Objects|Modules|Include(/internal|/cpython)?)/(clinic/|_\w+/)?[\w.]+\.[ch]$`)
-
 // libc matches the base names of the C library's files.
 var libc = regexp.MustCompile(`^(libc|libpthread|libm|ld-linux.*|ld-musl.*|libc-\d.*|libpthread-\d.*)(\.so.*)?$`)
 
@@ -91,7 +81,7 @@ func runtimeOwn(f *Frame) bool {
 	if f.Module == "" {
 		return strings.HasPrefix(f.Func, "[") && strings.HasSuffix(f.Func, "]") // a stub of the JVM
 	}
-	return interpreters.MatchString(path.Base(f.Module)) || internals.MatchString(f.Func) || sources.MatchString(f.File)
+	return stack.Interpreter(f.Module, f.Func, f.File)
 }
 
 func libcOwn(f *Frame) bool {

@@ -174,13 +174,8 @@ func (s *Snapshot) frame(b *bufio.Writer, f *Frame) {
 			fmt.Fprintf(b, ":%d", f.Line)
 		}
 	}
-	switch f.Kind {
-	case stack.KindPython:
-		b.WriteString(" (Python)")
-	case stack.KindJava:
-		b.WriteString(" (Java)")
-	case stack.KindRuby:
-		b.WriteString(" (Ruby)")
+	if tag := f.Kind.Tag(); tag != "" {
+		b.WriteString(" (" + tag + ")")
 	}
 	if f.Module != "" {
 		fmt.Fprintf(b, " (%s)", plain(path.Base(f.Module)))

@@ -1,0 +1,169 @@
+package stack
+
+import (
+	"path"
+	"regexp"
+	"strings"
+)
+
+// traits are the properties of one kind. Other packages ask for a property and do not name the kinds, so
+// that a new language is a row here and a folder in lang.
+type traits struct {
+	// name is the kind's name in queries, in JSON and for --kinds. It never changes.
+	name string
+	// title is the name in text for readers: "JavaScript".
+	title string
+	// color is the colour of its category, of the palette of the Firefox profiler: "yellow".
+	color string
+
+	// managed: see Managed.
+	managed bool
+	// offStack: see OffStack.
+	offStack bool
+	// unordered: see Ordered. Implied by offStack.
+	unordered bool
+	// tagged: see Tag.
+	tagged bool
+
+	// start and end are the range of addresses that the functions get which have none in the target; 0: their
+	// addresses are real.
+	start, end uint64
+
+	// files matches the base names of the files with the runtime's own code, nil: there are none.
+	files *regexp.Regexp
+	// parts are parts of paths of the files that belong to the runtime too: its native modules.
+	parts []string
+	// functions and sources match names of the runtime's functions and paths of its source files. They
+	// recognize a runtime that is linked into another program's file. Both may be nil.
+	functions, sources *regexp.Regexp
+	// locking is the base name of the source file whose functions lock for their callers; "": unknown.
+	locking string
+}
+
+// table has a row for each kind. All values of the three bits in an event word are in use: a further
+// language needs a new version of the recording format.
+var table = [...]traits{
+	KindNative: {name: "native", title: "Native", color: "yellow"},
+	KindGo:     {name: "go", title: "Go", color: "blue", unordered: true}, // goroutines have stacks of their own
+	KindKernel: {name: "kernel", title: "Kernel", color: "orange"},
+	KindJava: {name: "java", title: "Java", color: "green", managed: true, tagged: true,
+		start: 0x8100_0000_0000, end: 0x8200_0000_0000,
+		files: regexp.MustCompile(`^(libjvm\.so|libjli\.so|java)$`)},
+	KindPython: {name: "python", title: "Python", color: "lightblue", managed: true, tagged: true, offStack: true,
+		start: 0x8000_0000_0000, end: 0x8100_0000_0000,
+		files:     regexp.MustCompile(`^(libpython\d.*|python[\d.]*t?d?|pypy.*|libpypy.*)$`),
+		parts:     []string{"/lib-dynload/"},
+		functions: regexp.MustCompile(`^(_?Py[A-Z]|pymain_|pyrun_|cfunction_|slot_tp_|builtin_)`),
+		sources:   regexp.MustCompile(`(^|/)(Python|Objects|Modules|Include(/internal|/cpython)?)/(clinic/|_\w+/)?[\w.]+\.[ch]$`),
+		locking:   "threading.py"}, // Condition.wait, Event.wait, Thread.join
+	KindJS: {name: "js", title: "JavaScript", color: "brown", managed: true,
+		start: 0x8200_0000_0000, end: 0x8300_0000_0000,
+		files:     regexp.MustCompile(`^(node|nodejs|libnode\.so.*)$`),
+		functions: regexp.MustCompile(`^(v8::|node::|Builtins_)`)},
+	KindError: {name: "error", title: "Missing", color: "darkgrey"},
+	KindRuby: {name: "ruby", title: "Ruby", color: "magenta", managed: true, tagged: true, offStack: true,
+		start: 0x8300_0000_0000, end: 0x8400_0000_0000,
+		files: regexp.MustCompile(`^(libruby[-.\d]*\.so.*|ruby[-.\d]*)$`),
+		parts: []string{"/ruby/"}},
+}
+
+// of returns the properties of k. Values that no kind has are native code, as in an event word.
+func (k Kind) of() *traits {
+	if int(k) < len(table) {
+		return &table[k]
+	}
+	return &table[KindNative]
+}
+
+// Kinds returns the kinds of code, in the order of their values: all kinds except KindError.
+func Kinds() []Kind {
+	all := make([]Kind, 0, len(table))
+	for i := range table {
+		if Kind(i) != KindError {
+			all = append(all, Kind(i))
+		}
+	}
+	return all
+}
+
+func (k Kind) String() string {
+	if int(k) < len(table) {
+		return table[k].name
+	}
+	return name(int(k), "kind")
+}
+
+// Title returns the kind's name for readers: "JavaScript".
+func (k Kind) Title() string { return k.of().title }
+
+// Color returns the colour of the kind's category, a word of the Firefox profiler's palette.
+func (k Kind) Color() string { return k.of().color }
+
+// Tag returns what a printed stack adds to functions of the kind: "Python". It is "" for kinds that the
+// frame's file or module shows.
+func (k Kind) Tag() string {
+	if t := k.of(); t.tagged {
+		return t.title
+	}
+	return ""
+}
+
+// Managed reports whether frames of the kind are activations of a runtime's own functions, whose
+// PC is not an address of machine code.
+func (k Kind) Managed() bool { return k.of().managed }
+
+// Machine reports whether the PC of the kind's frames is an address of machine code in the target.
+func (k Kind) Machine() bool { return k != KindError && k != KindKernel && !k.Managed() }
+
+// OffStack reports whether the runtime keeps the frames outside of the thread's stack, linked to each
+// other: their CFA is an address in the runtime's memory.
+func (k Kind) OffStack() bool { return k.of().offStack }
+
+// Ordered reports whether a frame's CFA is higher than those of its callees, whatever their kinds.
+func (k Kind) Ordered() bool { t := k.of(); return !t.unordered && !t.offStack }
+
+// Unverified reports whether the frames are on the thread's stack, and the place of their return address is
+// unknown: reading the stack cannot show that such a call has returned.
+func (k Kind) Unverified() bool { t := k.of(); return t.managed && !t.offStack }
+
+// Range returns the range of addresses that functions of the kind get in a recording; ok is false if their
+// addresses are those of the target.
+func (k Kind) Range() (start, end uint64, ok bool) { t := k.of(); return t.start, t.end, t.end != 0 }
+
+// RuntimeFile reports whether a file, by its path, contains code of the kind's runtime: the interpreter or
+// virtual machine, or one of its native modules.
+func (k Kind) RuntimeFile(file string) bool {
+	t := k.of()
+	if t.files == nil {
+		return false
+	}
+	for _, part := range t.parts {
+		if strings.Contains(file, part) {
+			return true
+		}
+	}
+	return t.files.MatchString(path.Base(file))
+}
+
+// Locks reports whether a source file, by its path, has the functions of the kind's library that lock for
+// their callers.
+func (k Kind) Locks(source string) bool {
+	t := k.of()
+	return t.locking != "" && path.Base(source) == t.locking
+}
+
+// Interpreter reports whether a native function is part of a runtime: the interpreter's frames between those
+// of the functions that it runs. module and source are paths, function is a name; each may be "". Native
+// modules of the runtime are not part of the interpreter.
+func Interpreter(module, function, source string) bool {
+	base := path.Base(module)
+	for i := range table {
+		t := &table[i]
+		if t.files != nil && t.files.MatchString(base) ||
+			t.functions != nil && t.functions.MatchString(function) ||
+			t.sources != nil && t.sources.MatchString(source) {
+			return true
+		}
+	}
+	return false
+}

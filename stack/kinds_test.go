@@ -1,0 +1,97 @@
+package stack
+
+import "testing"
+
+// TestKinds: each kind has its properties, names and ranges of addresses are its own, and the kinds take all
+// values of an event word's three bits.
+func TestKinds(t *testing.T) {
+	if len(table) != 8 {
+		t.Errorf("%d kinds, and an event word has 8 values", len(table))
+	}
+	names := map[string]Kind{}
+	for i := range table {
+		k := Kind(i)
+		if k.String() == "" || k.Title() == "" || k.Color() == "" {
+			t.Errorf("kind %d: %q, %q, %q", k, k, k.Title(), k.Color())
+		}
+		if old, ok := names[k.String()]; ok {
+			t.Errorf("kinds %d and %d are both %q", old, k, k)
+		}
+		names[k.String()] = k
+		start, end, ok := k.Range()
+		if ok != k.Managed() {
+			t.Errorf("%s: managed %v, has a range %v", k, k.Managed(), ok)
+		}
+		if ok && (start >= end || end > 1<<48) {
+			t.Errorf("%s: range %#x to %#x", k, start, end)
+		}
+		for j := range table {
+			if a, b, other := Kind(j).Range(); ok && other && i != j && start < b && a < end {
+				t.Errorf("the ranges of %s and %s overlap", k, Kind(j))
+			}
+		}
+		if k.Managed() && (k.OffStack() == k.Unverified() || k.Machine() || k.OffStack() && k.Ordered()) {
+			t.Errorf("%s: off the stack %v, unverified %v, machine code %v, ordered %v", k, k.OffStack(), k.Unverified(), k.Machine(), k.Ordered())
+		}
+		if !k.Managed() && (k.OffStack() || k.Unverified() || k.Tag() != "") {
+			t.Errorf("%s is not managed, and off the stack %v, unverified %v, tag %q", k, k.OffStack(), k.Unverified(), k.Tag())
+		}
+	}
+	if n := len(Kinds()); n != len(table)-1 {
+		t.Errorf("%d kinds of code", n)
+	}
+	for name, want := range map[string]Kind{"native": 0, "go": 1, "kernel": 2, "java": 3, "python": 4, "js": 5, "error": 6, "ruby": 7} {
+		if names[name] != want {
+			t.Errorf("recordings know %s as %d, and it is %d", name, want, names[name])
+		}
+	}
+	if k := Kind(8); k.String() != "kind(8)" || k.Managed() || k.Title() != "Native" {
+		t.Errorf("a value without a kind: %s, managed %v, %s", k, k.Managed(), k.Title())
+	}
+}
+
+// TestRuntimeFiles: files of runtimes are recognized by their names, and extensions of programs are not.
+func TestRuntimeFiles(t *testing.T) {
+	for _, c := range []struct {
+		file        string
+		kind        Kind
+		runtime     bool
+		interpreter bool
+	}{
+		{"/usr/lib/x86_64-linux-gnu/libpython3.11.so.1.0", KindPython, true, true},
+		{"/usr/bin/python3.13t", KindPython, true, true},
+		{"/usr/lib/python3.11/lib-dynload/_queue.cpython-311-x86_64-linux-gnu.so", KindPython, true, false},
+		{"/srv/venv/lib/python3.11/site-packages/numpy/core/_multiarray.so", KindPython, false, false},
+		{"/usr/lib/jvm/jdk/lib/server/libjvm.so", KindJava, true, true},
+		{"/usr/lib/jvm/jdk/lib/server/libjvm.so", KindPython, false, true},
+		{"/usr/bin/node", KindJS, true, true},
+		{"/usr/lib/x86_64-linux-gnu/libruby-3.1.so.3.1.2", KindRuby, true, true},
+		{"/opt/ruby/lib/libruby.so.3.4", KindRuby, true, true},
+		{"/usr/bin/ruby3.1", KindRuby, true, true},
+		{"/usr/lib/x86_64-linux-gnu/ruby/3.1.0/socket.so", KindRuby, true, false},
+		{"/srv/rubyfmt", KindRuby, false, false},
+		{"/bin/app", KindGo, false, false},
+		{"", KindNative, false, false},
+	} {
+		if got := c.kind.RuntimeFile(c.file); got != c.runtime {
+			t.Errorf("%s of %s: %v", c.file, c.kind, got)
+		}
+		if got := Interpreter(c.file, "f", ""); got != c.interpreter {
+			t.Errorf("%s is the interpreter: %v", c.file, got)
+		}
+	}
+	for _, c := range []struct {
+		function, source string
+		want             bool
+	}{
+		{"_PyEval_EvalFrameDefault", "", true}, {"v8::internal::Invoke", "", true}, {"node::Start", "", true}, {"handle", "", false},
+		{"cfunction", "/src/Python-3.12/Objects/methodobject.c", true}, {"turn", "/src/app/turn.c", false},
+	} {
+		if got := Interpreter("/opt/app", c.function, c.source); got != c.want {
+			t.Errorf("%s in %s: %v", c.function, c.source, got)
+		}
+	}
+	if !KindPython.Locks("/usr/lib/python3.11/threading.py") || KindPython.Locks("/srv/app.py") || KindNative.Locks("") {
+		t.Error("source files of locks")
+	}
+}
