@@ -198,7 +198,7 @@ func outermost(in []stack.Frame) (cfa uint64) {
 // whose places between the missing ones are unknown.
 func nativeEnd(in []stack.Frame) (last int, whole bool) {
 	last = len(in) - 2
-	if k := in[last].Kind; k != stack.KindPython && k != stack.KindRuby {
+	if !in[last].Kind.OffStack() {
 		return last, true
 	}
 	for k := in[last].Kind; last > 0 && in[last].Kind == k; {
@@ -223,7 +223,7 @@ func (d *Differ) join(in []stack.Frame, last int, word func(uint64) (uint64, boo
 			}
 			return i
 		}
-		if g.CFA > f.CFA && g.Kind != stack.KindGo && g.Kind != stack.KindPython && g.Kind != stack.KindRuby {
+		if g.CFA > f.CFA && g.Kind.Ordered() {
 			return -1 // all frames further out are higher
 		}
 	}
@@ -235,7 +235,7 @@ func (d *Differ) join(in []stack.Frame, last int, word func(uint64) (uint64, boo
 // address proves nothing. A Seen of stack.WayPart does not confirm them.
 func (d *Differ) above(cfa uint64, s *stack.Sample) (n int) {
 	on := func(f *frame) bool {
-		return (f.CFA > cfa && f.CFA <= s.Reach || f.Kind == stack.KindPython || f.Kind == stack.KindRuby) && (s.Here == nil || s.Here(&f.Frame))
+		return (f.CFA > cfa && f.CFA <= s.Reach || f.Kind.OffStack()) && (s.Here == nil || s.Here(&f.Frame))
 	}
 	for s.Reach != 0 && n < len(d.frames) && on(&d.frames[n]) && d.frames[n].Kind != stack.KindError {
 		n++
@@ -244,11 +244,11 @@ func (d *Differ) above(cfa uint64, s *stack.Sample) (n int) {
 }
 
 // intact counts how many of the first n frames may still exist: a call whose return address was
-// overwritten has returned, and so have its callees. For JavaScript and Java functions, which
-// have no return address here, this is unknown.
+// overwritten has returned, and so have its callees. For managed functions with frames on the thread's
+// stack, which have no return address here, this is unknown.
 func (d *Differ) intact(n int, word func(uint64) (uint64, bool)) int {
 	for i := range n {
-		if k := d.frames[i].Kind; k == stack.KindJS || k == stack.KindJava {
+		if d.frames[i].Kind.Unverified() {
 			return i
 		}
 	}
