@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 
 	"github.com/klauspost/compress/gzip"
 
@@ -115,48 +116,46 @@ type funcKey struct {
 	file    string
 }
 
-// Categories and their colours, from the viewer's palette.
-const (
-	catOther = iota
-	catNative
-	catGo
-	catKernel
-	catJava
-	catPython
-	catJS
-	catRuby
-	catWaiting
-	catRunnable
-	catMissing
+// catOther is the category of values without a kind. The categories of kinds of code follow, in the order of
+// stack.Kinds, and then those of states.
+const catOther = 0
+
+var catNative = category(stack.KindNative)
+
+// The categories of states.
+var (
+	catWaiting  = len(stack.Kinds()) + 1
+	catRunnable = catWaiting + 1
+	catMissing  = catWaiting + 2
 )
 
-const categories = `[{"name":"Other","color":"grey","subcategories":["Other"]},{"name":"Native","color":"yellow","subcategories":["Other"]},` +
-	`{"name":"Go","color":"blue","subcategories":["Other"]},{"name":"Kernel","color":"orange","subcategories":["Other"]},` +
-	`{"name":"Java","color":"green","subcategories":["Other"]},{"name":"Python","color":"lightblue","subcategories":["Other"]},` +
-	`{"name":"JavaScript","color":"brown","subcategories":["Other"]},{"name":"Ruby","color":"magenta","subcategories":["Other"]},{"name":"Waiting","color":"purple","subcategories":["Other"]},` +
-	`{"name":"Waiting for a CPU","color":"lightred","subcategories":["Other"]},{"name":"Missing","color":"darkgrey","subcategories":["Other"]}]`
+// categories is the list of categories, in JSON.
+var categories = func() string {
+	one := func(name, color string) string {
+		return `{"name":"` + name + `","color":"` + color + `","subcategories":["Other"]}`
+	}
+	all := []string{one("Other", "grey")}
+	for _, k := range stack.Kinds() {
+		all = append(all, one(k.Title(), k.Color()))
+	}
+	all = append(all, one("Waiting", "purple"), one("Waiting for a CPU", "lightred"), one(stack.KindError.Title(), stack.KindError.Color()))
+	return "[" + strings.Join(all, ",") + "]"
+}()
 
 func category(k stack.Kind) int {
-	switch k {
-	case stack.KindNative:
-		return catNative
-	case stack.KindGo:
-		return catGo
-	case stack.KindKernel:
-		return catKernel
-	case stack.KindJava:
-		return catJava
-	case stack.KindPython:
-		return catPython
-	case stack.KindJS:
-		return catJS
-	case stack.KindRuby:
-		return catRuby
-	case stack.KindError:
+	if k == stack.KindError {
 		return catMissing
 	}
-	return catOther
+	return kindCategories[k&7]
 }
+
+// kindCategories are the categories by kind.
+var kindCategories = func() (cat [8]int) {
+	for i, k := range stack.Kinds() {
+		cat[k] = catOther + 1 + i
+	}
+	return cat
+}()
 
 // waitFields are the fields of view.Detail, in order.
 const waitFields = `{"key":"call","label":"Call","format":"string"},{"key":"args","label":"Arguments","format":"string"},` +

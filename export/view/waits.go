@@ -278,10 +278,10 @@ func (v *View) Details(w *diff.Waiting, out []Detail) []Detail {
 // library, a language's runtime and locking libraries. Java, Python and JavaScript calls wait inside their
 // runtime. -1: there is none.
 func (v *View) Asker(st []trace.Slice) int {
-	var runs runtimes
+	var runs trace.Kinds // of the functions of runtimes on the stack
 	for i := range st {
-		if st[i].Loc != nil {
-			runs.add(st[i].Loc.Word.Kind())
+		if st[i].Loc != nil && st[i].Loc.Word.Kind().Managed() {
+			runs |= 1 << st[i].Loc.Word.Kind()
 		}
 	}
 	for i := len(st) - 1; i >= 0; i-- {
@@ -293,11 +293,11 @@ func (v *View) Asker(st []trace.Slice) int {
 		if kind == stack.KindError || kind == stack.KindKernel {
 			continue
 		}
-		if m := v.ModuleOf(s); m >= 0 && !kind.Managed() && (library(v.Rec.Modules[m].Path) || runs.has(v.Rec.Modules[m].Path)) {
+		if m := v.ModuleOf(s); m >= 0 && !kind.Managed() && (library(v.Rec.Modules[m].Path) || runtimeOwn(runs, v.Rec.Modules[m].Path)) {
 			continue
 		}
 		f := v.Names.Func(&s.Frame)
-		if kind == stack.KindPython && path.Base(f.File) == "threading.py" { // Condition.wait, Event.wait, Thread.join
+		if kind.Locks(f.File) {
 			continue
 		}
 		if !locking(f.Name) {
@@ -307,29 +307,14 @@ func (v *View) Asker(st []trace.Slice) int {
 	return -1
 }
 
-// runtimes are the runtimes with functions on a stack.
-type runtimes struct{ java, python, js, ruby bool }
-
-func (r *runtimes) add(k stack.Kind) {
-	switch k {
-	case stack.KindJava:
-		r.java = true
-	case stack.KindPython:
-		r.python = true
-	case stack.KindJS:
-		r.js = true
-	case stack.KindRuby:
-		r.ruby = true
+// runtimeOwn reports whether a module belongs to a runtime of which functions of these kinds are on the stack.
+func runtimeOwn(kinds trace.Kinds, module string) bool {
+	for _, k := range stack.Kinds() {
+		if kinds>>k&1 != 0 && k.RuntimeFile(module) {
+			return true
+		}
 	}
-}
-
-// has reports whether a module belongs to them: HotSpot, CPython and CRuby with their own modules, or Node.
-func (r *runtimes) has(module string) bool {
-	name := path.Base(module)
-	return r.java && name == "libjvm.so" ||
-		r.python && (strings.HasPrefix(name, "libpython") || strings.HasPrefix(name, "python") || strings.Contains(module, "/lib-dynload/")) ||
-		r.ruby && (strings.HasPrefix(name, "libruby") || strings.HasPrefix(name, "ruby") || strings.Contains(module, "/ruby/")) ||
-		r.js && (name == "node" || strings.HasPrefix(name, "libnode.so"))
+	return false
 }
 
 // libraries are the file names of libraries that lock for their callers.
