@@ -17,7 +17,14 @@ type Kinds uint8
 // AllKinds contains every kind.
 const AllKinds Kinds = 0xff
 
-var kindWords = [...]stack.Kind{stack.KindNative, stack.KindGo, stack.KindKernel, stack.KindJava, stack.KindPython, stack.KindJS, stack.KindRuby}
+// KindNames returns the names of the kinds of code that ParseKinds accepts.
+func KindNames() []string {
+	var all []string
+	for _, k := range stack.Kinds() {
+		all = append(all, k.String())
+	}
+	return all
+}
 
 // ParseKinds parses a comma-separated list of kind names. "all" is all kinds, and "no-" before a
 // name removes a kind; a list of removals alone begins with all kinds.
@@ -29,19 +36,16 @@ func ParseKinds(list string) (Kinds, error) {
 			continue
 		}
 		word, remove := strings.CutPrefix(strings.TrimSpace(word), "no-")
-		i := slices.IndexFunc(kindWords[:], func(x stack.Kind) bool { return x.String() == strings.TrimSpace(word) })
+		kinds := stack.Kinds()
+		i := slices.IndexFunc(kinds, func(x stack.Kind) bool { return x.String() == strings.TrimSpace(word) })
 		if i < 0 {
-			var all []string
-			for _, x := range kindWords {
-				all = append(all, x.String())
-			}
-			return 0, fmt.Errorf("invalid kind of frames %q; use all, %s, or no- before one", strings.TrimSpace(word), strings.Join(all, ", "))
+			return 0, fmt.Errorf("invalid kind of frames %q; use all, %s, or no- before one", strings.TrimSpace(word), strings.Join(KindNames(), ", "))
 		}
 		if remove {
-			without |= 1 << kindWords[i]
+			without |= 1 << kinds[i]
 			continue
 		}
-		k, named = k|1<<kindWords[i], true
+		k, named = k|1<<kinds[i], true
 	}
 	if !named {
 		k = AllKinds
