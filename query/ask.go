@@ -17,8 +17,20 @@ import (
 	_ "modernc.org/sqlite" // the database
 
 	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 )
+
+// kindNames returns the kinds of code that calls of a recording may have.
+func kindNames() []string {
+	var all []string
+	for _, k := range stack.Kinds() {
+		if k != stack.KindKernel { // a view adds its frames
+			all = append(all, k.String())
+		}
+	}
+	return all
+}
 
 // Table is a table that a question can name.
 type Table struct {
@@ -64,7 +76,7 @@ func Tables() []Table {
 			{"id", "INTEGER PRIMARY KEY", ""}, {"parent", "INTEGER", "slices.id of the caller; NULL for the outermost"}, thread,
 			{"depth", "INTEGER", "0 is outermost"}, {"function", "INTEGER", "functions.id"}, ts, dur,
 			{"self", "INTEGER", "ns without the calls that it made"}, {"line", "INTEGER", "where in the function it was last"}, {"inlined", "INTEGER", "1 for an inlined call"},
-			{"kind", "TEXT", "what runs it: native, go, java, python, js, ruby; error: frames are missing there"}}},
+			{"kind", "TEXT", "what runs it: " + strings.Join(kindNames(), ", ") + "; error: frames are missing there"}}},
 		{"profile", "time of each function, over all chosen threads of a process; recursion counts once", []Column{
 			{"function", "TEXT", "its name"}, {"file", "TEXT", "source file"}, {"line", "INTEGER", "of its beginning"},
 			{"self_cpu", "INTEGER", "ns of CPU time in itself"}, {"total_cpu", "INTEGER", "ns of CPU time in itself and what it called"},

@@ -362,7 +362,7 @@ func (f *feed) detail(q *query, kinds store.Kinds) (*detailReply, error) {
 		if x.File == "" {
 			x.File, x.Line = fn.File, fn.Line
 		}
-		if p.Addr != 0 && p.Kind <= stack.KindGo { // for other kinds it is not an address in the target
+		if p.Addr != 0 && p.Kind.Machine() { // for other kinds it is not an address in the target
 			x.Addr = fmt.Sprintf("%#x", p.Addr)
 		}
 		for _, i := range p.Inner {
