@@ -202,19 +202,19 @@ func base(n string) string {
 	return n
 }
 
-// managed reports whether frames of kind k belong to a language whose calls have native
-// ones around them.
-func managed(k stack.Kind) bool {
-	return k.Managed()
-}
-
 // pooled reports whether a stack has the shape of a pool thread's: only the thread's
 // own function, and functions that take work from a queue, are between the wait
 // functions and the functions that start a thread.
 func pooled(frames []Frame, c class) bool {
-	if py := innermost(frames, stack.KindPython); py >= 0 {
-		// CPython builds its condition variables from locks, so the kind of lock proves nothing.
-		if !pythonWaits(&frames[py]) {
+	for k := range languages {
+		i := -1
+		if languages[k].conditions {
+			i = innermost(frames, stack.Kind(k))
+		}
+		if i < 0 {
+			continue
+		}
+		if !languages[k].waits(&frames[i]) {
 			return false
 		}
 		c = told
@@ -284,25 +284,12 @@ func innermost(frames []Frame, k stack.Kind) int {
 	return -1
 }
 
-func pythonWaits(f *Frame) bool {
-	switch path.Base(f.File) {
-	case "threading.py":
-		b := base(f.Name)
-		return b == "wait" || b == "wait_for"
-	case "queue.py", "queues.py":
-		return true
-	case "thread.py":
-		return base(f.Name) == "_worker"
-	}
-	return false
-}
-
 // middle returns the frames between a wait and the start of a thread, leaf first. rooted is false
 // if the stack does not reach the start of a thread other than the main one.
 func middle(frames []Frame) (rooted bool, mid []Frame) {
 	lang := stack.KindNative
 	for i := range frames {
-		if managed(frames[i].Kind) {
+		if frames[i].Kind.Managed() {
 			lang = frames[i].Kind
 			break
 		}
@@ -337,12 +324,8 @@ func middle(frames []Frame) (rooted bool, mid []Frame) {
 
 // starts reports whether a function is a thread's start routine.
 func starts(f *Frame) bool {
-	switch f.Kind {
-	case stack.KindJava:
-		return f.Name == "java.lang.Thread.run" || f.Name == "java.lang.Thread.runWith"
-	case stack.KindPython:
-		b := base(f.Name)
-		return path.Base(f.File) == "threading.py" && (b == "_bootstrap" || b == "_bootstrap_inner")
+	if l := languageOf(f.Kind); l.starts != nil {
+		return l.starts(f)
 	}
 	n := strings.TrimLeft(f.Name, "_")
 	switch n {
@@ -354,34 +337,23 @@ func starts(f *Frame) bool {
 
 // waiting reports whether a function only forwards to a wait.
 func waiting(f *Frame) bool {
-	n := f.Name
-	switch f.Kind {
-	case stack.KindJava:
-		return hasPrefix(n, "java.util.concurrent.locks.", "jdk.internal.misc.Unsafe.", "sun.misc.Unsafe.", "java.lang.Object.wait") ||
-			strings.HasPrefix(n, "java.util.concurrent.") && (strings.Contains(n, "ManagedBlock") || strings.Contains(n, "managedBlock")) ||
-			strings.HasPrefix(n, "java.util.concurrent.") && (strings.Contains(n, "Queue") || strings.Contains(n, "Deque"))
-	case stack.KindPython:
-		return pythonWaits(f)
+	if l := languageOf(f.Kind); l.waits != nil {
+		return l.waits(f)
 	}
 	if library(f.Module) {
 		return true
 	}
-	n = strings.TrimLeft(n, "_")
+	n := strings.TrimLeft(f.Name, "_")
 	return n == "read" || n == "poll" || hasPrefix(n, "pthread_cond_", "futex", "lll_", "syscall", "cnd_", "sem_", "new_sem_", "uv_cond_", "uv_sem_", "g_cond_",
 		"absl::CondVar", "absl::lts_", "boost::condition_variable", "parking_lot", "os::PlatformMonitor", "PlatformMonitor::", "Monitor::")
 }
 
 // glue reports whether a function only calls a function that was passed to it.
 func glue(f *Frame) bool {
-	n := f.Name
-	switch f.Kind {
-	case stack.KindJava:
-		return strings.Contains(n, "$$Lambda") || strings.Contains(n, ".lambda$") || hasPrefix(n, "java.util.concurrent.ThreadPoolExecutor$Worker.run", "java.util.concurrent.ThreadPoolExecutor.runWorker", "java.lang.VirtualThread.",
-			"java.util.concurrent.ForkJoinWorkerThread.run", "java.util.concurrent.ForkJoinPool.runWorker", "java.util.concurrent.Executors$RunnableAdapter.call",
-			"java.util.concurrent.FutureTask.run", "[")
-	case stack.KindPython:
-		return path.Base(f.File) == "threading.py" && base(f.Name) == "run"
+	if l := languageOf(f.Kind); l.glue != nil {
+		return l.glue(f)
 	}
+	n := f.Name
 	if library(f.Module) {
 		return true
 	}
