@@ -25,6 +25,9 @@ type Language struct {
 	// Direct: a single look at a process follows the runtime without a table. Runtime.Frames then names
 	// the frames.
 	Direct bool
+	// Runs reports whether a file, by its path, is the interpreter, and every thread in its code runs functions
+	// of the language: a stack in it without one has lost them. Nil: unknown.
+	Runs func(file string) bool
 	// Slow: the search takes longer than the first sample may be delayed, and the runtime knows nothing
 	// of threads.
 	Slow bool

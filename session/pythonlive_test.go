@@ -38,7 +38,7 @@ func pythonPlaces(rec *trace.Recording) (out []naming.Place) {
 func namesOf(rec *trace.Recording, s *trace.Symbols) map[uint64]symbol.Frame {
 	out := map[uint64]symbol.Frame{}
 	for k, fs := range s.Locs {
-		if rec.Modules[k.Module].Path == managed.Python.Module {
+		if rec.Modules[k.Module].Path == managed.Of(stack.KindPython).Module {
 			f := s.Funcs[fs[0].Func]
 			out[k.Addr] = symbol.Frame{Func: f.Name, File: fs[0].File, Line: fs[0].Line, StartFile: f.File, StartLine: f.StartLine, Start: f.Start}
 		}
@@ -69,7 +69,7 @@ func TestPythonNames(t *testing.T) {
 			if len(fs) > 0 {
 				live[places[i].Addr] = fs[0]
 			}
-			if module != managed.Python.Module {
+			if module != managed.Of(stack.KindPython).Module {
 				t.Errorf("%#x is in %s", places[i].Addr, module)
 			}
 		})

@@ -129,7 +129,7 @@ func (x *tortoise) Report(*unwind.Thread) unwind.Report {
 // TestLanguageFromOutside registers a language that package unwind does not know, and sees its frames,
 // task, lock and copied memory in a walk.
 func TestLanguageFromOutside(t *testing.T) {
-	table := managed.NewTable(managed.Python, nil)
+	table := managed.NewTable(managed.Of(stack.KindPython), nil)
 	var part *tortoise
 	language := &unwind.Language{
 		Name:       "Tortoise",

@@ -177,7 +177,7 @@ func TestGapPython(t *testing.T) {
 			exe := testprog.Tool(t, "python"+version)
 			core := unwind.DumpCore(t, exe, "-c", program)
 			var rt *python.Runtime
-			for _, table := range []*managed.Table{managed.NewTable(managed.Python, nil), nil} {
+			for _, table := range []*managed.Table{managed.NewTable(managed.Of(stack.KindPython), nil), nil} {
 				order := version == "3.12" || version == "3.13" // older versions do not mark evaluations in their frames
 				shown := shrink(t, core, stack.KindPython, order, func(s *unwind.Space) {
 					var err error
@@ -215,7 +215,7 @@ func TestGapJava(t *testing.T) {
 	}
 	core := unwind.DumpCore(t, exe, "-Xmx64m", "-XX:+UseSerialGC", src)
 	if !shrink(t, core, stack.KindJava, true, func(s *unwind.Space) {
-		if st, err := s.Follow(jvm.Stacks, managed.NewTable(managed.Java, nil)); st == nil || err != nil {
+		if st, err := s.Follow(jvm.Stacks, managed.NewTable(managed.Of(stack.KindJava), nil)); st == nil || err != nil {
 			t.Fatal("no Java is found in the core: ", err)
 		}
 	}, func([]stack.Frame) string { return "" }) {

@@ -61,7 +61,7 @@ func FuzzMemory(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte, pc, sp uint64) {
 		for _, major := range []int{17, 25} {
 			mem, account, credit := &noise{b: b}, &meter.Meter{}, &meter.Credit{}
-			r := &Runtime{&known{Major: major, l: someLayout(major), s: &structs{}, table: managed.NewTable(managed.Java, nil),
+			r := &Runtime{&known{Major: major, l: someLayout(major), s: &structs{}, table: managed.NewTable(managed.Of(stack.KindJava), nil),
 				blobs: map[uint64]*blob{}, methods: map[uint64]*method{}, names: map[uint64]string{}, offsets: map[string]uint64{}, classes: map[uint64]class{}, callReturn: 0x10800}, account}
 			r.heaps.Store(&[]heap{{low: 0x10000, end: 0x90000, segmap: 0x100000, log2: 7}})
 			// Entries for the walk to find, as if they had been read.
@@ -109,7 +109,7 @@ func FuzzMemory(f *testing.F) {
 			_, _ = r.Threads()
 			r.Wanted(0x5000, int32(pc))
 		}
-		if _, err := New(&Image{syms: map[string]uint64{"gHotSpotVMStructs": pc}}, 0, &noise{b: b}, managed.NewTable(managed.Java, nil)); err == nil {
+		if _, err := New(&Image{syms: map[string]uint64{"gHotSpotVMStructs": pc}}, 0, &noise{b: b}, managed.NewTable(managed.Of(stack.KindJava), nil)); err == nil {
 			t.Fatal("noise is a virtual machine")
 		}
 	})
@@ -183,7 +183,7 @@ func (s section) ReadAt(p []byte, addr int64) (int, error) {
 func TestVersions(t *testing.T) {
 	for _, major := range []uint32{8, 11, 18, 22, 26, 17, 21, 25} {
 		img, mem := image(major)
-		_, err := New(img, 0, mem, managed.NewTable(managed.Java, nil))
+		_, err := New(img, 0, mem, managed.NewTable(managed.Of(stack.KindJava), nil))
 		var version *VersionError
 		if !errors.As(err, &version) || version.Version == "" {
 			t.Errorf("%d: %v", major, err)

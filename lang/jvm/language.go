@@ -15,7 +15,7 @@ import (
 var Language = &lang.Language{
 	Name:   "Java",
 	Stacks: Stacks,
-	Range:  managed.Java,
+	Range:  managed.Of(stack.KindJava),
 	Final: func(err error) bool {
 		var version *VersionError
 		return errors.As(err, &version)

@@ -3,6 +3,8 @@ package python
 import (
 	"errors"
 	"io"
+	"path"
+	"regexp"
 	"slices"
 	"sync"
 	"time"
@@ -18,8 +20,9 @@ import (
 var Language = &lang.Language{
 	Name:   "Python",
 	Stacks: Stacks,
-	Range:  managed.Python,
+	Range:  managed.Of(stack.KindPython),
 	Direct: true,
+	Runs:   func(file string) bool { return files.MatchString(path.Base(file)) },
 	Final: func(err error) bool {
 		var version *VersionError
 		return errors.As(err, &version)
@@ -29,6 +32,9 @@ var Language = &lang.Language{
 		return &process{in: in, rt: in.rt, mem: s.Memory(), codes: map[uint64]*Code{}}
 	},
 }
+
+// files matches the base names of CPython's files, whose threads run Python functions.
+var files = regexp.MustCompile(`^(libpython\d.*|python[\d.]*t?d?)$`)
 
 // process is the CPython of a process beside its stacks.
 type process struct {

@@ -3,6 +3,7 @@ package python
 import (
 	"testing"
 
+	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/unwind/managed"
 )
 
@@ -10,7 +11,7 @@ import (
 // copy, because it may occupy freed memory of the code in the copy. It validates the next copy, and
 // copies of the thread that it was read for.
 func TestHolds(t *testing.T) {
-	in := &interpreter{rt: &Runtime{}, table: managed.NewTable(managed.Python, nil)}
+	in := &interpreter{rt: &Runtime{}, table: managed.NewTable(managed.Of(stack.KindPython), nil)}
 	thread := func() *pyThread { return &pyThread{of: in, th: in.rt.Thread(State{Addr: 0x1000})} }
 	p, q := thread(), thread()
 	read := func(by *pyThread) *held {

@@ -5,6 +5,7 @@ import (
 	"io"
 
 	"github.com/sliverprof/sliver/lang"
+	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/unwind"
 	"github.com/sliverprof/sliver/unwind/managed"
 	"github.com/sliverprof/sliver/wait"
@@ -14,7 +15,7 @@ import (
 var Language = &lang.Language{
 	Name:   "Ruby",
 	Stacks: Stacks,
-	Range:  managed.Ruby,
+	Range:  managed.Of(stack.KindRuby),
 	Final: func(err error) bool {
 		var version *VersionError
 		return errors.As(err, &version)

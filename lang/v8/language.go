@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/sliverprof/sliver/lang"
+	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/unwind"
 	"github.com/sliverprof/sliver/unwind/managed"
 )
@@ -12,7 +13,7 @@ import (
 var Language = &lang.Language{
 	Name:   "JavaScript",
 	Stacks: Stacks,
-	Range:  managed.JS,
+	Range:  managed.Of(stack.KindJS),
 	Slow:   true,
 	Final: func(err error) bool {
 		var version *VersionError

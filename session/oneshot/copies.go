@@ -231,16 +231,13 @@ func (c *Copies) number(frames []stack.Frame, why stack.Reason, gap bool) uint32
 	c.all = append(c.all, copied{frames: append([]stack.Frame(nil), frames...), reason: why, gap: gap})
 	// Code of a runtime moves and goes away: it is named now. Files can wait.
 	c.v.names.ask(c.v.t.Maps(), frames)
-	c.all[id].gap = gap || c.unknownPython(frames)
+	c.all[id].gap = gap || c.lost(frames)
 	return id
 }
 
-// pythonFiles are the files of CPython, whose threads run Python functions.
-var pythonFiles = regexp.MustCompile(`^(libpython\d.*|python[\d.]*t?d?)$`)
-
-// unknownPython reports whether frames of Python are missing without a trace: a command may have made
-// calls before its interpreter was found.
-func (c *Copies) unknownPython(frames []stack.Frame) bool {
+// lost reports whether frames of a runtime are missing without a trace: a command may have made calls before
+// its interpreter was found.
+func (c *Copies) lost(frames []stack.Frame) bool {
 	found := false
 	for i := range frames {
 		f := &frames[i]
@@ -249,7 +246,9 @@ func (c *Copies) unknownPython(frames []stack.Frame) bool {
 		}
 		if machine(f) {
 			pl := c.v.names.at[lookup(f)]
-			found = found || pl.mod != nil && pythonFiles.MatchString(path.Base(pl.mod.path))
+			found = found || pl.mod != nil && slices.ContainsFunc(live.Languages(), func(l *lang.Language) bool {
+				return l.Runs != nil && l.Runs(pl.mod.path)
+			})
 		}
 	}
 	return found

@@ -10,7 +10,12 @@
 // The package does not read processes. A Table may be used by several goroutines at once.
 package managed
 
-import "github.com/sliverprof/sliver/stack"
+import (
+	"cmp"
+	"slices"
+
+	"github.com/sliverprof/sliver/stack"
+)
 
 // Range is the address range of one runtime's functions. Programs do not use these addresses: on
 // amd64 they are above user space, and on arm64 between the areas for programs and libraries.
@@ -21,25 +26,34 @@ type Range struct {
 	What       string     // name of its functions in a recording (trace.Captured)
 }
 
-// The ranges in use.
-var (
-	Python = Range{0x8000_0000_0000, 0x8100_0000_0000, stack.KindPython, "[python]", "python"}
-	Java   = Range{0x8100_0000_0000, 0x8200_0000_0000, stack.KindJava, "[java]", "java"}
-	JS     = Range{0x8200_0000_0000, 0x8300_0000_0000, stack.KindJS, "[js]", "js"}
-	Ruby   = Range{0x8300_0000_0000, 0x8400_0000_0000, stack.KindRuby, "[ruby]", "ruby"}
-)
+// Of returns the range of a kind's functions; it is empty if they are machine code.
+func Of(k stack.Kind) Range {
+	start, end, ok := k.Range()
+	if !ok {
+		return Range{}
+	}
+	return Range{start, end, k, "[" + k.String() + "]", k.String()}
+}
+
+// ranges are all ranges, by address.
+var ranges = func() (all []Range) {
+	for _, k := range stack.Kinds() {
+		if r := Of(k); r != (Range{}) {
+			all = append(all, r)
+		}
+	}
+	slices.SortFunc(all, func(a, b Range) int { return cmp.Compare(a.Start, b.Start) })
+	return all
+}()
 
 // Ranges returns all ranges, by address.
-func Ranges() []Range { return []Range{Python, Java, JS, Ruby} }
+func Ranges() []Range { return slices.Clone(ranges) }
 
 // At returns the range that contains addr.
 func At(addr uint64) (Range, bool) {
-	if addr < Python.Start || addr >= Ruby.End {
-		return Range{}, false
-	}
-	for _, r := range [...]Range{Python, Java, JS, Ruby} {
-		if addr < r.End {
-			return r, true
+	for i := range ranges {
+		if r := &ranges[i]; addr >= r.Start && addr < r.End {
+			return *r, true
 		}
 	}
 	return Range{}, false
@@ -47,9 +61,9 @@ func At(addr uint64) (Range, bool) {
 
 // Named returns the range with this name among the files of a recording.
 func Named(module string) (Range, bool) {
-	for _, r := range [...]Range{Python, Java, JS, Ruby} {
-		if r.Module == module {
-			return r, true
+	for i := range ranges {
+		if ranges[i].Module == module {
+			return ranges[i], true
 		}
 	}
 	return Range{}, false

@@ -3,6 +3,8 @@ package managed
 import (
 	"reflect"
 	"testing"
+
+	"github.com/sliverprof/sliver/stack"
 )
 
 // add adds a function to tab: two bytes on line 10, four on line 12, the rest without a line.
@@ -15,10 +17,10 @@ func add(tab *Table, name string, size uint64) (addr, bytes uint64) {
 // TestTable: functions keep their addresses, equal ones share one, and the encoded table decodes to
 // the same functions.
 func TestTable(t *testing.T) {
-	tab := NewTable(Python, nil)
+	tab := NewTable(Of(stack.KindPython), nil)
 	a, size := add(tab, "a", 20)
 	b, _ := add(tab, "b", 7)
-	if again, _ := add(tab, "a", 20); again != a || size != 20 || b < a+20 || a <= Python.Start {
+	if again, _ := add(tab, "a", 20); again != a || size != 20 || b < a+20 || a <= Of(stack.KindPython).Start {
 		t.Fatalf("a at %#x (%d bytes) and %#x, b at %#x", a, size, again, b)
 	}
 	for addr, want := range map[uint64]int{a: 10, a + 1: 10, a + 2: 12, a + 5: 12, a + 6: 0, a + 19: 0} {
@@ -35,32 +37,32 @@ func TestTable(t *testing.T) {
 	if none, m := tab.Since(n); len(none) > 0 || m != n {
 		t.Errorf("more of nothing: %d bytes", len(none))
 	}
-	list, err := Parse(Python, first, nil)
+	list, err := Parse(Of(stack.KindPython), first, nil)
 	if err == nil {
-		list, err = Parse(Python, rest, list)
+		list, err = Parse(Of(stack.KindPython), rest, list)
 	}
 	if err != nil || len(list) != n {
 		t.Fatalf("%d functions of %d: %v", len(list), n, err)
 	}
-	for _, addr := range []uint64{Python.Start, a, b + 3, c} {
+	for _, addr := range []uint64{Of(stack.KindPython).Start, a, b + 3, c} {
 		if f, g := Find(list, addr), tab.Find(addr); f == nil || !reflect.DeepEqual(f, g) {
 			t.Errorf("%#x: %+v, not %+v", addr, f, g)
 		}
 	}
-	if _, err := Parse(Python, first[:len(first)-1], nil); err == nil {
+	if _, err := Parse(Of(stack.KindPython), first[:len(first)-1], nil); err == nil {
 		t.Error("a piece that was cut off is taken")
 	}
 }
 
 // TestTableFull: functions without room share one entry, and it has a name.
 func TestTableFull(t *testing.T) {
-	tab := NewTable(Python, nil)
-	tab.next = Python.End - 32
-	if a, _ := add(tab, "fits", 8); a != Python.End-32 {
+	tab := NewTable(Of(stack.KindPython), nil)
+	tab.next = Of(stack.KindPython).End - 32
+	if a, _ := add(tab, "fits", 8); a != Of(stack.KindPython).End-32 {
 		t.Errorf("at %#x", a)
 	}
 	a, size := add(tab, "does not", 100)
-	if f := tab.Find(a); a != Python.Start || f == nil || f.Size != size || f.Name == "" {
+	if f := tab.Find(a); a != Of(stack.KindPython).Start || f == nil || f.Size != size || f.Name == "" {
 		t.Errorf("at %#x: %+v", a, f)
 	}
 }
@@ -82,7 +84,7 @@ func TestRanges(t *testing.T) {
 			t.Errorf("%s: %+v", r.Module, got)
 		}
 	}
-	for _, addr := range []uint64{0, Python.Start - 1, last} {
+	for _, addr := range []uint64{0, Of(stack.KindPython).Start - 1, last} {
 		if r, ok := At(addr); ok {
 			t.Errorf("%#x: %+v", addr, r)
 		}
@@ -95,7 +97,7 @@ func TestRanges(t *testing.T) {
 // TestFresh: a new function is signaled once, a known one is not.
 func TestFresh(t *testing.T) {
 	fresh := make(chan struct{}, 1)
-	tab := NewTable(Java, fresh)
+	tab := NewTable(Of(stack.KindJava), fresh)
 	add(tab, "a", 4)
 	if len(fresh) != 1 {
 		t.Fatal("not told")
@@ -113,13 +115,13 @@ func TestFresh(t *testing.T) {
 }
 
 func FuzzTable(f *testing.F) {
-	tab := NewTable(Python, nil)
+	tab := NewTable(Of(stack.KindPython), nil)
 	add(tab, "a", 20)
 	b, _ := tab.Since(0)
 	f.Add(b)
 	f.Add(b[3:])
 	f.Fuzz(func(t *testing.T, b []byte) {
-		list, _ := Parse(Python, b, nil)
+		list, _ := Parse(Of(stack.KindPython), b, nil)
 		for i := range list {
 			if x := &list[i]; Find(list, x.Addr+x.Size-1) != x || x.Line(x.Addr) < 0 {
 				t.Fatalf("%+v", x)

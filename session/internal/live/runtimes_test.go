@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sliverprof/sliver/lang"
+	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/unwind"
 	"github.com/sliverprof/sliver/unwind/managed"
 )
@@ -17,7 +18,7 @@ func TestLateRuntime(t *testing.T) {
 	begin := func(slow bool) (*Runtimes, *followed) {
 		found, problem = false, nil
 		f := &followed{seeker: seeker{
-			&lang.Language{Name: "JavaScript", Stacks: &unwind.Language{Name: "V8"}, Range: managed.JS, Slow: slow},
+			&lang.Language{Name: "JavaScript", Stacks: &unwind.Language{Name: "V8"}, Range: managed.Of(stack.KindJS), Slow: slow},
 			func(*managed.Table) (bool, bool, error) { return found, false, problem },
 		}}
 		return &Runtimes{t: &Target{}, stop: make(chan struct{}), of: []*followed{f}}, f

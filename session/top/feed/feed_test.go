@@ -233,7 +233,7 @@ func TestPython(t *testing.T) {
 	p.Line("busy")
 	there := func(tb *top.Table) bool {
 		f := find(tb, "objects")
-		return f.Module == managed.Python.Module && f.Total.Wall > int64(tb.Span)/2 && find(tb, "Shape.__hash__").Total.Wall > 0
+		return f.Module == managed.Of(stack.KindPython).Module && f.Total.Wall > int64(tb.Span)/2 && find(tb, "Shape.__hash__").Total.Wall > 0
 	}
 	tb := feedOf(t, p, 500*time.Millisecond).until("functions of both", func(tb *top.Table) bool {
 		return there(tb) && find(tb, "_PyEval_EvalFrameDefault").Total.Wall > 0
@@ -243,7 +243,7 @@ func TestPython(t *testing.T) {
 	}
 	tb = feedKinds(t, p, 500*time.Millisecond, trace.AllKinds.Without(stack.KindNative)).until("functions of Python", there)
 	for _, f := range tb.Funcs {
-		if f.Module != managed.Python.Module && !strings.HasPrefix(f.Name, "[") && f.Name != trace.NotSampled { // neither is a function
+		if f.Module != managed.Of(stack.KindPython).Module && !strings.HasPrefix(f.Name, "[") && f.Name != trace.NotSampled { // neither is a function
 			t.Errorf("%+v is not left out", f)
 		}
 	}
