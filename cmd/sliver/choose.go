@@ -145,10 +145,22 @@ type kindFlags struct {
 }
 
 func (k *kindFlags) register(fs *pflag.FlagSet) {
-	fs.StringVar(&k.kinds, "kinds", "", "only frames of these kinds, comma-separated: native, go, kernel, java, python, js, ruby; all adds [kernel] frames of blocked calls; no-native removes native code")
+	fs.StringVar(&k.kinds, "kinds", "", "only frames of these kinds, comma-separated: "+strings.Join(trace.KindNames(), ", ")+"; all adds [kernel] frames of blocked calls; no-native removes native code")
 	fs.StringVar(&k.native, "native", "on", "on or off")
 	retireAlone(fs, "native", "--kinds no-native")
 	k.flag = fs.Lookup("native")
+}
+
+// managedLanguages returns the languages that a runtime runs: "Java, Python and Ruby".
+func managedLanguages() string {
+	var all []string
+	for _, k := range stack.Kinds() {
+		if k.Managed() {
+			all = append(all, k.Title())
+		}
+	}
+	last := len(all) - 1
+	return strings.Join(all[:last], ", ") + " and " + all[last]
 }
 
 func (k *kindFlags) any() bool { return k.kinds != "" || k.native == "off" }

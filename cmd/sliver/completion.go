@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/sliverprof/sliver/export"
 	"github.com/sliverprof/sliver/target"
+	"github.com/sliverprof/sliver/trace"
 )
 
 func completionCommand() *command {
@@ -60,7 +62,7 @@ func choices(command, flag string) []string {
 	case "threads":
 		return []string{"main", "all"}
 	case "kinds":
-		return []string{"all", "native", "go", "kernel", "java", "python", "js", "ruby", "no-native"}
+		return slices.Concat([]string{"all"}, trace.KindNames(), []string{"no-native"})
 	case "by":
 		return []string{"wall", "cpu"}
 	case "sort":

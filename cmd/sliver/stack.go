@@ -54,7 +54,7 @@ deadlocks, and locks that many threads queue for. Sleeping threads are read
 without a stop, running ones stopped once, for well under a millisecond.
 
 Recursion is shown in one line, and paths relative to the program's folder. In
-stacks of Python, Java, JavaScript and Ruby, the interpreter's own frames are
+stacks of ` + managedLanguages() + `, the interpreter's own frames are
 counted and not shown: --full, --native=on and --kinds show them.
 
 Deadlocks are looked for among all threads, whatever --threads selects. Where
