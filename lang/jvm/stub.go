@@ -4,8 +4,7 @@ import "github.com/sliverprof/sliver/stack"
 
 // stub walks over code that is not a method.
 func (r *Runtime) stub(s *State, p *place, out []stack.Frame) ([]stack.Frame, stack.Reason) {
-	b := p.b
-	sp, fp := s.R[rsp], s.R[rbp]
+	b, sp := p.b, s.R[rsp]
 	if s.Exact && b.kind == kindStub && s.PC-(r.callReturn-stubBefore) < stubBefore+stubAfter {
 		return r.callStub(s, b, out)
 	}
@@ -16,104 +15,188 @@ func (r *Runtime) stub(s *State, p *place, out []stack.Frame) ([]stack.Frame, st
 		}
 		return out, stack.ReasonMemory
 	}
-	ret := func(at uint64) (uint64, bool) {
-		v, ok := s.Words.Word(at)
-		return v, ok && r.returns(s, v)
-	}
-	done := func(cfa, ra uint64, trust stack.Trust) ([]stack.Frame, stack.Reason) {
-		// Java returns to continuation stubs if its callers were left in the heap. Functions of the
-		// virtual machine return there while these frames are moved.
-		heap := b.continuation && !s.Exact
-		if n := len(out); !heap || n > 0 && out[n-1].Kind != stack.KindJava {
-			f := r.machine(s, b, cfa)
-			f.Trust = trust
-			out = append(out, f)
+	for _, find := range stubExits {
+		if x, ok := find(r, s, p); ok {
+			return r.leaveStub(s, b, x, out), stack.ReasonNone
 		}
-		if heap {
-			s.Heap = true
-			out = append(out, stack.Frame{PC: uint64(stack.ReasonHeap), Kind: stack.KindError})
-		}
-		s.only(ra, cfa)
-		s.rebuilt = b.rebuilds
-		return out, stack.ReasonNone
-	}
-	if b.exception {
-		if cfa, ra, ok := r.exception(s, p); ok {
-			return done(cfa, ra, stack.TrustTable)
-		}
-	}
-	if s.Exact {
-		if d, ok := p.depthBy(r.stubDepth, s.PC); ok {
-			if ra, ok := s.Words.Word(sp + d); ok && r.came(s, ra) {
-				if up, ok := s.Words.Word(sp + d - 8); ok && d >= 8 {
-					s.R[rbp] = up
-				}
-				return done(sp+d+8, ra, stack.TrustTable)
-			}
-		}
-	}
-	if b.kind == kindAdapter && s.has(r13) && s.R[r13] >= sp && s.R[r13]-sp < maxStubFrame {
-		// While the adapter patches the caller's call, r13 holds its stack pointer.
-		if ra, ok := ret(s.R[r13]); ok {
-			return done(s.R[r13]+8, ra, stack.TrustTable)
-		}
-	}
-	if _, ok := ret(sp); !ok && s.Exact && b.kind == kindAdapter && s.has(rax) && r.returns(s, s.R[rax]) {
-		// It has popped the return address to move arguments. If the caller's stack pointer differs,
-		// it is in r13.
-		cfa := sp
-		if s.has(r13) && s.R[r13] >= sp && s.R[r13]-sp < maxStubFrame {
-			cfa = s.R[r13]
-		}
-		return done(cfa, s.R[rax], stack.TrustTable)
-	}
-	if b.frame >= 16 {
-		ra, ok := s.Words.Word(sp + b.frame - 8)
-		// In a safepoint or deoptimization stub it is the interrupted PC, which no call precedes.
-		if ok && (r.returns(s, ra) || (!s.Exact || b.rebuilds) && r.runs(s, ra)) {
-			s.restore(rbp, sp+b.frame-16)
-			return done(sp+b.frame, ra, stack.TrustTable)
-		}
-	}
-	if b.kind == kindOther && b.frame == 0 {
-		if d, ok := r.leads(p, s.PC); ok {
-			if ra, ok := s.Words.Word(sp + d); ok && (r.returns(s, ra) || r.runs(s, ra)) {
-				return done(sp+d+8, ra, stack.TrustTable)
-			}
-		}
-	}
-	if s.Exact && b.kind == kindStub {
-		if ra, up, depth, ok := r.assembly(s); ok {
-			s.R[rbp] = up
-			return done(sp+depth, ra, stack.TrustFP)
-		}
-	}
-	if s.has(rbp) && fp >= sp && fp-sp < maxStubFrame {
-		at := fp + slotReturn
-		if v, ok := s.Words.Word(at); ok && v == ^uint64(0) {
-			at += 8 // the entry barrier of a method has one more slot
-		}
-		if ra, ok := ret(at); ok {
-			// The caller is a stub without a frame.
-			if near, ok := ret(sp); ok && s.Exact && fp != sp {
-				return done(sp+8, near, stack.TrustScan)
-			}
-			s.restore(rbp, fp)
-			return done(at+8, ra, stack.TrustFP)
-		}
-	}
-	for i := range uint64(maxScan) {
-		ra, ok := ret(sp + 8*i)
-		if !ok {
-			continue
-		}
-		return done(sp+8*i+8, ra, stack.TrustScan)
 	}
 	f := r.machine(s, b, 0)
 	if _, ok := s.word(sp + 8*maxScan); !ok {
 		return append(out, f), stack.ReasonMemory
 	}
 	return append(out, f), stack.ReasonNoRule
+}
+
+// An exit is where a stub returns to.
+type exit struct {
+	cfa   uint64 // the caller's stack pointer
+	ra    uint64 // return address
+	trust stack.Trust
+}
+
+// stubExits are the ways to find a stub's exit, in the order of the evidence: what is known of this
+// kind of stub, its code, its frame size, the registers, the stack's words. The first that succeeds
+// decides. It also sets rbp to the caller's, if it can. One that fails leaves the registers as they
+// are.
+var stubExits = [...]func(*Runtime, *State, *place) (exit, bool){
+	(*Runtime).exitThrown,   // C2's exception stub: the place that threw is in rdx or pushed first
+	(*Runtime).exitDepth,    // interrupted: the code shows what it has pushed so far
+	(*Runtime).exitPatching, // an adapter that patches a call keeps the caller's stack pointer in r13
+	(*Runtime).exitPopped,   // an adapter that has popped the return address keeps it in rax
+	(*Runtime).exitFrame,    // HotSpot states the frame's size
+	(*Runtime).exitAhead,    // without a frame size: the code up to the return shows the depth
+	(*Runtime).exitAssembly, // interrupted copies and computations push rbp first, if anything
+	(*Runtime).exitPointer,  // rbp points to a frame; the caller may be a stub without one
+	(*Runtime).exitScanned,  // the first word of the stack that looks like a return address
+}
+
+// leaveStub appends the frame of the stub at s, which returns to x, and moves s there.
+func (r *Runtime) leaveStub(s *State, b *blob, x exit, out []stack.Frame) []stack.Frame {
+	// Java returns to continuation stubs if its callers were left in the heap. Functions of the
+	// virtual machine return there while these frames are moved.
+	heap := b.continuation && !s.Exact
+	if n := len(out); !heap || n > 0 && out[n-1].Kind != stack.KindJava {
+		f := r.machine(s, b, x.cfa)
+		f.Trust = x.trust
+		out = append(out, f)
+	}
+	if heap {
+		s.Heap = true
+		out = append(out, stack.Frame{PC: uint64(stack.ReasonHeap), Kind: stack.KindError})
+	}
+	s.only(x.ra, x.cfa)
+	s.rebuilt = b.rebuilds
+	return out
+}
+
+func (r *Runtime) exitThrown(s *State, p *place) (exit, bool) {
+	if !p.b.exception {
+		return exit{}, false
+	}
+	cfa, ra, ok := r.exception(s, p)
+	return exit{cfa, ra, stack.TrustTable}, ok
+}
+
+func (r *Runtime) exitDepth(s *State, p *place) (exit, bool) {
+	if !s.Exact {
+		return exit{}, false
+	}
+	d, ok := p.depthBy(r.stubDepth, s.PC)
+	if !ok {
+		return exit{}, false
+	}
+	at := s.R[rsp] + d
+	ra, ok := s.Words.Word(at)
+	if !ok || !r.came(s, ra) {
+		return exit{}, false
+	}
+	if up, ok := s.Words.Word(at - 8); ok && d >= 8 {
+		s.R[rbp] = up
+	}
+	return exit{at + 8, ra, stack.TrustTable}, true
+}
+
+func (r *Runtime) exitPatching(s *State, p *place) (exit, bool) {
+	if p.b.kind != kindAdapter || !s.above(r13) {
+		return exit{}, false
+	}
+	ra, ok := r.returnAt(s, s.R[r13])
+	return exit{s.R[r13] + 8, ra, stack.TrustTable}, ok
+}
+
+// exitPopped finds the exit of an adapter that has popped the return address to move arguments. If
+// the caller's stack pointer differs, it is in r13.
+func (r *Runtime) exitPopped(s *State, p *place) (exit, bool) {
+	cfa := s.R[rsp]
+	if _, ok := r.returnAt(s, cfa); ok || !s.Exact || p.b.kind != kindAdapter || !s.has(rax) || !r.returns(s, s.R[rax]) {
+		return exit{}, false
+	}
+	if s.above(r13) {
+		cfa = s.R[r13]
+	}
+	return exit{cfa, s.R[rax], stack.TrustTable}, true
+}
+
+func (r *Runtime) exitFrame(s *State, p *place) (exit, bool) {
+	b, sp := p.b, s.R[rsp]
+	if b.frame < 16 {
+		return exit{}, false
+	}
+	ra, ok := s.Words.Word(sp + b.frame - 8)
+	// In a safepoint or deoptimization stub it is the interrupted PC, which no call precedes.
+	if !ok || !r.returns(s, ra) && (s.Exact && !b.rebuilds || !r.runs(s, ra)) {
+		return exit{}, false
+	}
+	s.restore(rbp, sp+b.frame-16)
+	return exit{sp + b.frame, ra, stack.TrustTable}, true
+}
+
+func (r *Runtime) exitAhead(s *State, p *place) (exit, bool) {
+	if p.b.kind != kindOther || p.b.frame != 0 {
+		return exit{}, false
+	}
+	d, ok := r.leads(p, s.PC)
+	if !ok {
+		return exit{}, false
+	}
+	at := s.R[rsp] + d
+	ra, ok := s.Words.Word(at)
+	return exit{at + 8, ra, stack.TrustTable}, ok && (r.returns(s, ra) || r.runs(s, ra))
+}
+
+func (r *Runtime) exitAssembly(s *State, p *place) (exit, bool) {
+	if !s.Exact || p.b.kind != kindStub {
+		return exit{}, false
+	}
+	ra, up, depth, ok := r.assembly(s)
+	if ok {
+		s.R[rbp] = up
+	}
+	return exit{s.R[rsp] + depth, ra, stack.TrustFP}, ok
+}
+
+func (r *Runtime) exitPointer(s *State, _ *place) (exit, bool) {
+	if !s.above(rbp) {
+		return exit{}, false
+	}
+	sp, fp := s.R[rsp], s.R[rbp]
+	at := fp + slotReturn
+	if v, ok := s.Words.Word(at); ok && v == ^uint64(0) {
+		at += 8 // the entry barrier of a method has one more slot
+	}
+	ra, ok := r.returnAt(s, at)
+	if !ok {
+		return exit{}, false
+	}
+	// The caller is a stub without a frame.
+	if near, ok := r.returnAt(s, sp); ok && s.Exact && fp != sp {
+		return exit{sp + 8, near, stack.TrustScan}, true
+	}
+	s.restore(rbp, fp)
+	return exit{at + 8, ra, stack.TrustFP}, true
+}
+
+func (r *Runtime) exitScanned(s *State, _ *place) (exit, bool) {
+	for i := range uint64(maxScan) {
+		at := s.R[rsp] + 8*i
+		if ra, ok := r.returnAt(s, at); ok {
+			return exit{at + 8, ra, stack.TrustScan}, true
+		}
+	}
+	return exit{}, false
+}
+
+// returnAt returns the word at an address of the stack. ok reports whether it is the return address
+// of a call from Java.
+func (r *Runtime) returnAt(s *State, at uint64) (ra uint64, ok bool) {
+	ra, ok = s.Words.Word(at)
+	return ra, ok && r.returns(s, ra)
+}
+
+// above reports whether a register may be the stack pointer of a stub's caller, or point to a
+// stub's frame.
+func (s *State) above(reg int) bool {
+	return s.has(reg) && s.R[reg] >= s.R[rsp] && s.R[reg]-s.R[rsp] < maxStubFrame
 }
 
 // assembly finds the caller of an interrupted stub that copies, compares or computes. Java and the
