@@ -34,9 +34,9 @@ type exit struct {
 	trust stack.Trust
 }
 
-// stubExits are the ways to find a stub's exit, in the order of the evidence: what is known of this
-// kind of stub, its code, its frame size, the registers, the stack's words. The first that succeeds
-// decides. It also sets rbp to the caller's, if it can. One that fails leaves the registers as they
+// stubExits are the ways to find a stub's exit. The first that succeeds decides, so the order is part
+// of the result: the frame pointer and the stack's words come last, because they may be wrong. A way
+// that succeeds also sets rbp to the caller's, if it can. One that fails leaves the registers as they
 // are.
 var stubExits = [...]func(*Runtime, *State, *place) (exit, bool){
 	(*Runtime).exitThrown,   // C2's exception stub: the place that threw is in rdx or pushed first

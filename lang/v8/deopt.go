@@ -54,6 +54,9 @@ type translations struct {
 	literal, where int // operands of a frame of JavaScript: function, bytecode offset
 }
 
+// count returns the number of operands of op.
+func (tr *translations) count(op int) int { return int(tr.operands[op] - '0') }
+
 // translations13 describes those of 13.6.
 var translations13 = translations{
 	operands:    "643321343321003311101111111111111111101111121",
@@ -61,122 +64,156 @@ var translations13 = translations{
 	frameCount: 1, where: 0, literal: 1,
 }
 
+// begins reports whether op is the first operation of a translation.
+func (tr *translations) begins(op int) bool { return op == tr.begin || op == tr.begin+1 }
+
 // walk calls yield with the JavaScript frames of the translation at index of b, outermost first. ok
 // is false if the translation is damaged or of an unknown kind.
 func (tr *translations) walk(b []byte, index int, yield func(op int, operands [6]int64)) (ok bool) {
-	var (
-		at    = index
-		prev  int // next operation of the referenced translation
-		left  int // operations to take from there
-		since int // operations since prev was updated
-		args  [6]int64
-	)
-	read := func(from *int, signed bool) (v int64, ok bool) {
-		if *from < 0 || *from >= len(b) {
-			return 0, false
-		}
-		u, n := varint(b[*from:])
-		if n == 0 {
-			return 0, false
-		}
-		*from += n
-		if !signed {
-			return int64(u), true
-		}
-		return int64(u>>1) * (1 - 2*int64(u&1)), true
+	d := decoder{tr: tr, b: b, index: index, at: index}
+	left, ok := d.begin()
+	if !ok {
+		return false
 	}
-	skip := func() bool {
-		if prev < 0 || prev >= index || int(b[prev]) >= tr.match {
+	for range maxSteps - 1 {
+		op, ok := d.next()
+		if !ok || tr.begins(op) {
 			return false
 		}
-		n := int(tr.operands[b[prev]] - '0')
-		for prev++; n > 0; n-- {
-			if _, ok := read(&prev, false); !ok {
-				return false
-			}
+		if op >= tr.js {
+			continue
 		}
-		return true
-	}
-	want, js, begun := int64(0), int64(0), false
-	for range maxSteps {
-		from, op := &at, 0
-		if left > 0 {
-			left--
-		}
-		switch {
-		case left > 0:
-			from = &prev
-			if prev >= index {
-				return false
-			}
-			op = int(b[prev])
-			prev++
-		case at < 0 || at >= len(b):
-			return false
-		default:
-			op = int(b[at])
-			at++
-			if op >= tr.match {
-				left = op - len(tr.operands)
-				if op == tr.match {
-					v, ok := read(&at, false)
-					if !ok || v > maxSteps {
-						return false
-					}
-					left = int(v)
-				}
-				if left <= 0 {
-					return false
-				}
-				for ; since > 0; since-- {
-					if !skip() {
-						return false
-					}
-				}
-				if prev >= index {
-					return false
-				}
-				op, from = int(b[prev]), &prev
-				prev++
-			} else {
-				since++
-			}
-		}
-		if op >= tr.match {
-			return false
-		}
-		beginning := op == tr.begin || op == tr.begin+1
-		if beginning != !begun {
-			return false
-		}
-		n := int(tr.operands[op] - '0')
-		for i := range n {
-			var ok bool
-			if args[i], ok = read(from, !beginning || i > 0); !ok {
-				return false
-			}
-		}
-		switch {
-		case beginning:
-			begun, since = true, 1
-			if args[0] > int64(index) {
-				return false
-			}
-			prev = index
-			if args[0] > 0 {
-				prev = index - int(args[0])
-			}
-			if want, js = args[tr.frameCount], args[tr.frameCount+1]; want <= 0 || js <= 0 || js > want || js > maxInline {
-				return false
-			}
-		case op < tr.js:
-			yield(op, args)
-			if js--; js == 0 {
-				return true
-			}
+		yield(op, d.args)
+		if left--; left == 0 {
+			return true
 		}
 	}
 	return false
+}
+
+// A decoder reads the operations of one translation. A translation may refer to an earlier one, from
+// which it takes operations that are the same in both: a match is an operation that means the next
+// ones of the referenced translation.
+type decoder struct {
+	tr    *translations
+	b     []byte
+	index int // of the translation
+	at    int // next operation or operand
+	prev  int // next operation or operand of the referenced translation
+	left  int // operations to take from there, including the current one
+	since int // operations since prev was updated
+	args  [6]int64
+}
+
+// begin reads the first operation and returns the number of JavaScript frames.
+func (d *decoder) begin() (js int64, ok bool) {
+	op, ok := d.next()
+	if !ok || !d.tr.begins(op) {
+		return 0, false
+	}
+	back := d.args[0] // distance of the referenced translation; not positive: none
+	if back > int64(d.index) {
+		return 0, false
+	}
+	d.prev, d.since = d.index-int(max(back, 0)), 1
+	all, js := d.args[d.tr.frameCount], d.args[d.tr.frameCount+1]
+	return js, all > 0 && js > 0 && js <= all && js <= maxInline
+}
+
+// next reads the next operation, and its operands into args.
+func (d *decoder) next() (op int, ok bool) {
+	if d.left > 0 {
+		d.left--
+	}
+	if d.left > 0 {
+		return d.matched()
+	}
+	if d.at < 0 || d.at >= len(d.b) {
+		return 0, false
+	}
+	op = int(d.b[d.at])
+	d.at++
+	if op < d.tr.match {
+		d.since++
+		return op, d.operands(op, &d.at)
+	}
+	if !d.match(op) {
+		return 0, false
+	}
+	return d.matched()
+}
+
+// match begins to take operations from the referenced translation. It first skips there as many
+// operations as this translation has read since the last match.
+func (d *decoder) match(op int) bool {
+	d.left = op - len(d.tr.operands)
+	if op == d.tr.match {
+		v, ok := d.number(&d.at, false)
+		if !ok || v > maxSteps {
+			return false
+		}
+		d.left = int(v)
+	}
+	if d.left <= 0 {
+		return false
+	}
+	for ; d.since > 0; d.since-- {
+		if !d.skip() {
+			return false
+		}
+	}
+	return true
+}
+
+// matched reads an operation of the referenced translation.
+func (d *decoder) matched() (op int, ok bool) {
+	if d.prev >= d.index {
+		return 0, false
+	}
+	op = int(d.b[d.prev])
+	d.prev++
+	return op, op < d.tr.match && d.operands(op, &d.prev)
+}
+
+// skip moves over an operation of the referenced translation.
+func (d *decoder) skip() bool {
+	if d.prev < 0 || d.prev >= d.index || int(d.b[d.prev]) >= d.tr.match {
+		return false
+	}
+	n := d.tr.count(int(d.b[d.prev]))
+	for d.prev++; n > 0; n-- {
+		if _, ok := d.number(&d.prev, false); !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// operands reads the operands of op. They are signed, except for the first one of a beginning.
+func (d *decoder) operands(op int, from *int) bool {
+	for i := range d.tr.count(op) {
+		var ok bool
+		if d.args[i], ok = d.number(from, i > 0 || !d.tr.begins(op)); !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// number reads a number and moves from behind it. A signed one has its sign in the lowest bit.
+func (d *decoder) number(from *int, signed bool) (v int64, ok bool) {
+	if *from < 0 || *from >= len(d.b) {
+		return 0, false
+	}
+	u, n := varint(d.b[*from:])
+	if n == 0 {
+		return 0, false
+	}
+	*from += n
+	if !signed {
+		return int64(u), true
+	}
+	return int64(u>>1) * (1 - 2*int64(u&1)), true
 }
 
 // levels returns the JavaScript frames of a translation, innermost first. ok is false if they
