@@ -109,154 +109,199 @@ func LinearOf(expr []byte) (l Linear, ok bool) {
 // allocates only for an error about damage. The error is ErrRegister, ErrMemory, or names the byte
 // at which the expression is damaged.
 func Eval(expr []byte, s State, bias uint64, push ...uint64) (uint64, error) {
-	var st [maxExprStack]uint64
-	n := copy(st[:], push)
-	c := cursor{b: expr}
-	bad := func() error { return fmt.Errorf("%w: at byte %d of %x", errExpr, c.pos, expr) }
-	for step := 0; c.rest() > 0; step++ {
+	e := evaluation{c: cursor{b: expr}, s: s, bias: bias}
+	e.n = copy(e.st[:], push)
+	for step := 0; e.c.rest() > 0; step++ {
 		if step == maxExprSteps {
 			return 0, fmt.Errorf("%w: more than %d steps", errExpr, maxExprSteps)
 		}
-		op := c.u8()
-		if n < needs(op) || n == maxExprStack {
-			return 0, bad()
+		op := e.c.u8()
+		if e.n < needs(op) || e.n == maxExprStack {
+			return 0, e.damaged()
 		}
-		var v uint64 // the value to push, if push is set
-		push := true
-		switch {
-		case op >= opLit0 && op <= opLit31:
-			v = uint64(op - opLit0)
-		case op >= opBreg0 && op <= opBreg31, op == opBregx:
-			reg := uint64(op - opBreg0)
-			if op == opBregx {
-				reg = c.uleb()
-			}
-			off := c.sleb()
-			r, ok := s.Register(reg)
-			if c.err == nil && !ok {
-				return 0, ErrRegister
-			}
-			v = r + uint64(off)
-		case op >= opReg0 && op <= opReg31, op == opRegx:
-			// DWARF forbids this in these expressions; libgcc uses the register's value.
-			reg := uint64(op - opReg0)
-			if op == opRegx {
-				reg = c.uleb()
-			}
-			r, ok := s.Register(reg)
-			if c.err == nil && !ok {
-				return 0, ErrRegister
-			}
-			v = r
-		case op >= opAnd && op <= opOr && op != opNeg && op != opNot, op == opPlus,
-			op >= opShl && op <= opXor, op >= opEq && op <= opNe:
-			var ok bool
-			if v, ok = apply(op, st[n-2], st[n-1]); !ok {
-				return 0, bad()
-			}
-			n -= 2
-		default:
-			switch op {
-			case opAddr:
-				v = c.u64() + bias
-			case opConst1u:
-				v = uint64(c.u8())
-			case opConst1s:
-				v = uint64(int8(c.u8()))
-			case opConst2u:
-				v = uint64(c.u16())
-			case opConst2s:
-				v = uint64(int16(c.u16()))
-			case opConst4u:
-				v = uint64(c.u32())
-			case opConst4s:
-				v = uint64(int32(c.u32()))
-			case opConst8u, opConst8s:
-				v = c.u64()
-			case opConstu:
-				v = c.uleb()
-			case opConsts:
-				v = uint64(c.sleb())
-			case opDup:
-				v = st[n-1]
-			case opOver:
-				v = st[n-2]
-			case opPick:
-				i := int(c.u8())
-				if i >= n {
-					return 0, bad()
-				}
-				v = st[n-1-i]
-			case opDrop:
-				n--
-				push = false
-			case opSwap:
-				st[n-1], st[n-2] = st[n-2], st[n-1]
-				push = false
-			case opRot:
-				st[n-1], st[n-2], st[n-3] = st[n-2], st[n-3], st[n-1]
-				push = false
-			case opAbs:
-				n--
-				if v = st[n]; int64(v) < 0 {
-					v = -v
-				}
-			case opNeg:
-				n--
-				v = -st[n]
-			case opNot:
-				n--
-				v = ^st[n]
-			case opPlusUconst:
-				n--
-				v = st[n] + c.uleb()
-			case opDeref, opDerefSize:
-				size := 8
-				if op == opDerefSize {
-					size = int(c.u8())
-				}
-				if c.err == nil && size != 1 && size != 2 && size != 4 && size != 8 {
-					return 0, bad()
-				}
-				if c.err != nil {
-					break
-				}
-				n--
-				var ok bool
-				if v, ok = s.Read(st[n], size); !ok {
-					return 0, ErrMemory
-				}
-			case opSkip, opBra:
-				push = false
-				d := int(int16(c.u16()))
-				if op == opBra {
-					if n--; st[n] == 0 {
-						break
-					}
-				}
-				if to := c.pos + d; to < 0 || to > len(expr) {
-					return 0, bad()
-				} else {
-					c.pos = to
-				}
-			case opNop:
-				push = false
-			default:
-				return 0, bad()
-			}
-		}
-		if c.err != nil {
-			return 0, bad()
-		}
-		if push {
-			st[n] = v
-			n++
+		switch err := e.step(op); {
+		case err == errExpr || e.c.err != nil:
+			return 0, e.damaged()
+		case err != nil:
+			return 0, err
 		}
 	}
-	if n == 0 {
-		return 0, bad()
+	if e.n == 0 {
+		return 0, e.damaged()
 	}
-	return st[n-1], nil
+	return e.st[e.n-1], nil
+}
+
+// An evaluation is the state between two operations. The functions of operations may use as many
+// values of the stack as needs returns, and may push one more. After an error of the cursor they
+// may push any value.
+type evaluation struct {
+	c    cursor
+	s    State
+	bias uint64
+	st   [maxExprStack]uint64
+	n    int // values in st
+}
+
+func (e *evaluation) damaged() error {
+	return fmt.Errorf("%w: at byte %d of %x", errExpr, e.c.pos, e.c.b)
+}
+
+func (e *evaluation) push(v uint64) {
+	e.st[e.n] = v
+	e.n++
+}
+
+func (e *evaluation) pop() uint64 {
+	e.n--
+	return e.st[e.n]
+}
+
+// step executes the operation op, whose operands the cursor reads next. The error is errExpr,
+// ErrRegister or ErrMemory.
+func (e *evaluation) step(op byte) error {
+	switch {
+	case op >= opLit0 && op <= opLit31:
+		e.push(uint64(op - opLit0))
+	case op >= opReg0 && op <= opBreg31, op == opRegx, op == opBregx:
+		return e.register(op)
+	case op == opAddr, op >= opConst1u && op <= opConsts:
+		e.push(e.constant(op))
+	case op >= opDup && op <= opRot:
+		return e.shuffle(op)
+	case op == opAbs, op == opNeg, op == opNot, op == opPlusUconst:
+		e.push(e.unary(op, e.pop()))
+	case op == opDeref, op == opDerefSize:
+		return e.deref(op)
+	case op == opSkip, op == opBra:
+		return e.jump(op)
+	case op >= opAnd && op <= opNe:
+		b := e.pop()
+		v, ok := apply(op, e.pop(), b)
+		if !ok {
+			return errExpr
+		}
+		e.push(v)
+	case op == opNop:
+	default:
+		return errExpr
+	}
+	return nil
+}
+
+// register pushes the value of a register, with an offset for the breg operations.
+func (e *evaluation) register(op byte) error {
+	var reg, off uint64
+	switch {
+	case op == opBregx:
+		reg, off = e.c.uleb(), uint64(e.c.sleb())
+	case op >= opBreg0 && op <= opBreg31:
+		reg, off = uint64(op-opBreg0), uint64(e.c.sleb())
+	// DWARF forbids the others in these expressions; libgcc uses the register's value.
+	case op == opRegx:
+		reg = e.c.uleb()
+	default:
+		reg = uint64(op - opReg0)
+	}
+	v, ok := e.s.Register(reg)
+	if !ok {
+		return ErrRegister
+	}
+	e.push(v + off)
+	return nil
+}
+
+// constant returns the operand of an operation that pushes it.
+func (e *evaluation) constant(op byte) uint64 {
+	switch op {
+	case opAddr:
+		return e.c.u64() + e.bias
+	case opConst1u:
+		return uint64(e.c.u8())
+	case opConst1s:
+		return uint64(int8(e.c.u8()))
+	case opConst2u:
+		return uint64(e.c.u16())
+	case opConst2s:
+		return uint64(int16(e.c.u16()))
+	case opConst4u:
+		return uint64(e.c.u32())
+	case opConst4s:
+		return uint64(int32(e.c.u32()))
+	case opConst8u, opConst8s:
+		return e.c.u64()
+	case opConstu:
+		return e.c.uleb()
+	}
+	return uint64(e.c.sleb()) // opConsts
+}
+
+// shuffle copies, drops or exchanges values of the stack.
+func (e *evaluation) shuffle(op byte) error {
+	st, n := &e.st, e.n
+	switch op {
+	case opDup:
+		e.push(st[n-1])
+	case opOver:
+		e.push(st[n-2])
+	case opPick:
+		i := int(e.c.u8())
+		if i >= n {
+			return errExpr
+		}
+		e.push(st[n-1-i])
+	case opDrop:
+		e.n--
+	case opSwap:
+		st[n-1], st[n-2] = st[n-2], st[n-1]
+	case opRot:
+		st[n-1], st[n-2], st[n-3] = st[n-2], st[n-3], st[n-1]
+	}
+	return nil
+}
+
+// unary computes an operation on one value.
+func (e *evaluation) unary(op byte, v uint64) uint64 {
+	switch {
+	case op == opPlusUconst:
+		return v + e.c.uleb()
+	case op == opNot:
+		return ^v
+	case op == opAbs && int64(v) >= 0:
+		return v
+	}
+	return -v
+}
+
+// deref replaces an address by the number in memory there.
+func (e *evaluation) deref(op byte) error {
+	size := 8
+	if op == opDerefSize {
+		size = int(e.c.u8())
+	}
+	if size != 1 && size != 2 && size != 4 && size != 8 {
+		return errExpr
+	}
+	v, ok := e.s.Read(e.pop(), size)
+	if !ok {
+		return ErrMemory
+	}
+	e.push(v)
+	return nil
+}
+
+// jump moves the cursor, for opBra only if the value on top is not 0.
+func (e *evaluation) jump(op byte) error {
+	d := int(int16(e.c.u16()))
+	if op == opBra && e.pop() == 0 {
+		return nil
+	}
+	to := e.c.pos + d
+	if to < 0 || to > len(e.c.b) {
+		return errExpr
+	}
+	e.c.pos = to
+	return nil
 }
 
 // needs returns the number of stack values that op reads.
