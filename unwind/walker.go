@@ -214,12 +214,60 @@ func (w *Walker) learn(th *Thread, reason stack.Reason) {
 	}
 }
 
+// A position is a frame that a walk has reached and not appended yet.
+type position struct {
+	pc, sp uint64
+	exact  bool // pc is not a return address
+	trust  stack.Trust
+}
+
+// key is the address whose rule applies.
+func (p *position) key() uint64 {
+	if p.exact {
+		return p.pc
+	}
+	return p.pc - 1
+}
+
 // walk appends frames until the stack ends (ReasonNone) or cannot be followed.
 func (w *Walker) walk(pc uint64, exact bool) stack.Reason {
+	p := position{pc: pc, sp: w.regs[w.sp&63], exact: exact, trust: stack.TrustRegs}
+	for {
+		e, reason, ended := w.walkFast(&p)
+		if ended {
+			return reason
+		}
+		if e == nil {
+			if e, reason = w.compile(p.key(), p.pc); e == nil {
+				// Keep a leaf's PC even if no code is known there.
+				if reason != stack.ReasonUnmapped || len(w.frames) == 0 {
+					w.frames = append(w.frames, stack.Frame{PC: p.pc, Trust: p.trust, Exact: p.exact})
+				}
+				return reason
+			}
+		}
+		if e.op == opFast {
+			continue // it was compiled just now
+		}
+		w.seen |= e.flags
+		s := w.slow(e, p.pc, p.sp, p.exact, p.trust)
+		if s.End || s.Reason != stack.ReasonNone {
+			return s.Reason
+		}
+		p = position{s.PC, w.regs[w.sp&63], s.Exact, s.Trust}
+	}
+}
+
+// walkFast appends frames as long as their entries are cached and fast. This is where the time of a
+// walk goes, so it keeps the walker's fields in variables. ended reports that the walk is over, for
+// the reason given. Otherwise p is the next frame, and next its entry, nil if none is cached.
+func (w *Walker) walkFast(p *position) (next *entry, reason stack.Reason, ended bool) {
 	var (
-		trust  = stack.TrustRegs
+		pc     = p.pc
+		sp     = p.sp
+		exact  = p.exact
+		trust  = p.trust
 		frames = w.frames
-		sp     = w.regs[w.sp&63]
 		spReg  = w.sp & 63
 		arm    = w.arch == rule.ARM64
 		addr   = w.addr
@@ -234,27 +282,9 @@ func (w *Walker) walk(pc uint64, exact bool) stack.Reason {
 			key--
 		}
 		e := w.cache.find(key)
-		if e == nil {
-			var reason stack.Reason
-			if e, reason = w.compile(key, pc); e == nil {
-				// Keep a leaf's PC even if no code is known there.
-				if reason != stack.ReasonUnmapped || len(frames) == 0 {
-					frames = append(frames, stack.Frame{PC: pc, Trust: trust, Exact: exact})
-				}
-				w.frames = frames
-				return reason
-			}
-		}
-		if e.op != opFast {
-			w.frames = frames
-			w.seen |= e.flags
-			s := w.slow(e, pc, sp, exact, trust)
-			frames = w.frames
-			if s.End || s.Reason != stack.ReasonNone {
-				return s.Reason
-			}
-			pc, sp, exact, trust = s.PC, w.regs[spReg], s.Exact, s.Trust
-			continue
+		if e == nil || e.op != opFast {
+			*p, w.frames = position{pc, sp, exact, trust}, frames
+			return e, stack.ReasonNone, false
 		}
 		cfa := w.regs[e.cfaReg&63] + uint64(int64(e.cfaOff))
 		frames = append(frames, stack.Frame{Func: e.fn, PC: pc, CFA: cfa, Kind: e.kind(), Trust: trust, Exact: exact, Part: e.flags&flagPart != 0, Era: e.era})
@@ -264,32 +294,26 @@ func (w *Walker) walk(pc uint64, exact bool) stack.Reason {
 			if !ok {
 				frames[len(frames)-1].CFA = 0
 				w.frames = frames
-				return stack.ReasonRegister
+				return nil, stack.ReasonRegister, true
 			}
 			cfa = fp + uint64(int64(e.cfaOff))
 			frames[len(frames)-1].CFA = cfa
 		}
 		if cfa <= sp && !(exact && cfa == sp && e.raOff == 0) {
 			w.frames = frames
-			return stack.ReasonLoop
+			return nil, stack.ReasonLoop, true
 		}
 		var ra uint64
-		if e.raOff != 0 {
-			a := cfa - uint64(e.raOff)*8
-			if o := a - addr; data != nil && o <= uint64(len(data)-8) {
-				ra = binary.LittleEndian.Uint64(data[o : o+8])
-			} else {
-				var ok bool
-				if ra, ok = w.word(a); !ok {
-					w.frames = frames
-					return w.lack(a)
-				}
-			}
-		} else if w.known>>rule.ARM64RA&1 != 0 {
-			ra = w.regs[rule.ARM64RA]
+		a := cfa - uint64(e.raOff)*8
+		if o := a - addr; e.raOff != 0 && data != nil && o <= uint64(len(data)-8) {
+			ra = binary.LittleEndian.Uint64(data[o : o+8])
 		} else {
-			w.frames = frames
-			return stack.ReasonRegister
+			v, lack := w.returnAddress(e, a)
+			if lack != stack.ReasonNone {
+				w.frames = frames
+				return nil, lack, true
+			}
+			ra = v
 		}
 		for i := range min(e.n, maxFast) {
 			a := cfa - uint64(e.off[i])*8
@@ -311,16 +335,32 @@ func (w *Walker) walk(pc uint64, exact bool) stack.Reason {
 		}
 		if ra == 0 {
 			w.frames, w.null = frames, true
-			return stack.ReasonNone
+			return nil, stack.ReasonNone, true
 		}
 		if ra == pc && e.raOff == 0 && !exact {
 			w.frames = frames
-			return stack.ReasonLoop // it would return to itself
+			return nil, stack.ReasonLoop, true // it would return to itself
 		}
 		pc, exact, trust = ra, false, e.trust()
 	}
 	w.frames = frames
-	return stack.ReasonDeep
+	return nil, stack.ReasonDeep, true
+}
+
+// returnAddress returns the return address of e that is not in the stack's copy: it is at addr, or in
+// the link register.
+func (w *Walker) returnAddress(e *entry, addr uint64) (uint64, stack.Reason) {
+	if e.raOff == 0 {
+		if w.known>>rule.ARM64RA&1 == 0 {
+			return 0, stack.ReasonRegister
+		}
+		return w.regs[rule.ARM64RA], stack.ReasonNone
+	}
+	v, ok := w.word(addr)
+	if !ok {
+		return 0, w.lack(addr)
+	}
+	return v, stack.ReasonNone
 }
 
 // word reads 8 bytes of the copy.
