@@ -293,10 +293,33 @@ func (a *args) poll(addr, n uint64) {
 			fds = append(fds, int(fd))
 		}
 	}
+	if a.woken(fds) {
+		return
+	}
 	a.several(fds)
 	if n > maxPolls {
 		a.say("%d more", n-maxPolls)
 	}
+}
+
+// woken resolves the wait of a thread that polls eventfds alone, as some runtimes do for their own locks:
+// CRuby 3.1 in the threads that also handle signals (native_sleep in thread_pthread.c of v3_1_2).
+func (a *args) woken(fds []int) bool {
+	if a.r.c.Monitor == nil || a.l.NSTID == 0 || len(fds) == 0 || len(fds) > maxNamed {
+		return false
+	}
+	for _, fd := range fds {
+		if a.r.files.Describe(fd).Kind != files.Eventfd {
+			return false
+		}
+	}
+	m, ok := a.r.c.Monitor(a.l.NSTID)
+	if !ok || m.Unknown {
+		return false
+	}
+	a.info.Kind = KindLock
+	a.monitor(&lock.Futex{}, &m)
+	return true
 }
 
 // sets reads select's three sets of descriptors.

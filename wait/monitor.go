@@ -3,7 +3,6 @@ package wait
 import (
 	"cmp"
 	"fmt"
-	"strings"
 
 	"github.com/sliverprof/sliver/trace/event"
 	"github.com/sliverprof/sliver/wait/lock"
@@ -12,7 +11,9 @@ import (
 // Monitor describes a thread of a managed runtime, at one moment, that waits for an
 // object without a lock word.
 type Monitor struct {
-	Kind    lock.Kind // Monitor, Synchronizer, ClassInit, Semaphore, Cond, Park or Sleep
+	Impl    string    // the runtime: lock.Lock.Impl
+	Kind    lock.Kind // Monitor, Synchronizer, ClassInit, Mutex, Join, Semaphore, Cond, Park, Sleep or Idle
+	Text    string    // describes a wait of kind Sleep or Idle; a note about others, "Object.wait"
 	Addr    uint64    // 0: it waits for no object
 	Class   string    // of the object; "": unknown
 	Unknown bool      // the object or its holder could not be read at that moment
@@ -22,12 +23,6 @@ type Monitor struct {
 	Why     string // a remark about the holder, or why there is none
 }
 
-// Classes that threads wait on to clean up objects that the garbage collector found
-// dead (java.lang.ref.ReferenceQueue.remove of 17 to 25; 21 has the second, and a lock
-// of java.util.concurrent where Java itself makes the queue): Finalizer, Common-Cleaner
-// and threads of libraries.
-const referenceQueue, nativeReferenceQueue = "java.lang.ref.ReferenceQueue$Lock", "java.lang.ref.NativeReferenceQueue$Lock"
-
 // monitor sets the wait to one for a runtime's lock.
 func (a *args) monitor(f *lock.Futex, m *Monitor) {
 	limit := func() {
@@ -35,32 +30,29 @@ func (a *args) monitor(f *lock.Futex, m *Monitor) {
 			a.until(f.Timeout, f.Clock)
 		}
 	}
-	if m.Kind == lock.Sleep {
+	switch m.Kind {
+	case lock.Sleep:
 		a.info.Kind = KindSleep
-		a.say("Thread.sleep")
+		a.say("%s", m.Text)
 		limit()
 		return
-	}
-	if m.Kind == lock.Cond && (m.Class == referenceQueue || m.Class == nativeReferenceQueue) {
+	case lock.Idle:
 		a.info.Kind = KindIdle
-		a.say("idle: no Java objects to clean up")
+		a.say("%s", m.Text)
 		return
 	}
-	l := lock.Lock{Addr: m.Addr, Word: f.Word, Kind: m.Kind, Type: m.Class, Impl: "hotspot", Basis: lock.ByLayout}
+	l := lock.Lock{Addr: m.Addr, Word: f.Word, Kind: m.Kind, Type: m.Class, Impl: m.Impl, Note: m.Text, Basis: lock.ByLayout}
 	if m.Addr == 0 {
 		l.Addr = f.Word
 	}
 	switch m.Kind {
-	case lock.Monitor, lock.Synchronizer, lock.ClassInit:
+	case lock.Monitor, lock.Synchronizer, lock.ClassInit, lock.Mutex, lock.Join:
 		l.Holder = a.r.holdsMonitor(m)
 		if m.Why != "" && l.Holder.TID != 0 {
 			l.Note = m.Why
 		}
 	case lock.Cond:
 		l.Holder.Why = "it is waited for a notification"
-		if !strings.HasSuffix(m.Class, "$ConditionObject") {
-			l.Note = "Object.wait"
-		}
 	default:
 		l.Holder.Why = "a " + string(m.Kind) + " has no holder"
 	}
@@ -70,9 +62,9 @@ func (a *args) monitor(f *lock.Futex, m *Monitor) {
 	}
 	a.info.Lock = &Lock{Lock: l, Key: Key{PID: a.r.c.PID, Addr: l.Addr}}
 	a.say("%s", a.info.Lock)
-	// A thread that waits to enter a monitor wakes from time to time to check it, and
-	// never gives up.
-	if m.Kind != lock.Monitor {
+	// A thread that waits to enter a monitor or for a mutex wakes from time to time to
+	// check it, and never gives up.
+	if m.Kind != lock.Monitor && m.Kind != lock.Mutex {
 		limit()
 	}
 }
@@ -98,7 +90,7 @@ func (r *Resolver) refreshMonitor(th *Thread) (changed bool) {
 	note := l.Note
 	switch {
 	case r.c.Monitor == nil:
-	case l.Kind == lock.Monitor:
+	case l.Kind == lock.Monitor, l.Kind == lock.Mutex:
 		locked, tid := r.c.MonitorOwner(l.Addr)
 		h = r.holdsMonitor(&Monitor{Locked: locked, Holder: tid})
 	default:
@@ -109,7 +101,7 @@ func (r *Resolver) refreshMonitor(th *Thread) (changed bool) {
 			h.Why, note = "it cannot be read at the moment", "" // the former holder may have released it
 		case ok && m.Kind == l.Kind && m.Class == l.Type:
 			h = r.holdsMonitor(&m)
-			if note = ""; h.TID != 0 {
+			if note = m.Text; m.Why != "" && h.TID != 0 {
 				note = m.Why
 			}
 		default:

@@ -262,7 +262,7 @@ func (r *Resolver) Resolve(th *Thread, l *Look) (*Info, Result) {
 
 // Keeps reports whether Refresh can read the current holder of the lock.
 func (l *Lock) Keeps() bool {
-	return l.Kind == lock.File || l.Kind == lock.GIL || l.Kind == lock.Monitor || l.Kind == lock.Synchronizer || l.Kind == lock.ClassInit ||
+	return l.Kind == lock.File || l.Kind == lock.GIL || l.OfRuntime() ||
 		l.Impl == "hotspot" && l.Basis == lock.ByNothing || lock.Keeps(&l.Lock)
 }
 
@@ -297,7 +297,7 @@ func (r *Resolver) refresh(th *Thread) (changed bool) {
 		return r.refreshGIL(th)
 	}
 	b := th.info.Lock.Basis
-	if k := th.info.Lock.Kind; b != lock.ByNothing && (k == lock.Monitor || k == lock.Synchronizer || k == lock.ClassInit) {
+	if b != lock.ByNothing && th.info.Lock.OfRuntime() {
 		return r.refreshMonitor(th)
 	}
 	if (b == lock.Likely || b == lock.ByNothing) && th.again < maxAgain {

@@ -136,7 +136,7 @@ var table = []row{
 		"all of CPython: reads bytes and memory through io.ReaderAt, and takes part in walks"},
 	{"lang/v8", "internal/elffile lang stack unwind unwind/managed unwind/meter", "golang.org/x/arch/x86/x86asm",
 		"all of V8: reads bytes and memory through io.ReaderAt, and takes part in walks; decodes the few instructions behind a call that has no position"},
-	{"lang/ruby", "internal/elffile lang stack unwind unwind/managed unwind/meter unwind/rule wait", "",
+	{"lang/ruby", "internal/elffile lang stack unwind unwind/managed unwind/meter unwind/rule wait wait/lock", "",
 		"all of CRuby: reads bytes and memory through io.ReaderAt, and takes part in walks"},
 	{"session/stacks", "stack trace/event wait wait/graph", "",
 		"one look at all threads as text and JSON, from what it is given"},

@@ -2,6 +2,7 @@ package jvm
 
 import (
 	"errors"
+	"strings"
 
 	"github.com/sliverprof/sliver/lang"
 	"github.com/sliverprof/sliver/stack"
@@ -54,8 +55,23 @@ func (x *process) Monitor(tid int32) (wait.Monitor, bool) {
 		return wait.Monitor{}, false
 	}
 	m, ok := x.vm.Wanted(thread, tid)
-	return wait.Monitor{Kind: sorts[m.Sort], Addr: m.Addr, Class: m.Class, Unknown: m.Unknown, Locked: m.Locked, Holder: m.Owner, Readers: m.Readers, Why: m.Why}, ok
+	w := wait.Monitor{Impl: "hotspot", Kind: sorts[m.Sort], Addr: m.Addr, Class: m.Class, Unknown: m.Unknown, Locked: m.Locked, Holder: m.Owner, Readers: m.Readers, Why: m.Why}
+	switch {
+	case w.Kind == lock.Sleep:
+		w.Text = "Thread.sleep"
+	case w.Kind == lock.Cond && (m.Class == referenceQueue || m.Class == nativeReferenceQueue):
+		w.Kind, w.Text = lock.Idle, "idle: no Java objects to clean up"
+	case w.Kind == lock.Cond && !strings.HasSuffix(m.Class, "$ConditionObject"):
+		w.Text = "Object.wait"
+	}
+	return w, ok
 }
+
+// Classes that threads wait on to clean up objects that the garbage collector found
+// dead (java.lang.ref.ReferenceQueue.remove of 17 to 25; 21 has the second, and a lock
+// of java.util.concurrent where Java itself makes the queue): Finalizer, Common-Cleaner
+// and threads of libraries.
+const referenceQueue, nativeReferenceQueue = "java.lang.ref.ReferenceQueue$Lock", "java.lang.ref.NativeReferenceQueue$Lock"
 
 // sorts maps the waits of Java threads to kinds of locks.
 var sorts = [...]lock.Kind{Entering: lock.Monitor, Waiting: lock.Cond, Synchronizer: lock.Synchronizer, Semaphore: lock.Semaphore,

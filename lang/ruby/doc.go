@@ -1,6 +1,7 @@
 // Package ruby reads the stacks of CRuby (MRI) 3.1 to 3.4 from outside: the methods, blocks and lines
-// that each thread runs, the threads and fibers of the program, and the holder of the global VM lock
-// of each Ractor. It merges Ruby frames with the frames of the C stack that runs them.
+// that each thread runs, the threads and fibers of the program, what threads wait for in Ruby's own
+// calls, and the holder of the global VM lock of each Ractor. It merges Ruby frames with the frames of
+// the C stack that runs them.
 //
 // It reads memory through io.ReaderAt (the offset is the address) and does not know processes. All
 // data may be damaged or change during reads; every length and chain is bounded.
@@ -13,6 +14,6 @@
 // that connect it with its threads and names. A process whose data passes no table is refused.
 //
 // The structures are described in vm_core.h, ractor_core.h, thread_pthread.h, method.h, symbol.h,
-// iseq.c, cont.c, internal/class.h and internal/imemo.h of ruby/ruby at the tags v3_1_2, v3_3_8 and
-// v3_4_5. What a frame is called follows vm_backtrace.c there.
+// iseq.c, cont.c, thread_sync.c, internal/class.h and internal/imemo.h of ruby/ruby at the tags v3_1_2,
+// v3_3_8 and v3_4_5. What a frame is called follows vm_backtrace.c there.
 package ruby

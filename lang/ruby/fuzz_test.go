@@ -47,6 +47,7 @@ func FuzzMemory(f *testing.F) {
 	f.Add(words(0x1000, 0x800, 0x1400, 0x1000, 0x2000, 0x1000, 0x1000, 0x61a, 0x701a, 0x1000))
 	f.Add(words(0x701a, 0x1000, 0x1000, 0x2005, 0x4, 0x1000, 0x55550023, 0x1000, 0x11110021, 0x1000, 0x1000))
 	f.Add(bytes.Repeat([]byte{0x10}, 64))
+	f.Add(words(0x100c, 0x1018, 0x1010, 1, 0x74756d, 0x78657475, 0x1018)) // objects with data
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for minor := oldest; minor <= newest; minor++ {
 			for i := range layouts[minor] {
@@ -73,6 +74,9 @@ func fuzzRuntime(t *testing.T, b []byte, minor int, l *layout) {
 	_ = r.Waits(mem, s, 0x1000)
 	if lock, err := r.LockOf(mem, 0x1000); err == nil {
 		_ = r.Holder(mem, 0x1000, lock)
+	}
+	if w, ok := r.Wanted(mem, s); ok && (int(w.Sort) >= len(kinds) || w.Sort != Sleeping && !pointer(w.Addr)) {
+		t.Fatalf("a wait of %+v", w)
 	}
 	mem.bytes = 0
 	var credit meter.Credit

@@ -9,6 +9,7 @@ import (
 	"github.com/sliverprof/sliver/unwind"
 	"github.com/sliverprof/sliver/unwind/managed"
 	"github.com/sliverprof/sliver/wait"
+	"github.com/sliverprof/sliver/wait/lock"
 )
 
 // Language is the row of Ruby in the list of languages.
@@ -52,4 +53,35 @@ func (p *process) GlobalLock(thread int32, word uint64) (g wait.GIL, ok bool) {
 		}
 	}
 	return g, true
+}
+
+// kinds maps the waits of Ruby's threads to kinds of locks.
+var kinds = [...]lock.Kind{Locking: lock.Mutex, Waiting: lock.Cond, Popping: lock.Cond, Pushing: lock.Cond, Joining: lock.Join,
+	Sleeping: lock.Sleep, Suspended: lock.Sleep}
+
+// texts describes waits, or names what their kind does not say.
+var texts = [...]string{Waiting: "ConditionVariable#wait", Popping: "Queue#pop", Pushing: "SizedQueue#push", Joining: "Thread#join",
+	Sleeping: "Kernel#sleep", Suspended: "Mutex#sleep"}
+
+// Monitor implements lang.Runtime.
+func (p *process) Monitor(thread int32) (m wait.Monitor, ok bool) {
+	s, ok := p.follow.state(thread)
+	if !ok {
+		return m, false
+	}
+	w, ok := p.follow.rt.Wanted(p.mem, s)
+	if !ok {
+		return m, false
+	}
+	m = wait.Monitor{Impl: lock.Ruby, Kind: kinds[w.Sort], Addr: w.Addr, Class: w.Class, Text: texts[w.Sort], Locked: w.Locked, Holder: w.Holder}
+	switch w.Sort {
+	case Locking, Waiting, Joining: // the kind says which class it is
+		m.Class = "Ruby"
+	}
+	return m, true
+}
+
+// MonitorOwner implements lang.Runtime.
+func (p *process) MonitorOwner(addr uint64) (locked bool, holder int32) {
+	return p.follow.rt.MutexOwner(p.mem, addr)
 }

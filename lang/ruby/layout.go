@@ -19,6 +19,7 @@ type layout struct {
 	attrs                                 uint64 // builtin_attrs; none up to 3.3, where they do not change a backtrace
 	stringData                            uint64 // text of an embedded string
 	fiberPrev                             uint64 // rb_fiber_struct.prev
+	status, lockingMutex                  uint64 // of rb_thread_struct; status is two bits
 }
 
 // Equal in all versions.
@@ -77,38 +78,38 @@ const (
 // ruby/ruby at v3_1_2, v3_3_8 and v3_4_5 with the configuration of Debian's builds. Those of 3.2 come
 // from its thread_pthread.h, and from open-telemetry/opentelemetry-ebpf-profiler@b442421
 // interpreter/ruby/ruby.go, which gives rb_ractor_struct.running_ec (here lockEnd) and the fields of
-// rb_iseq_constant_body.
+// rb_iseq_constant_body; those of waits are missing.
 var layouts = map[int][]layout{
 	1: {
 		{ractorThreads: 304, ractorMain: 528, ractorNode: 568, lock: 336, running: 336, readyq: 384, lockEnd: 520,
 			threadNT: none, threadEC: 40, threadReady: 104, threadTID: 88, ntTID: none, cond: 120, frameSize: 64,
-			infoLines: 120, infoSize: 136, infoIndex: 144, parent: 168, local: 176, attrs: none, stringData: 16, fiberPrev: 512},
+			infoLines: 120, infoSize: 136, infoIndex: 144, parent: 168, local: 176, attrs: none, stringData: 16, fiberPrev: 512, status: 92, lockingMutex: 264},
 		{ractorThreads: 312, ractorMain: 544, ractorNode: 584, lock: 344, running: 344, readyq: 400, lockEnd: 536,
 			threadNT: none, threadEC: 40, threadReady: 104, threadTID: 88, ntTID: none, cond: 120, frameSize: 64,
-			infoLines: 120, infoSize: 136, infoIndex: 144, parent: 168, local: 176, attrs: none, stringData: 16, fiberPrev: 624},
+			infoLines: 120, infoSize: 136, infoIndex: 144, parent: 168, local: 176, attrs: none, stringData: 16, fiberPrev: 624, status: 92, lockingMutex: 272},
 	},
 	2: {
 		{ractorThreads: 304, ractorMain: 528, ractorNode: 568, lock: 336, running: 336, readyq: 384, lockEnd: 520,
 			threadNT: 40, threadEC: 48, threadReady: 56, threadTID: none, ntTID: 16, cond: 32, frameSize: 64,
-			infoLines: 112, infoSize: 128, infoIndex: 136, parent: 160, local: 168, attrs: none, stringData: 24, fiberPrev: none},
+			infoLines: 112, infoSize: 128, infoIndex: 136, parent: 160, local: 168, attrs: none, stringData: 24, fiberPrev: none, status: none, lockingMutex: none},
 		{ractorThreads: 312, ractorMain: 544, ractorNode: 584, lock: 344, running: 344, readyq: 400, lockEnd: 536,
 			threadNT: 40, threadEC: 48, threadReady: 56, threadTID: none, ntTID: 16, cond: 32, frameSize: 64,
-			infoLines: 112, infoSize: 128, infoIndex: 136, parent: 160, local: 168, attrs: none, stringData: 24, fiberPrev: none},
+			infoLines: 112, infoSize: 128, infoIndex: 136, parent: 160, local: 168, attrs: none, stringData: 24, fiberPrev: none, status: none, lockingMutex: none},
 	},
 	3: {
 		{ractorThreads: 256, ractorMain: 392, ractorNode: 432, lock: 288, running: 328, readyq: 344, lockEnd: 384,
 			threadNT: 40, threadEC: 48, threadReady: 72, threadTID: none, ntTID: 24, cond: 40, frameSize: 56,
-			infoLines: 112, infoSize: 128, infoIndex: 136, parent: 160, local: 168, attrs: none, stringData: 24, fiberPrev: 680},
+			infoLines: 112, infoSize: 128, infoIndex: 136, parent: 160, local: 168, attrs: none, stringData: 24, fiberPrev: 680, status: 240, lockingMutex: 344},
 		{ractorThreads: 264, ractorMain: 408, ractorNode: 448, lock: 296, running: 344, readyq: 360, lockEnd: 400,
 			threadNT: 40, threadEC: 48, threadReady: 72, threadTID: none, ntTID: 24, cond: 40, frameSize: 56,
-			infoLines: 112, infoSize: 128, infoIndex: 136, parent: 160, local: 168, attrs: none, stringData: 24, fiberPrev: 632},
+			infoLines: 112, infoSize: 128, infoIndex: 136, parent: 160, local: 168, attrs: none, stringData: 24, fiberPrev: 632, status: 240, lockingMutex: 352},
 	},
 	4: {
 		{ractorThreads: 256, ractorMain: 392, ractorNode: 432, lock: 288, running: 328, readyq: 344, lockEnd: 384,
 			threadNT: 40, threadEC: 48, threadReady: 72, threadTID: none, ntTID: 24, cond: 40, frameSize: 56,
-			infoLines: 112, infoSize: 128, infoIndex: 136, parent: 160, local: 168, attrs: 260, stringData: 24, fiberPrev: 664},
+			infoLines: 112, infoSize: 128, infoIndex: 136, parent: 160, local: 168, attrs: 260, stringData: 24, fiberPrev: 664, status: 240, lockingMutex: 344},
 		{ractorThreads: 264, ractorMain: 408, ractorNode: 448, lock: 296, running: 344, readyq: 360, lockEnd: 400,
 			threadNT: 40, threadEC: 48, threadReady: 72, threadTID: none, ntTID: 24, cond: 40, frameSize: 56,
-			infoLines: 112, infoSize: 128, infoIndex: 136, parent: 160, local: 168, attrs: 260, stringData: 24, fiberPrev: 888},
+			infoLines: 112, infoSize: 128, infoIndex: 136, parent: 160, local: 168, attrs: 260, stringData: 24, fiberPrev: 888, status: 240, lockingMutex: 352},
 	},
 }

@@ -459,7 +459,7 @@ func (v *view) confirm(t *graph.Thread) bool {
 		return false
 	}
 	e := v.eyes[i]
-	if l := e.wait.Lock; l != nil && (l.Kind == lock.Monitor || l.Kind == lock.Synchronizer || l.Kind == lock.ClassInit) {
+	if l := e.wait.Lock; l != nil && l.OfRuntime() {
 		m, ok := v.t.Monitor(own(&e.info)) // it runs from time to time, to check
 		return ok && m.Kind == l.Kind && m.Addr == l.Addr && !v.r.Refresh(e.thread)
 	}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sliverprof/sliver/internal/testprog"
 	"github.com/sliverprof/sliver/session/stacks"
@@ -152,6 +153,74 @@ func TestRubyLock(t *testing.T) {
 				}
 				return held >= 2
 			}, open1(t, p.PID))
+		})
+	}
+}
+
+// TestRubyWaits: what the threads of a program wait for in Ruby's own calls must be what the program
+// prints, with the thread that holds it, and two threads with two mutexes must be a deadlock.
+func TestRubyWaits(t *testing.T) {
+	for _, v := range versions(rubies) {
+		t.Run(v, func(t *testing.T) {
+			p := startRuby(t, v, "waits.rb")
+			p.Line("ready")
+			names, want := map[stack.TID]string{}, map[stack.TID]string{}
+			for _, line := range p.Output() {
+				f := strings.Fields(line)
+				if len(f) != 6 || f[0] != "wait" {
+					continue
+				}
+				tid, err := strconv.Atoi(f[2])
+				if err != nil {
+					t.Fatal(err)
+				}
+				names[stack.TID(tid)], want[stack.TID(tid)] = f[1], strings.Join(f[3:], " ")
+			}
+			if len(want) != 14 {
+				t.Fatalf("%d of 14 threads: %q", len(want), p.Output())
+			}
+			wrong := ""
+			defer func() {
+				if t.Failed() {
+					t.Log(wrong)
+				}
+			}()
+			s := until(t, Options{}, "all waits as the program says", func(s []*stacks.Snapshot) bool {
+				wrong = ""
+				for tid, want := range want {
+					th := s[0].Thread(tid)
+					if th == nil {
+						wrong += fmt.Sprintf("no thread %s\n", names[tid])
+					} else if got := waitOf(th.Wait, names); got != want {
+						wrong += fmt.Sprintf("%s: %s, not %s: %+v\n", names[tid], got, want, th.Wait)
+					}
+				}
+				return wrong == "" && len(s[0].Deadlocks) == 1
+			}, open1(t, p.PID))[0]
+			var in []string
+			for _, x := range s.Deadlocks[0].Threads {
+				in = append(in, names[x.TID])
+			}
+			if slices.Sort(in); !slices.Equal(in, []string{"left", "right"}) {
+				t.Errorf("a deadlock of %v", in)
+			}
+			for tid, name := range names {
+				w := s.Thread(tid).Wait
+				switch name {
+				case "holder":
+					if w.Timeout <= time.Hour || w.Timeout > 2*time.Hour || !strings.HasPrefix(w.Args, "Kernel#sleep, ") {
+						t.Errorf("the sleep is %v: %s", w.Timeout, w.Args)
+					}
+				case "forever":
+					if w.Timeout != 0 || w.Args != "Kernel#sleep" {
+						t.Errorf("the sleep without end is %v: %s", w.Timeout, w.Args)
+					}
+				case "locker":
+					if w.Lock.Impl != lock.Ruby || !strings.HasPrefix(w.Args, "Ruby mutex at 0x") {
+						t.Errorf("%s of %q", w.Args, w.Lock.Impl)
+					}
+				}
+			}
 		})
 	}
 }

@@ -36,7 +36,7 @@ const (
 	Channel   Kind = "channel"    // Go's
 	Select    Kind = "select"     // Go's, on several channels
 	WaitGroup Kind = "wait group" // Go's
-	Sleep     Kind = "sleep"      // a goroutine's, for time to pass
+	Sleep     Kind = "sleep"      // not a lock: for time to pass
 	Poll      Kind = "poll"       // a goroutine's, for a descriptor
 	Idle      Kind = "idle"       // not a lock: a runtime's own thread has nothing to do
 	Safepoint Kind = "safepoint"  // the Java virtual machine has stopped its threads
@@ -68,12 +68,27 @@ type Lock struct {
 	Value  uint32 // of the word when it was read
 	Kind   Kind
 	Type   string // "recursive", "errorcheck", "robust PI", "read", "write", …; "" for the plain one
-	Impl   string // implementation: "glibc", "musl", "rust", "go", "kernel"; "" if unknown
+	Impl   string // implementation: "glibc", "musl", "rust", "go", "kernel", "hotspot", Ruby; "" if unknown
 	Basis  Basis
 	Shared bool   // other processes may use it too
 	Mutex  uint64 // of a condition variable: the mutex that the wait released; 0 if unknown
 	Note   string // further facts, as text
 	Holder Holder
+}
+
+// Ruby is the Impl of the locks of Ruby programs.
+const Ruby = "ruby"
+
+// OfRuntime reports whether a managed runtime knows the holder of the lock, which no word of the lock
+// shows.
+func (l *Lock) OfRuntime() bool {
+	switch l.Kind {
+	case Monitor, Synchronizer, ClassInit:
+		return true
+	case Mutex, Join:
+		return l.Impl == Ruby
+	}
+	return false
 }
 
 // Holder is the thread that holds the lock, or that a join waits for.

@@ -96,7 +96,7 @@ func comesAndGoes(l *wait.Lock) bool {
 	case lock.GIL, lock.Monitor, lock.Synchronizer, lock.ClassInit:
 		return true
 	case lock.Mutex, lock.RWLock, lock.Stdio:
-		return l.Impl == "glibc" || l.Impl == "musl" || l.Impl == "kernel"
+		return l.Impl == lock.Ruby || l.Impl == "glibc" || l.Impl == "musl" || l.Impl == "kernel"
 	}
 	return false
 }
