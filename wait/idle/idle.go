@@ -219,6 +219,13 @@ func pooled(frames []Frame, c class) bool {
 		}
 		c = told
 	}
+	for k := range languages {
+		if own := languages[k].pooled; own != nil {
+			if i := innermost(frames, stack.Kind(k)); i >= 0 {
+				return own(frames[i:])
+			}
+		}
+	}
 	if c == counted && conditional(frames) {
 		c = told
 	}

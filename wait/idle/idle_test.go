@@ -10,7 +10,7 @@ import (
 )
 
 // frames parses a stack, leaf first: "name" in the program, "name@module", "j:name" of
-// Java, "p:name@file" of Python, "g:name" of Go.
+// Java, "p:name@file" of Python, "g:name" of Go, "r:name" of Ruby.
 func frames(s string) (out []idle.Frame) {
 	for line := range strings.Lines(s) {
 		line = strings.TrimSpace(line)
@@ -24,6 +24,8 @@ func frames(s string) (out []idle.Frame) {
 			f.Kind, f.Name, f.Module = stack.KindJava, name[2:], ""
 		case strings.HasPrefix(name, "p:"):
 			f.Kind, f.Name, f.File, f.Module = stack.KindPython, name[2:], at, ""
+		case strings.HasPrefix(name, "r:"):
+			f.Kind, f.Name, f.Module = stack.KindRuby, name[2:], ""
 		case strings.HasPrefix(name, "g:"):
 			f.Kind, f.Name = stack.KindGo, name[2:]
 		default:
@@ -98,6 +100,14 @@ func TestOf(t *testing.T) {
 		{"Python's answer", sem, "", pywait + "p:ask@/srv/app.py\np:consume@/srv/app.py\n" + python, false},
 		{"a Python lock", sem, "", "do_futex_wait" + libc + "p:consume@/srv/app.py\n" + python, false},
 		{"GIL", &trace.Wait{Call: "futex", Lock: "GIL"}, "", pywait + python, false},
+		{"Ruby's worker", &trace.Wait{Call: "futex", Lock: "condition variable"}, "", cond + "native_sleep\nr:Thread::Queue#pop\nr:block (2 levels) in Pool#start\nr:Kernel#loop\nr:block in Pool#start\n" + begun, true},
+		{"Ruby's worker of 3.1", &trace.Wait{Call: "ppoll", Kind: "lock", Lock: "condition variable"}, "", "ppoll" + libc + "r:pop\nr:block in next_job\nr:next_job\nr:block in start\n" + begun, true},
+		{"Ruby's worker with a condition", &trace.Wait{Call: "futex", Lock: "condition variable"}, "", cond + "r:sleep\nr:wait\nr:block (2 levels) in spawn\nr:synchronize\nr:block in spawn\n" + begun, true},
+		{"Ruby's main thread", &trace.Wait{Call: "futex", Lock: "condition variable"}, "", cond + "r:Thread::Queue#pop\nr:<main>\n" + main_, false},
+		{"Ruby's result", &trace.Wait{Call: "futex", Lock: "condition variable"}, "", cond + "r:Thread::Queue#pop\nr:Client#ask\nr:block in Client#run\n" + begun, false},
+		{"Ruby's room in a queue", &trace.Wait{Call: "futex", Lock: "condition variable"}, "", cond + "r:Thread::SizedQueue#push\nr:block in Pool#start\n" + begun, false},
+		{"Ruby's sleep", &trace.Wait{Call: "futex", Kind: "sleep"}, "", cond + "r:sleep\nr:block in start\n" + begun, false},
+		{"Ruby's timer thread", &trace.Wait{Call: "epoll_wait", Kind: "poll", Timeout: 10e6}, "", "epoll_wait" + libc + "timer_thread_func@/usr/lib/libruby-3.3.so.3.3\n" + begun, true},
 		{"a P of Go's", &trace.Wait{Call: "futex", Lock: "go runtime"}, "", "g:runtime.futex\ng:runtime.mPark\ng:runtime.stopm\ng:runtime.findRunnable\ng:runtime.schedule\n", true},
 		{"sysmon", &trace.Wait{Call: "nanosleep", Kind: "sleep"}, "", "g:runtime.usleep\ng:runtime.sysmon\ng:runtime.mstart1\n", true},
 		{"Go's netpoll", &trace.Wait{Call: "epoll_pwait", Kind: "poll"}, "", "g:runtime.netpoll\ng:runtime.findRunnable\n", true},
@@ -129,6 +139,7 @@ func TestOf(t *testing.T) {
 // FuzzOf checks that Of returns for any names.
 func FuzzOf(f *testing.F) {
 	f.Add("futex", "lock", "condition variable", cond+"work\n"+begun)
+	f.Add("futex", "lock", "condition variable", "r:sleep\nr:wait\nr:block in start\n")
 	f.Add("epoll_wait", "poll", "", "a::b::\n.\n:")
 	f.Fuzz(func(t *testing.T, call, kind, lock, s string) {
 		w := &trace.Wait{Call: call, Kind: kind, Lock: lock}

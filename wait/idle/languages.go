@@ -16,6 +16,8 @@ type language struct {
 	// conditions: the language builds its condition variables from locks, so the kind of lock proves
 	// nothing, and waits decides.
 	conditions bool
+	// pooled decides alone about a stack from the language's innermost frame on; nil: the general rules do.
+	pooled func(frames []Frame) bool
 }
 
 // languages are the rules, by kind. They name functions of the languages' own libraries.
@@ -55,6 +57,7 @@ var languages = [...]language{
 		glue:       func(f *Frame) bool { return path.Base(f.File) == "threading.py" && base(f.Name) == "run" },
 		conditions: true,
 	},
+	stack.KindRuby: {pooled: rubyPooled},
 }
 
 // languageOf returns the rules for a kind, read-only.
