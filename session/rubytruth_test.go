@@ -1,11 +1,16 @@
 package session
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/sliverprof/sliver/export/contend"
+	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/internal/testprog"
 	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/stack"
@@ -91,4 +96,55 @@ func (r *roots) Other(e event.Event) {
 		}
 	}
 	r.none += n
+}
+
+// TestRubyWaitsRecorded: a recording of threads that wait in Ruby's own calls must have the mutexes with the
+// threads that hold them, and the sleeps.
+func TestRubyWaitsRecorded(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	for _, v := range []string{"ruby3.1", "ruby3.3", "ruby3.4"} {
+		t.Run(v, func(t *testing.T) {
+			p := testprog.Start(t, testprog.Tool(t, v), filepath.Join(testprog.Root(t), "lang", "ruby", "testdata", "waits.rb"))
+			p.Line("ready")
+			tids := map[string]stack.TID{}
+			for _, line := range p.Output() {
+				if f := strings.Fields(line); len(f) == 6 && f[0] == "wait" {
+					tid, err := strconv.Atoi(f[2])
+					if err != nil {
+						t.Fatal(err)
+					}
+					tids[f[1]] = stack.TID(tid)
+				}
+			}
+			// With 14 threads, each is sampled some hundred times.
+			rec := recordWith(t, p.PID, Options{Interval: 5 * time.Millisecond}, func(s stack.ThreadStats) bool { return s.Samples > 3000 })
+			c := contend.Of(view.New(rec, view.Options{}))
+			waits := map[string]int{} // by the lock's type and its holder
+			for i := range c.Locks {
+				l := &c.Locks[i]
+				for _, s := range l.Sightings {
+					if strings.HasPrefix(l.Name, "Ruby mutex at 0x") && s.By == event.KnownByRuntime {
+						waits[fmt.Sprint("mutex of ", s.TID)] += len(l.Waits)
+					}
+				}
+			}
+			for _, holder := range []string{"holder", "owner", "left", "right"} {
+				if waits[fmt.Sprint("mutex of ", tids[holder])] == 0 {
+					t.Errorf("no mutex of %s (%d): %v", holder, tids[holder], waits)
+				}
+			}
+			sleeps := 0
+			for _, w := range rec.Waits {
+				if w.Kind == "sleep" && w.Args == "Kernel#sleep" {
+					sleeps++
+				}
+				if strings.Contains(w.Args, "Thread.sleep") {
+					t.Errorf("a wait %+v", w)
+				}
+			}
+			if sleeps == 0 {
+				t.Errorf("no sleep among %+v", rec.Waits)
+			}
+		})
+	}
 }
