@@ -1,6 +1,7 @@
 // Package lang has the words in which a language's package describes itself to the programs that look at
 // processes: how its runtime is found (unwind.Language), and what the runtime knows of threads, tasks and
-// locks. A language is a folder below this one and a row in package session/internal/live.
+// locks. A language is a folder below this one, a row in package session/internal/live,
+// and the properties of its frames in package stack (kinds.go).
 //
 // It has no logic and knows no language. A Language is immutable, and any number of goroutines may use a
 // Runtime at once.

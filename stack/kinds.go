@@ -40,7 +40,7 @@ type traits struct {
 	locking string
 }
 
-// table has a row for each kind. All values of the three bits in an event word are in use: a further
+// table lists the properties by kind. All values of the three bits in an event word are in use: a further
 // language needs a new version of the recording format.
 var table = [...]traits{
 	KindNative: {name: "native", title: "Native", color: "yellow"},

@@ -1,6 +1,6 @@
 // Package stack defines the types that all other packages share: threads, times, registers,
-// frames and samples. It has no logic except printing, imports only the standard library, and its
-// values are plain data without synchronization: the owner of a value controls access to it.
+// frames and samples. It has no logic except printing and the properties of kinds, imports only the
+// standard library, and its values are plain data without synchronization: the owner of a value controls access to it.
 package stack
 
 import "fmt"

@@ -7,7 +7,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// language has the rules for the functions of one language. A nil rule, and a language without a row, have
+// language is the rules for the functions of one language. A nil rule, and a language without a row, mean
 // the rules for machine code.
 type language struct {
 	starts func(f *Frame) bool // it is a thread's start routine
@@ -65,5 +65,5 @@ func languageOf(k stack.Kind) *language {
 	if int(k) < len(languages) {
 		return &languages[k]
 	}
-	return &languages[stack.KindNative] // has none
+	return &languages[stack.KindNative] // no rules of its own
 }
