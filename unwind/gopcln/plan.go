@@ -107,12 +107,7 @@ func (t *Thread) Plan(regs *stack.Regs, spans []rule.Span) []rule.Span {
 func (t *Thread) More(regs *stack.Regs, copied rule.Words, spans []rule.Span) []rule.Span {
 	m := t.m
 	if m == 0 {
-		g, ok := uint64(0), false
-		if at, has := t.slot(regs); has {
-			g, ok = copied.Word(at)
-		} else if t.rt.table.tls.none && regs.Has(goReg) {
-			g, ok = regs.R[goReg], true
-		}
+		g, ok := t.ownG(regs, copied)
 		if !ok || !pointer(g) {
 			return spans
 		}
@@ -135,62 +130,110 @@ func (t *Thread) More(regs *stack.Regs, copied rule.Words, spans []rule.Span) []
 		curg, _ = t.locked(copied)
 	}
 	before := len(spans)
-	system, ok0 := stackOf(g0, copied)
-	if _, ok = copied.Word(g0 + bufSP); !ok {
-		spans = append(spans, rule.Span{Addr: g0, Len: bufPC})
+	n := needed{t: t, copied: copied, spans: spans}
+	n.goroutines(g0, curg)
+	if len(n.spans) == before {
+		n.stacks(regs)
 	}
-	var user span
-	var sched uint64
-	if pointer(curg) {
-		var ok1 bool
-		user, _ = stackOf(curg, copied)
-		if sched, ok1 = copied.Word(curg + bufSP); !ok1 {
-			spans = append(spans, rule.Span{Addr: curg, Len: t.layout.gLen()})
-		}
+	return n.spans
+}
+
+// ownG returns the thread's g by its slot or register.
+func (t *Thread) ownG(regs *stack.Regs, copied rule.Words) (g uint64, ok bool) {
+	if at, has := t.slot(regs); has {
+		return copied.Word(at)
 	}
-	if len(spans) > before {
-		return spans
+	if t.rt.table.tls.none && regs.Has(goReg) {
+		return regs.R[goReg], true
 	}
-	arch := t.rt.table.arch
+	return 0, false
+}
+
+// needed collects for More what the walk needs of a thread whose goroutines are known.
+type needed struct {
+	t      *Thread
+	copied rule.Words
+	spans  []rule.Span
+
+	system  span   // g0's stack
+	hasSys  bool   // system was copied and is plausible
+	left    uint64 // SP at which g0 was left
+	hasLeft bool   // left was copied
+	user    span   // the goroutine's stack; empty: none
+	sched   uint64 // SP at which the goroutine continues
+}
+
+// goroutines reads g0 and the thread's goroutine curg, and appends those that were not copied.
+func (n *needed) goroutines(g0, curg uint64) {
+	n.system, n.hasSys = stackOf(g0, n.copied)
+	if n.left, n.hasLeft = n.copied.Word(g0 + bufSP); !n.hasLeft {
+		n.spans = append(n.spans, rule.Span{Addr: g0, Len: bufPC})
+	}
+	if !pointer(curg) {
+		return
+	}
+	var ok bool
+	n.user, _ = stackOf(curg, n.copied)
+	if n.sched, ok = n.copied.Word(curg + bufSP); !ok {
+		n.spans = append(n.spans, rule.Span{Addr: curg, Len: n.t.layout.gLen()})
+	}
+}
+
+// stacks appends the parts of both stacks that were not copied.
+func (n *needed) stacks(regs *stack.Regs) {
+	arch := n.t.rt.table.arch
 	sp := regs.R[arch.SP()]
-	kept := [...]uint64{regs.R[keptSP(arch)[0]], regs.R[keptSP(arch)[1]]}
-	if t.signal.has(sp) { // in a signal handler: also the interrupted stack
-		at := t.signal.hi - t.context
-		if v, ok := copied.Word(at); ok && t.context != 0 {
-			sp = v
-			for i, d := range keptContext(arch) {
-				kept[i], _ = copied.Word(at - d)
-			}
-		} else {
-			sp = user.hi - min(user.hi-user.lo, maxStackSpan)
-			if at := system.hi - min(system.hi-system.lo, maxStackSpan); ok0 {
-				spans = want(at, system, copied, spans)
-			}
-		}
-		if user.has(sp) {
-			spans = want(sp, user, copied, spans)
-		} else if ok0 && system.has(sp) {
-			spans = want(sp, system, copied, spans)
-		}
+	kept := [2]uint64{regs.R[keptSP(arch)[0]], regs.R[keptSP(arch)[1]]}
+	if n.t.signal.has(sp) { // in a signal handler: also the interrupted stack
+		sp = n.interrupted(&kept)
 	}
-	if user.has(sp) {
+	if n.user.has(sp) {
 		// C below a callback. Without a callback, g0's stack is always left at the same place, near
 		// its end.
-		if at, ok := copied.Word(g0 + bufSP); ok && ok0 && at < t.rest {
-			spans = want(at, system, copied, spans)
+		if n.hasLeft && n.hasSys && n.left < n.t.rest {
+			n.want(n.left, n.system)
 		}
-		return spans
+		return
 	}
 	for _, v := range kept {
-		if user.has(v) {
-			spans = want(v, user, copied, spans)
+		if n.user.has(v) {
+			n.want(v, n.user)
 		}
 	}
-	if user.has(sched) {
-		spans = want(sched, user, copied, spans)
+	if n.user.has(n.sched) {
+		n.want(n.sched, n.user)
 	}
-	return spans
 }
+
+// interrupted appends the stack that a signal interrupted. It returns the SP there, and sets kept to
+// the interrupted registers. If the signal's context was not copied, the SP is unknown: then it
+// appends the upper part of both stacks.
+func (n *needed) interrupted(kept *[2]uint64) (sp uint64) {
+	t := n.t
+	at := t.signal.hi - t.context
+	if v, ok := n.copied.Word(at); ok && t.context != 0 {
+		sp = v
+		for i, d := range keptContext(t.rt.table.arch) {
+			kept[i], _ = n.copied.Word(at - d)
+		}
+	} else {
+		sp = n.user.upper()
+		if n.hasSys {
+			n.want(n.system.upper(), n.system)
+		}
+	}
+	if n.user.has(sp) {
+		n.want(sp, n.user)
+	} else if n.hasSys && n.system.has(sp) {
+		n.want(sp, n.system)
+	}
+	return sp
+}
+
+func (n *needed) want(sp uint64, stk span) { n.spans = want(sp, stk, n.copied, n.spans) }
+
+// upper returns the beginning of the upper part of a stack that is copied if its SP is unknown.
+func (s span) upper() uint64 { return s.hi - min(s.hi-s.lo, maxStackSpan) }
 
 // keptSP returns the registers in which functions that call the vDSO keep the SP of the goroutine's
 // stack (see movedSP).
