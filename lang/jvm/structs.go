@@ -33,114 +33,133 @@ type table struct {
 // readStructs reads HotSpot's tables. mem should be a cache.
 func readStructs(img *Image, bias uint64, mem io.ReaderAt) (*structs, error) {
 	s := &structs{offset: map[string]uint64{}, static: map[string]uint64{}, size: map[string]uint64{}, value: map[string]int64{}}
-	at := func(name string) (uint64, error) {
-		v, ok := img.syms[name]
-		if !ok {
-			return 0, fmt.Errorf("no symbol %s", name)
+	r := &tableReader{img: img, bias: bias, mem: mem, texts: map[uint64]string{}}
+	for _, fill := range [...]func(*tableReader) error{s.readFields, s.readTypes, s.readInts, s.readLongs} {
+		if err := fill(r); err != nil {
+			return nil, err
 		}
-		return word(mem, v+bias)
 	}
-	find := func(which, entry string, columns ...string) (t table, err error) {
-		if t.at, err = at(which); err != nil {
+	return s, nil
+}
+
+func (s *structs) readFields(r *tableReader) error {
+	return r.each("gHotSpotVMStructs", "gHotSpotVMStructEntry", []string{"TypeName", "FieldName", "IsStatic", "Offset", "Address"}, func(typ string, t *table, b []byte) error {
+		field, err := r.text(u64(b, t.column[1]))
+		if err != nil {
+			return err
+		}
+		key := typ + "." + field
+		if u32(b, t.column[2]) != 0 {
+			s.static[key] = u64(b, t.column[4])
+		} else if off := u64(b, t.column[3]); off < maxOffset {
+			s.offset[key] = off
+		}
+		return nil
+	})
+}
+
+func (s *structs) readTypes(r *tableReader) error {
+	return r.each("gHotSpotVMTypes", "gHotSpotVMTypeEntry", []string{"TypeName", "Size"}, func(typ string, t *table, b []byte) error {
+		if n := u64(b, t.column[1]); n <= maxStruct {
+			s.size[typ] = n
+		}
+		return nil
+	})
+}
+
+func (s *structs) readInts(r *tableReader) error {
+	return r.each("gHotSpotVMIntConstants", "gHotSpotVMIntConstantEntry", []string{"Name", "Value"}, func(name string, t *table, b []byte) error {
+		s.value[name] = int64(int32(u32(b, t.column[1])))
+		return nil
+	})
+}
+
+func (s *structs) readLongs(r *tableReader) error {
+	return r.each("gHotSpotVMLongConstants", "gHotSpotVMLongConstantEntry", []string{"Name", "Value"}, func(name string, t *table, b []byte) error {
+		s.value[name] = int64(u64(b, t.column[1]))
+		return nil
+	})
+}
+
+// A tableReader reads HotSpot's tables by the symbols that describe them.
+type tableReader struct {
+	img   *Image
+	bias  uint64
+	mem   io.ReaderAt
+	texts map[uint64]string // by address
+}
+
+// symbol returns the word at a symbol.
+func (r *tableReader) symbol(name string) (uint64, error) {
+	v, ok := r.img.syms[name]
+	if !ok {
+		return 0, fmt.Errorf("no symbol %s", name)
+	}
+	return word(r.mem, v+r.bias)
+}
+
+// find returns the table at a symbol, whose entries have these columns.
+func (r *tableReader) find(which, entry string, columns []string) (t table, err error) {
+	if t.at, err = r.symbol(which); err != nil {
+		return t, err
+	}
+	if t.stride, err = r.symbol(entry + "ArrayStride"); err != nil {
+		return t, err
+	}
+	if t.at == 0 || t.stride == 0 || t.stride > maxStride {
+		return t, fmt.Errorf("%w: %s at %#x, entries of %d bytes", ErrNotReady, which, t.at, t.stride)
+	}
+	for _, c := range columns {
+		off, err := r.symbol(entry + c + "Offset")
+		if err != nil {
 			return t, err
 		}
-		if t.stride, err = at(entry + "ArrayStride"); err != nil {
-			return t, err
+		if off > t.stride-4 {
+			return t, fmt.Errorf("%s: %s of an entry at %d of %d bytes", which, c, off, t.stride)
 		}
-		if t.at == 0 || t.stride == 0 || t.stride > maxStride {
-			return t, fmt.Errorf("%w: %s at %#x, entries of %d bytes", ErrNotReady, which, t.at, t.stride)
-		}
-		for _, c := range columns {
-			off, err := at(entry + c + "Offset")
-			if err != nil {
-				return t, err
-			}
-			if off > t.stride-4 {
-				return t, fmt.Errorf("%s: %s of an entry at %d of %d bytes", which, c, off, t.stride)
-			}
-			t.column = append(t.column, off)
-		}
-		return t, nil
+		t.column = append(t.column, off)
 	}
-	texts := map[uint64]string{}
-	text := func(addr uint64) (string, error) {
-		if addr == 0 {
-			return "", nil
-		}
-		if v, ok := texts[addr]; ok {
-			return v, nil
-		}
-		v, err := cstring(mem, addr)
-		if err == nil {
-			texts[addr] = v
-		}
-		return v, err
+	return t, nil
+}
+
+// text returns the string at an address, "" for address 0.
+func (r *tableReader) text(addr uint64) (string, error) {
+	if addr == 0 {
+		return "", nil
 	}
-	// each calls f with the name of each entry and the entry.
-	each := func(t table, f func(name string, b []byte) error) error {
-		b := make([]byte, t.stride+8)
-		for i := range uint64(maxEntries) {
-			if err := read(mem, b[:t.stride], t.at+i*t.stride); err != nil {
-				return err
-			}
-			name := u64(b, t.column[0])
-			if name == 0 {
-				return nil
-			}
-			what, err := text(name)
-			if err != nil {
-				return err
-			}
-			if err := f(what, b); err != nil {
-				return err
-			}
-		}
-		return fmt.Errorf("a table at %#x has no end", t.at)
+	if v, ok := r.texts[addr]; ok {
+		return v, nil
 	}
-	t, err := find("gHotSpotVMStructs", "gHotSpotVMStructEntry", "TypeName", "FieldName", "IsStatic", "Offset", "Address")
+	v, err := cstring(r.mem, addr)
 	if err == nil {
-		err = each(t, func(typ string, b []byte) error {
-			field, err := text(u64(b, t.column[1]))
-			if err != nil {
-				return err
-			}
-			key := typ + "." + field
-			if u32(b, t.column[2]) != 0 {
-				s.static[key] = u64(b, t.column[4])
-			} else if off := u64(b, t.column[3]); off < maxOffset {
-				s.offset[key] = off
-			}
-			return nil
-		})
+		r.texts[addr] = v
 	}
+	return v, err
+}
+
+// each calls f with each entry of a table, and with the entry's name, which is its first column. An
+// entry without a name ends the table.
+func (r *tableReader) each(which, entry string, columns []string, f func(name string, t *table, b []byte) error) error {
+	t, err := r.find(which, entry, columns)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if t, err = find("gHotSpotVMTypes", "gHotSpotVMTypeEntry", "TypeName", "Size"); err == nil {
-		err = each(t, func(typ string, b []byte) error {
-			if n := u64(b, t.column[1]); n <= maxStruct {
-				s.size[typ] = n
-			}
+	b := make([]byte, t.stride+8)
+	for i := range uint64(maxEntries) {
+		if err := read(r.mem, b[:t.stride], t.at+i*t.stride); err != nil {
+			return err
+		}
+		name := u64(b, t.column[0])
+		if name == 0 {
 			return nil
-		})
+		}
+		what, err := r.text(name)
+		if err != nil {
+			return err
+		}
+		if err := f(what, &t, b); err != nil {
+			return err
+		}
 	}
-	if err != nil {
-		return nil, err
-	}
-	if t, err = find("gHotSpotVMIntConstants", "gHotSpotVMIntConstantEntry", "Name", "Value"); err == nil {
-		err = each(t, func(name string, b []byte) error {
-			s.value[name] = int64(int32(u32(b, t.column[1])))
-			return nil
-		})
-	}
-	if err != nil {
-		return nil, err
-	}
-	if t, err = find("gHotSpotVMLongConstants", "gHotSpotVMLongConstantEntry", "Name", "Value"); err == nil {
-		err = each(t, func(name string, b []byte) error {
-			s.value[name] = int64(u64(b, t.column[1]))
-			return nil
-		})
-	}
-	return s, err
+	return fmt.Errorf("a table at %#x has no end", t.at)
 }
