@@ -33,31 +33,15 @@ func (s Step) String() string {
 // return address. SP may jump anywhere until the next frame. Begin must have been called for this
 // sample.
 func (t *Thread) Cross(r *rule.Rule, regs *stack.Regs, exact bool, mem rule.Words) Step {
-	arch := t.rt.table.arch
 	if r.Special == rule.GoSigtramp {
-		cfa := regs.R[r.CFAReg&31] + uint64(int64(r.CFAOff))
-		if SignalContext(arch, cfa, mem, regs) {
-			if at := regs.R[arch.SP()]; arch == rule.AMD64 {
-				// The handler makes the function appear to have made a call. It has pushed the return
-				// address, but not set the PC yet (src/runtime/signal_amd64.go, pushCall).
-				if w, ok := mem.Word(at); ok && w == regs.PC {
-					regs.Set(arch.SP(), at+8)
-				}
-			}
-			t.interrupted(cfa, regs, mem)
-			return Exact
-		}
-		if r.RA.Kind == rule.Undef {
-			return Lost
-		}
-		return Apply
+		return t.fromSignal(r, regs, mem)
 	}
-	sp := regs.R[arch.SP()]
 	k := t.rt.table.kinds.get(r.Func)
 	switch k {
 	case movedSP:
-		if _, stk, ok := t.current(mem); ok && stk.has(regs.R[r.CFAReg&31]) && !stk.has(sp) {
-			t.note(regs.R[r.CFAReg&31], stk)
+		at := regs.R[r.CFAReg&31]
+		if _, stk, ok := t.current(mem); ok && stk.has(at) && !stk.has(regs.R[t.rt.table.arch.SP()]) {
+			t.note(at, stk)
 		}
 		return Apply
 	case plain, saves:
@@ -66,68 +50,101 @@ func (t *Thread) Cross(r *rule.Rule, regs *stack.Regs, exact bool, mem rule.Word
 		return inMorestack(regs)
 	case asmcgocall:
 		if !exact {
-			// asmcgocall calls gosave (gosave_systemstack_switch from 1.17 on) before it leaves the
-			// goroutine's stack.
-			if g, stk, ok := t.current(mem); ok && g != 0 && stk.has(sp) {
-				return Apply
-			}
-			return t.fromC(regs, mem)
+			return t.fromAsmcgocall(regs, mem)
 		}
 	}
 	g, stk, ok := t.current(mem)
-	switch {
-	case !ok:
+	if !ok {
 		return Lost
-	case k == cgocallback:
-		if g == 0 || !stk.has(sp) {
+	}
+	switch k {
+	case cgocallback:
+		if g == 0 || !stk.has(regs.R[t.rt.table.arch.SP()]) {
 			return Apply // still, or again, on the C stack
 		}
 		return t.toC(regs, mem)
-	case k == gogo:
-		if g == 0 || !stk.has(sp) {
-			const most = 256 // bytes of gogo's code
-			if arch == rule.ARM64 && regs.R[rule.ARM64RA]-r.Func < most {
-				return Base // it has called save_g: the origin is lost
+	case gogo:
+		return t.fromGogo(r, g, stk, regs, mem)
+	}
+	return t.fromSystem(r, k, g, stk, regs, exact, mem)
+}
+
+// fromSignal sets regs to those that a signal interrupted.
+func (t *Thread) fromSignal(r *rule.Rule, regs *stack.Regs, mem rule.Words) Step {
+	arch := t.rt.table.arch
+	cfa := regs.R[r.CFAReg&31] + uint64(int64(r.CFAOff))
+	if SignalContext(arch, cfa, mem, regs) {
+		if at := regs.R[arch.SP()]; arch == rule.AMD64 {
+			// The handler makes the function appear to have made a call. It has pushed the return
+			// address, but not set the PC yet (src/runtime/signal_amd64.go, pushCall).
+			if w, ok := mem.Word(at); ok && w == regs.PC {
+				regs.Set(arch.SP(), at+8)
 			}
-			return Apply
 		}
-		// The frame is gone: SP is the goroutine's.
-		lr := regs.R[rule.ARM64RA]
-		step := t.resume(g, stk, regs, mem)
-		regs.Set(arch.SP(), sp)
-		if arch == rule.ARM64 && step == Jump && lr != 0 {
-			// gogo loads LR, and then clears the goroutine's saved registers, SP first.
-			if left, ok := mem.Word(g + bufSP); ok && left == 0 {
-				regs.Set(rule.ARM64RA, lr)
-				return Exact
-			}
+		t.interrupted(cfa, regs, mem)
+		return Exact
+	}
+	if r.RA.Kind == rule.Undef {
+		return Lost
+	}
+	return Apply
+}
+
+// fromAsmcgocall handles asmcgocall after its call of C. It calls gosave (gosave_systemstack_switch
+// from 1.17 on) before it leaves the goroutine's stack.
+func (t *Thread) fromAsmcgocall(regs *stack.Regs, mem rule.Words) Step {
+	if g, stk, ok := t.current(mem); ok && g != 0 && stk.has(regs.R[t.rt.table.arch.SP()]) {
+		return Apply
+	}
+	return t.fromC(regs, mem)
+}
+
+// fromGogo handles gogo, which resumes a goroutine. g and stk are the thread's.
+func (t *Thread) fromGogo(r *rule.Rule, g uint64, stk span, regs *stack.Regs, mem rule.Words) Step {
+	arch := t.rt.table.arch
+	sp, lr := regs.R[arch.SP()], regs.R[rule.ARM64RA]
+	if g == 0 || !stk.has(sp) {
+		const most = 256 // bytes of gogo's code
+		if arch == rule.ARM64 && lr-r.Func < most {
+			return Base // it has called save_g: the origin is lost
 		}
-		return step
-	case exact && (k == systemstack || k == asmcgocall) && !t.switched(sp, mem):
+		return Apply
+	}
+	// The frame is gone: SP is the goroutine's.
+	step := t.resume(g, stk, regs, mem)
+	regs.Set(arch.SP(), sp)
+	if arch == rule.ARM64 && step == Jump && lr != 0 {
+		// gogo loads LR, and then clears the goroutine's saved registers, SP first.
+		if left, ok := mem.Word(g + bufSP); ok && left == 0 {
+			regs.Set(rule.ARM64RA, lr)
+			return Exact
+		}
+	}
+	return step
+}
+
+// fromSystem handles the functions that leave the goroutine's stack for g0's: systemstack,
+// asmcgocall, mcall and morestack. Before and after that they are on the goroutine's stack.
+func (t *Thread) fromSystem(r *rule.Rule, k kind, g uint64, stk span, regs *stack.Regs, exact bool, mem rule.Words) Step {
+	arch := t.rt.table.arch
+	sp := regs.R[arch.SP()]
+	nested := k == systemstack || k == asmcgocall // they return to the goroutine's stack
+	if exact && nested && !t.switched(sp, mem) {
 		return Apply // called on g0's or a signal's stack: stays there
-	case g == 0:
+	}
+	if g == 0 {
 		return Base
-	case stk.has(sp):
+	}
+	if stk.has(sp) {
 		if k == morestack && arch == rule.ARM64 {
 			return inMorestack(regs)
 		}
-		if k == mcall && arch == rule.ARM64 && regs.R[rule.ARM64RA]-r.Func < maxMcall {
-			break // it has called save_g, after saving the origin
+		// arm64's mcall calls save_g after saving the origin.
+		if k != mcall || arch != rule.ARM64 || regs.R[rule.ARM64RA]-r.Func >= maxMcall {
+			return Apply // the stack is not left yet, or already restored
 		}
-		return Apply // the stack is not left yet, or already restored
-	case k == systemstack || k == asmcgocall:
-		sp, ok := mem.Word(g + bufSP)
-		if !ok || !stk.has(sp) {
-			return Lost
-		}
-		bp, ok := mem.Word(g + t.layout.bufBP)
-		if !ok {
-			return Lost
-		}
-		t.note(sp, stk)
-		regs.Set(arch.SP(), sp)
-		regs.Set(arch.FP(), bp)
-		return Apply
+	} else if nested {
+		return t.restore(g, stk, regs, mem)
 	}
 	step := t.resume(g, stk, regs, mem) // mcall, morestack
 	if step == Jump && k == morestack {
@@ -135,6 +152,23 @@ func (t *Thread) Cross(r *rule.Rule, regs *stack.Regs, exact bool, mem rule.Word
 		return Exact
 	}
 	return step
+}
+
+// restore sets SP and FP of regs to those with which g was left.
+func (t *Thread) restore(g uint64, stk span, regs *stack.Regs, mem rule.Words) Step {
+	arch := t.rt.table.arch
+	sp, ok := mem.Word(g + bufSP)
+	if !ok || !stk.has(sp) {
+		return Lost
+	}
+	bp, ok := mem.Word(g + t.layout.bufBP)
+	if !ok {
+		return Lost
+	}
+	t.note(sp, stk)
+	regs.Set(arch.SP(), sp)
+	regs.Set(arch.FP(), bp)
+	return Apply
 }
 
 // inMorestack handles arm64's morestack while it is still on the goroutine's stack. It sets regs to
