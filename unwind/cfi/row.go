@@ -165,29 +165,9 @@ func (m *machine) run(instr []byte, at uint64, inCIE bool) (done bool, pos int, 
 				}
 				*r = m.states[len(m.states)-1]
 				m.states = m.states[:len(m.states)-1]
-			case cfaDef:
-				r.cfaReg, r.cfaExpr = c.uleb(), nil
-				r.cfaOff = int64(c.uleb())
-			case cfaDefSF:
-				r.cfaReg, r.cfaExpr = c.uleb(), nil
-				r.cfaOff = c.sleb() * m.cie.dataAlign
-			case cfaDefRegister:
-				if r.cfaExpr != nil {
+			case cfaDef, cfaDefSF, cfaDefRegister, cfaDefOffset, cfaDefOffsetSF, cfaDefExpr:
+				if !m.defineCFA(op, &c) {
 					return false, start, errCFA
-				}
-				r.cfaReg = c.uleb()
-			case cfaDefOffset, cfaDefOffsetSF:
-				if r.cfaExpr != nil {
-					return false, start, errCFA
-				}
-				if op == cfaDefOffset {
-					r.cfaOff = int64(c.uleb())
-				} else {
-					r.cfaOff = c.sleb() * m.cie.dataAlign
-				}
-			case cfaDefExpr:
-				if r.cfaExpr = c.take(c.uleb()); r.cfaExpr == nil {
-					r.cfaExpr = []byte{} // an error, or an expression without a result
 				}
 			case cfaNegateRA, cfaNegateRAPC:
 				// Whether return addresses are signed. Ignore it: the signature is always removed.
@@ -214,6 +194,39 @@ func (m *machine) run(instr []byte, at uint64, inCIE bool) (done bool, pos int, 
 		}
 	}
 	return false, c.pos, nil
+}
+
+// defineCFA executes an instruction that changes how the CFA is computed. ok is false if it changes
+// the register or the offset, and the CFA is an expression.
+func (m *machine) defineCFA(op byte, c *cursor) (ok bool) {
+	r := &m.row
+	switch op {
+	case cfaDef:
+		r.cfaReg, r.cfaExpr = c.uleb(), nil
+		r.cfaOff = int64(c.uleb())
+		return true
+	case cfaDefSF:
+		r.cfaReg, r.cfaExpr = c.uleb(), nil
+		r.cfaOff = c.sleb() * m.cie.dataAlign
+		return true
+	case cfaDefExpr:
+		if r.cfaExpr = c.take(c.uleb()); r.cfaExpr == nil {
+			r.cfaExpr = []byte{} // an error, or an expression without a result
+		}
+		return true
+	}
+	if r.cfaExpr != nil {
+		return false
+	}
+	switch op {
+	case cfaDefRegister:
+		r.cfaReg = c.uleb()
+	case cfaDefOffset:
+		r.cfaOff = int64(c.uleb())
+	case cfaDefOffsetSF:
+		r.cfaOff = c.sleb() * m.cie.dataAlign
+	}
+	return true
 }
 
 func (m *machine) restore(reg uint64) {
