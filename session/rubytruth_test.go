@@ -118,7 +118,8 @@ func TestRubyWaitsRecorded(t *testing.T) {
 			}
 			// With 14 threads, each is sampled some hundred times.
 			rec := recordWith(t, p.PID, Options{Interval: 5 * time.Millisecond}, func(s stack.ThreadStats) bool { return s.Samples > 3000 })
-			c := contend.Of(view.New(rec, view.Options{}))
+			v := view.New(rec, view.Options{})
+			c := contend.Of(v)
 			waits := map[string]int{} // by the lock's type and its holder
 			for i := range c.Locks {
 				l := &c.Locks[i]
@@ -126,6 +127,11 @@ func TestRubyWaitsRecorded(t *testing.T) {
 					if strings.HasPrefix(l.Name, "Ruby mutex at 0x") && s.By == event.KnownByRuntime {
 						waits[fmt.Sprint("mutex of ", s.TID)] += len(l.Waits)
 					}
+				}
+			}
+			for _, w := range c.Waits {
+				if name := c.Locks[w.Lock].Name; strings.HasPrefix(name, "Ruby mutex") && (w.Asker < 0 || !strings.HasPrefix(v.Names.Funcs[w.Asker].Name, "block ")) {
+					t.Errorf("%s is not wanted in a block of the program: %d", name, w.Asker)
 				}
 			}
 			for _, holder := range []string{"holder", "owner", "left", "right"} {

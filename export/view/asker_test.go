@@ -30,6 +30,8 @@ func TestAsker(t *testing.T) {
 		{"thread_native_entry java.lang.Thread.run java.util.concurrent.LinkedBlockingQueue.take java.util.concurrent.locks.LockSupport.park Parker::park",
 			"java.util.concurrent.LinkedBlockingQueue.take"},
 		{"thread_native_entry GangWorker::loop PosixSemaphore::wait __new_sem_wait_slow64", "GangWorker::loop"},
+		{"start_thread Pool#run Monitor#synchronize Thread::ConditionVariable#wait Thread::Mutex#sleep pthread_cond_wait", "Pool#run"},
+		{"start_thread Pool#run Thread::Queue#pop pthread_cond_wait", "Thread::Queue#pop"},
 		{"pthread_mutex_lock", ""},
 	} {
 		b := exporttest.New(t)

@@ -300,6 +300,9 @@ func (v *View) Asker(st []trace.Slice) int {
 		if kind.Locks(f.File) {
 			continue
 		}
+		if kind == stack.KindRuby && (f.File == "" && rubyLocks[f.Name] || path.Base(f.File) == "monitor.rb") {
+			continue
+		}
 		if !locking(f.Name) {
 			return i
 		}
@@ -331,7 +334,7 @@ func library(module string) bool {
 }
 
 // locks are name prefixes of functions that only forward a wait: of the C library, the standard libraries and
-// runtimes of C++, Rust, Go and Java, and libuv. "[" begins the names of code that HotSpot generates for
+// runtimes of C++, Rust, Go, Java and Ruby, and libuv. "[" begins the names of code that HotSpot generates for
 // itself.
 var locks = []string{"pthread_", "__pthread", "___pthread", "__GI_", "__lll", "__futex", "futex", "sem_", "__new_sem", "__sem", "syscall", "__syscall",
 	"__clock_", "clock_nanosleep", "std::", "__gnu_cxx::", "__gthread", "<std::", "core::", "<core::", "alloc::", "parking_lot", "lock_api::", "sync.",
@@ -339,7 +342,13 @@ var locks = []string{"pthread_", "__pthread", "___pthread", "__GI_", "__lll", "_
 	"[", "Java_", "PosixSemaphore::", "os::Platform", "Parker::", "Mutex::", "Monitor::", "ObjectMonitor::", "LinuxWaitBarrier::", "jdk.internal.misc.Unsafe.",
 	"java.lang.Object.wait", "java.lang.Thread.sleep", "java.lang.Thread.join", "java.util.concurrent.locks.", "java.util.concurrent.Semaphore.",
 	"java.util.concurrent.CountDownLatch.", "java.util.concurrent.CompletableFuture", "java.util.concurrent.ForkJoinPool.managedBlock",
-	"java.util.concurrent.ForkJoinPool.unmanagedBlock", "sun.nio.ch.", "uv_"}
+	"java.util.concurrent.ForkJoinPool.unmanagedBlock", "sun.nio.ch.", "uv_",
+	"Thread::Mutex#", "Thread::ConditionVariable#", "Monitor#", "Thread#join", "Thread#value", "Kernel#sleep"}
+
+// rubyLocks are the names up to Ruby 3.3 of the methods in C that only forward a wait; later ones have their
+// class.
+var rubyLocks = map[string]bool{"lock": true, "synchronize": true, "enter": true, "wait": true, "wait_for_cond": true, "join": true,
+	"value": true, "sleep": true}
 
 func locking(name string) bool {
 	for _, l := range locks {
