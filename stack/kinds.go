@@ -3,6 +3,7 @@ package stack
 import (
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -38,6 +39,8 @@ type traits struct {
 	functions, sources *regexp.Regexp
 	// locking is the base name of the source file whose functions lock for their callers; "": unknown.
 	locking string
+	// forwards are the functions without a source file that only lock or wait for their callers; nil: none.
+	forwards []string
 }
 
 // table lists the properties by kind. All values of the three bits in an event word are in use: a further
@@ -63,8 +66,11 @@ var table = [...]traits{
 	KindError: {name: "error", title: "Missing", color: "darkgrey"},
 	KindRuby: {name: "ruby", title: "Ruby", color: "magenta", managed: true, tagged: true, offStack: true,
 		start: 0x8300_0000_0000, end: 0x8400_0000_0000,
-		files: regexp.MustCompile(`^(libruby[-.\d]*\.so.*|ruby[-.\d]*)$`),
-		parts: []string{"/ruby/"}},
+		files:   regexp.MustCompile(`^(libruby[-.\d]*\.so.*|ruby[-.\d]*)$`),
+		parts:   []string{"/ruby/"},
+		locking: "monitor.rb",
+		// Up to Ruby 3.3; later ones have their class.
+		forwards: []string{"lock", "synchronize", "enter", "wait", "wait_for_cond", "join", "value", "sleep"}},
 }
 
 // of returns the properties of k. Values that no kind has are native code, as in an event word.
@@ -146,9 +152,13 @@ func (k Kind) RuntimeFile(file string) bool {
 }
 
 // Locks reports whether a source file, by its path, has the functions of the kind's library that lock for
-// their callers.
-func (k Kind) Locks(source string) bool {
+// Locks reports whether a function, by its name and the path of its source file, only locks or waits for its
+// callers. The path is empty for functions that have no source file.
+func (k Kind) Locks(function, source string) bool {
 	t := k.of()
+	if source == "" {
+		return slices.Contains(t.forwards, function)
+	}
 	return t.locking != "" && path.Base(source) == t.locking
 }
 

@@ -91,7 +91,8 @@ func TestRuntimeFiles(t *testing.T) {
 			t.Errorf("%s in %s: %v", c.function, c.source, got)
 		}
 	}
-	if !KindPython.Locks("/usr/lib/python3.11/threading.py") || KindPython.Locks("/srv/app.py") || KindNative.Locks("") {
+	if !KindPython.Locks("wait", "/usr/lib/python3.11/threading.py") || KindPython.Locks("wait", "/srv/app.py") || KindNative.Locks("wait", "") ||
+		!KindRuby.Locks("synchronize", "") || KindRuby.Locks("synchronize", "/srv/app.rb") || KindRuby.Locks("price", "") || !KindRuby.Locks("x", "/usr/lib/ruby/3.1.0/monitor.rb") {
 		t.Error("source files of locks")
 	}
 }

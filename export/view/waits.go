@@ -297,10 +297,7 @@ func (v *View) Asker(st []trace.Slice) int {
 			continue
 		}
 		f := v.Names.Func(&s.Frame)
-		if kind.Locks(f.File) {
-			continue
-		}
-		if kind == stack.KindRuby && (f.File == "" && rubyLocks[f.Name] || path.Base(f.File) == "monitor.rb") {
+		if kind.Locks(f.Name, f.File) {
 			continue
 		}
 		if !locking(f.Name) {
@@ -344,11 +341,6 @@ var locks = []string{"pthread_", "__pthread", "___pthread", "__GI_", "__lll", "_
 	"java.util.concurrent.CountDownLatch.", "java.util.concurrent.CompletableFuture", "java.util.concurrent.ForkJoinPool.managedBlock",
 	"java.util.concurrent.ForkJoinPool.unmanagedBlock", "sun.nio.ch.", "uv_",
 	"Thread::Mutex#", "Thread::ConditionVariable#", "Monitor#", "Thread#join", "Thread#value", "Kernel#sleep"}
-
-// rubyLocks are the names up to Ruby 3.3 of the methods in C that only forward a wait; later ones have their
-// class.
-var rubyLocks = map[string]bool{"lock": true, "synchronize": true, "enter": true, "wait": true, "wait_for_cond": true, "join": true,
-	"value": true, "sleep": true}
 
 func locking(name string) bool {
 	for _, l := range locks {
