@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"syscall"
 
 	"github.com/sliverprof/sliver/internal/limits"
@@ -10,6 +11,16 @@ import (
 	"github.com/sliverprof/sliver/session"
 	"github.com/sliverprof/sliver/target"
 )
+
+// boundMemory makes the garbage collector keep the heap below the memory that this program may use: without
+// that it lets the heap grow to twice what is in use, and a small control group ends the program. The rest of
+// the memory is for what the collector does not count: rings, mapped files, the helper processes.
+func boundMemory() {
+	n, _ := limits.Memory()
+	if most := n / 8 * 5; most < debug.SetMemoryLimit(-1) {
+		debug.SetMemoryLimit(most)
+	}
+}
 
 // Descriptors that a recording needs: a fixed number, and three for each thread.
 const (

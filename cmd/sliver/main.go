@@ -107,6 +107,7 @@ func main() {
 }
 
 func run(args []string, e *env) int {
+	boundMemory()
 	err := dispatch(args, e)
 	if err == nil {
 		err = e.stdout.lost
