@@ -151,7 +151,6 @@ func (k Kind) RuntimeFile(file string) bool {
 	return t.files.MatchString(path.Base(file))
 }
 
-// Locks reports whether a source file, by its path, has the functions of the kind's library that lock for
 // Locks reports whether a function, by its name and the path of its source file, only locks or waits for its
 // callers. The path is empty for functions that have no source file.
 func (k Kind) Locks(function, source string) bool {
