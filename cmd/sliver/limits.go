@@ -13,7 +13,7 @@ import (
 )
 
 // boundMemory makes the garbage collector keep the heap below the memory that this program may use: without
-// that it lets the heap grow to twice what is in use, and a small control group ends the program. The rest of
+// that the heap grows to twice its live part, and a small control group ends the program. The rest of
 // the memory is for what the collector does not count: rings, mapped files, the helper processes.
 func boundMemory() {
 	n, _ := limits.Memory()
