@@ -85,7 +85,7 @@ func run(w io.Writer, sliver, program, dir string, n, rounds int, patience time.
 	rows := []*row{{what: "`sliver export`, nothing in its cache", limit: 2 * time.Second},
 		{what: "`sliver export`, from its cache", limit: 200 * time.Millisecond}}
 	export := func(r *row) error {
-		cmd := exec.Command(sliver, "export", t.recording, "-o", filepath.Join(dir, "out.folded"))
+		cmd := exec.Command(sliver, "export", "--partial", t.recording, "-o", filepath.Join(dir, "out.folded"))
 		cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+cacheDir)
 		start := time.Now()
 		out, err := cmd.CombinedOutput()

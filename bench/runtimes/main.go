@@ -265,7 +265,7 @@ func bySliver(path, kind string, pid int, span time.Duration, dir string, r *res
 	}
 	r.samples += sum.Samples
 	r.whole += sum.Samples - sum.Truncated
-	args := []string{"export", file, "--native=off", "--on-cpu", "-o", folded}
+	args := []string{"export", file, "--kinds", "no-native", "--on-cpu", "-o", folded}
 	if kind != "java" { // Java's main thread is not the process's first
 		args = append(args, "-t", "main")
 	}
