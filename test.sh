@@ -142,7 +142,7 @@ if ((${#packages[@]} == 0)); then
 fi
 unit=() live=() raced=() big=()
 for p in "${packages[@]}"; do
-	layer=$(cat "$p"/*_test.go 2>/dev/null | sed -n 's|^//sliver:layer ||p')
+	layer=$(cat "$p"/*_test.go 2>/dev/null | sed -n 's|^//sliver:layer ||p' | tr '\n' ' ')
 	[[ " $layer " != *" live "* ]] && unit+=("$p") || live+=("$p")
 	[[ " $layer " != *" live "* || " $layer " == *" unraced "* ]] || raced+=("$p")
 	[[ " $layer " != *" big "* ]] || big+=("$p")

@@ -1,7 +1,5 @@
 package ruby
 
-//sliver:layer live
-
 import (
 	"fmt"
 	"strconv"
