@@ -136,7 +136,6 @@ func (f *Follower) Plan(t *Track, tid int32, unread bool, out []stack.Span) []st
 		return out
 	}
 	t.th.Refresh(f.mem)
-	t.th.Refresh(f.mem)
 	return t.th.Spans(append(out, t.lock))
 }
 
