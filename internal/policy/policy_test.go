@@ -574,7 +574,7 @@ func TestAllows(t *testing.T) {
 }
 
 // TestWings: the top of the tree has at most 22 folders of packages beside cmd, examples and internal, and
-// each has a package comment that says what it does and what it leaves to others.
+// each has a package comment: its job, and the limits of that.
 func TestWings(t *testing.T) {
 	comments := map[string]string{}
 	for _, f := range files(t) {

@@ -1,5 +1,5 @@
 # The programs that tests use: installs what is missing, by package name. test.sh reads this file, with
-# $cache (where what is not the system's goes), $work (a folder for now) and $long (yes or no) set.
+# $cache (the folder of tools that are not the system's), $work (a temporary folder) and $long (yes or no) set.
 # internal/testprog looks for them in the same places.
 
 # Versions of the tools that are not the system's.

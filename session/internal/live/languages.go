@@ -16,7 +16,7 @@ import (
 	"github.com/sliverprof/sliver/wait/lock"
 )
 
-// languages has a row for each language, in the order in which their runtimes take part in walks
+// languages has a row for each language. The order is that of their runtimes in walks
 // (unwind.NewSpace): machine code first, then code that Steppers walk, then those that replace or insert
 // frames. Runtimes are looked for in the same order. The first one that knows a lock or a thread's name
 // is taken; of the tasks, those of the last one, since its walk has the last word (unwind.Thread.SetTask).
