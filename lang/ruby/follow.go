@@ -181,7 +181,7 @@ func (f *Follower) Read(t *Track, mem io.ReaderAt, live *meter.Meter, still bool
 	if t.lack(); source.missed {
 		f.foresee(t, live)
 	} else {
-		t.Torn = t.Stack.Reason == stack.ReasonCorrupt
+		t.Torn = t.Stack.Reason == stack.ReasonCorrupt || t.Stack.Yields
 	}
 }
 

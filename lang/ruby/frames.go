@@ -60,12 +60,15 @@ type Stack struct {
 	// those of Groups, of the running Fiber. Cut: more of them could not be read.
 	Fibers []int
 	Cut    bool
+	// Yields: the running Fiber is about to yield to the one that resumed it, and does not name it any more.
+	// Cut is true as well.
+	Yields bool
 
 	fiber uint64 // address of the running Fiber
 }
 
 func (s *Stack) reset() {
-	s.Frames, s.Groups, s.Fibers, s.Reason, s.Cut, s.fiber = s.Frames[:0], s.Groups[:0], s.Fibers[:0], stack.ReasonNone, false, 0
+	*s = Stack{Frames: s.Frames[:0], Groups: s.Groups[:0], Fibers: s.Fibers[:0]}
 }
 
 // Objects is memory from which the interpreter's objects are read: they stay where they are as long as
@@ -84,6 +87,9 @@ type Thread struct {
 	others  []context // the last other one, and those of the Fibers that resumed the current one
 	parent  *Thread   // to read those
 	resumed Stack
+	// alone is the Fiber that no other one had resumed, at the last Capture; 0: the thread's first one, or
+	// another one had.
+	alone uint64
 	// envs are the environments of the last Capture that were not in the VM stack, innermost first:
 	// a block or Binding keeps them.
 	envs []stack.Span
@@ -166,7 +172,7 @@ func (c *context) spans(l *layout, maybe bool, out []stack.Span) []stack.Span {
 		out = append(out, stack.Span{Addr: low, Len: int(end - low), Maybe: maybe})
 	}
 	if l.fiberPrev != none && pointer(c.fiber) {
-		out = append(out, stack.Span{Addr: c.fiber + l.fiberPrev, Len: 8, Maybe: maybe})
+		out = append(out, stack.Span{Addr: c.fiber + l.fiberPrev - 8, Len: 16, Maybe: maybe})
 	}
 	return out
 }
@@ -230,15 +236,28 @@ func (t *Thread) Capture(mem io.ReaderAt, objects Objects, s *Stack) (ok bool) {
 
 // resumers adds the frames of the Fibers that resumed the running one. These Fibers wait, so that their
 // frames stay as they are until it ends or yields.
+//
+// A Fiber that yields first forgets the one that resumed it (return_fiber in cont.c), and switches to
+// that one some 100 ns later. One that was transferred to names none all the time. Therefore a Fiber
+// without another one counts as one that yields, unless it was so at the last Capture, too.
 func (t *Thread) resumers(mem io.ReaderAt, objects Objects, s *Stack) {
+	last := t.alone
+	t.alone = 0
 	if t.parent == nil {
 		t.parent = t.r.Thread(t.state)
 	}
 	p := t.parent
 	for fiber := s.fiber; len(s.Fibers) < maxFibers; {
-		prev, err := word(mem, fiber+t.r.l.fiberPrev)
+		var b [16]byte
+		err := read(mem, b[:], fiber+t.r.l.fiberPrev-8)
+		block, prev := le(b[:], 0), le(b[:], 8) // block: what it runs; the thread's first one has none
 		if err == nil && prev == 0 {
-			return // the thread's first one
+			if block != 0 && len(s.Fibers) == 0 {
+				t.alone = fiber
+				s.Yields = fiber != last
+				s.Cut = s.Yields
+			}
+			return
 		}
 		r := &t.resumed
 		r.reset()
