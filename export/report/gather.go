@@ -253,6 +253,9 @@ func (g *gatherer) single(x *view.Interval, p *pending, s stack.State, what stri
 		f := &p.stack[i].Frame
 		w.Stack = append(w.Stack, Frame{Func: g.v.FuncName(f.Func), File: view.Text(f.File, 512), Line: f.Line, Inlined: f.Inlined})
 	}
+	for i, own := range stack.RuntimeFrames(len(p.stack), func(i int) stack.Place { return g.v.Place(&p.stack[len(p.stack)-1-i]) }) {
+		w.Stack[i].Runtime = own
+	}
 	w.thread, w.at = g.th.Index, x.Begin
 	w.Cut = g.closing && len(g.open) == 0
 	heap.Push(&g.long, w)

@@ -8,6 +8,7 @@ package report
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
@@ -177,12 +178,31 @@ type Wait struct {
 	at     stack.Time // beginning
 }
 
+// Hidden describes the frames that the text leaves out: "3 native frames of the interpreter not shown"; "": none.
+func (x *Wait) Hidden() string {
+	n := 0
+	for _, f := range x.Stack {
+		if f.Runtime {
+			n++
+		}
+	}
+	switch n {
+	case 0:
+		return ""
+	case 1:
+		return "1 native frame of the interpreter not shown"
+	}
+	return fmt.Sprintf("%d native frames of the interpreter not shown", n)
+}
+
 // Frame is a call of a stack.
 type Frame struct {
 	Func    string `json:"func"`
 	File    string `json:"file"`
 	Line    int    `json:"line"`
 	Inlined bool   `json:"inlined"`
+	// Runtime: it belongs to the runtime that runs the program's functions. The text leaves it out.
+	Runtime bool `json:"runtime"`
 }
 
 // Cost is the cost of recording to the target and the machine.

@@ -482,7 +482,12 @@ func (x *Wait) facts() string {
 func (x *Wait) stack() string {
 	var b strings.Builder
 	for _, f := range x.Stack {
-		fmt.Fprintf(&b, "      %s%s\n", f.Func, at(f.File, f.Line))
+		if !f.Runtime {
+			fmt.Fprintf(&b, "      %s%s\n", f.Func, at(f.File, f.Line))
+		}
+	}
+	if h := x.Hidden(); h != "" {
+		fmt.Fprintf(&b, "      … %s\n", h)
 	}
 	return b.String()
 }

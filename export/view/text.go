@@ -128,6 +128,19 @@ func (v *View) FrameName(f trace.LocFrame) string {
 	return name
 }
 
+// Place describes a slice's function.
+func (v *View) Place(s *trace.Slice) stack.Place {
+	f := &v.Names.Funcs[s.Frame.Func]
+	p := stack.Place{Func: f.Name, File: cmp.Or(s.Frame.File, f.File)}
+	if s.Loc != nil {
+		p.Kind = s.Loc.Word.Kind()
+	}
+	if f.Module >= 0 {
+		p.Module = v.Rec.Modules[f.Module].Path
+	}
+	return p
+}
+
 // ShowsLines reports whether folded stacks have lines.
 func (v *View) ShowsLines() bool { return v.lines }
 

@@ -1,8 +1,6 @@
 package stacks
 
 import (
-	"path"
-	"regexp"
 	"strings"
 
 	"github.com/sliverprof/sliver/stack"
@@ -70,30 +68,8 @@ func fold(fs []*Frame) []line {
 	return out
 }
 
-// libc matches the base names of the C library's files.
-var libc = regexp.MustCompile(`^(libc|libpthread|libm|ld-linux.*|ld-musl.*|libc-\d.*|libpthread-\d.*)(\.so.*)?$`)
-
-// runtimeOwn reports whether a native frame is the runtime's own code.
-func runtimeOwn(f *Frame) bool {
-	if f.Kind != stack.KindNative {
-		return false
-	}
-	if f.Module == "" {
-		return strings.HasPrefix(f.Func, "[") && strings.HasSuffix(f.Func, "]") // a stub of the JVM
-	}
-	return stack.Interpreter(f.Module, f.Func, f.File)
-}
-
-func libcOwn(f *Frame) bool {
-	return f.Kind == stack.KindNative && libc.MatchString(path.Base(f.Module))
-}
-
-// starts are the functions of a program's own file at which a thread begins.
-var starts = map[string]bool{"_start": true, "main": true, "_dl_relocate_static_pie": true}
-
-// visible returns the frames of a stack without those of the runtime that runs its managed functions:
-// the interpreter's own, and those of the C library that it calls or that start it. Of these, the
-// innermost one remains if it is the leaf. Stacks without managed functions are returned whole.
+// visible returns the frames of a stack without those of the runtime that runs its managed functions, and
+// how many those are: see stack.RuntimeFrames.
 func visible(fs []Frame) (out []*Frame, hidden int) {
 	hide := Runtime(fs)
 	for i := range fs {
@@ -108,44 +84,10 @@ func visible(fs []Frame) (out []*Frame, hidden int) {
 
 // Runtime reports which frames of a stack are those of the runtime that runs its managed functions.
 func Runtime(fs []Frame) []bool {
-	hide := make([]bool, len(fs))
-	managed := false
-	for i := range fs {
-		managed = managed || fs[i].Kind.Managed()
-	}
-	if managed {
-		hideRuntime(fs, hide)
-	}
-	return hide
-}
-
-func hideRuntime(fs []Frame, hide []bool) {
-	for i := range fs {
-		hide[i] = runtimeOwn(&fs[i])
-	}
-	// What the runtime calls in the C library.
-	for i := len(fs) - 2; i >= 0; i-- {
-		hide[i] = hide[i] || hide[i+1] && libcOwn(&fs[i])
-	}
-	// What starts the thread, if that starts nothing but the runtime.
-	root := len(fs)
-	for root > 0 && !hide[root-1] && (libcOwn(&fs[root-1]) || starts[fs[root-1].Func] && fs[root-1].Kind == stack.KindNative) {
-		root--
-	}
-	if root > 0 && (hide[root-1] || fs[root-1].Kind.Managed()) {
-		for i := root; i < len(fs); i++ {
-			hide[i] = true
-		}
-	}
-	if len(fs) == 0 || !hide[0] {
-		return
-	}
-	// The leaf: of the C library's functions, the one that the runtime calls.
-	leaf := 0
-	for leaf+1 < len(fs) && hide[leaf+1] && libcOwn(&fs[leaf]) && libcOwn(&fs[leaf+1]) {
-		leaf++
-	}
-	hide[leaf] = false
+	return stack.RuntimeFrames(len(fs), func(i int) stack.Place {
+		f := &fs[i]
+		return stack.Place{Kind: f.Kind, Module: f.Module, Func: f.Func, File: f.File}
+	})
 }
 
 // maxParts is how many parts of a path outside of the program's folder are printed.
