@@ -43,9 +43,8 @@ type traits struct {
 	forwards []string
 }
 
-// table lists the properties by kind. All values of the three bits in an event word are in use: a further
-// language needs a new version of the recording format.
-var table = [...]traits{
+// table lists the properties by kind. From KindRuby on the kinds are managed: see Code.
+var table = []traits{
 	KindNative: {name: "native", title: "Native", color: "yellow"},
 	KindGo:     {name: "go", title: "Go", color: "blue", unordered: true}, // goroutines have stacks of their own
 	KindKernel: {name: "kernel", title: "Kernel", color: "orange"},
@@ -90,6 +89,25 @@ func Kinds() []Kind {
 		}
 	}
 	return all
+}
+
+// coded is the last value of a kind in an event word, which has three bits for it.
+const coded = 7
+
+// Code returns the value of the kind in an event word. From KindRuby on the kinds share one value, and their
+// ranges of addresses distinguish them.
+func (k Kind) Code() uint64 { return uint64(min(k, coded)) }
+
+// KindOf returns the kind with the value code in an event word of the address addr.
+func KindOf(code, addr uint64) Kind {
+	if code == coded {
+		for i := coded + 1; i < len(table); i++ {
+			if t := &table[i]; addr >= t.start && addr < t.end {
+				return Kind(i)
+			}
+		}
+	}
+	return Kind(code & coded)
 }
 
 func (k Kind) String() string {

@@ -1,13 +1,36 @@
 package stack
 
-import "testing"
+import (
+	"fmt"
+	"testing"
+)
 
-// TestKinds: each kind has its properties, names and ranges of addresses are its own, and the kinds take all
-// values of an event word's three bits.
-func TestKinds(t *testing.T) {
-	if len(table) != 8 {
-		t.Errorf("%d kinds, and an event word has 8 values", len(table))
+// TestKindsByRange: kinds beyond the values of an event word are found by their addresses, and recordings
+// from before them are read as before.
+func TestKindsByRange(t *testing.T) {
+	old := table
+	defer func() { table = old }()
+	table = append(table[:len(table):len(table)],
+		traits{name: "a", start: 0x8400_0000_0000, end: 0x8500_0000_0000}, traits{name: "b", start: 0x8500_0000_0000, end: 0x8600_0000_0000})
+	for i := range table {
+		k := Kind(i)
+		if k.Code() > 7 {
+			t.Errorf("%s has the value %d", k, k.Code())
+		}
+		for _, addr := range []uint64{table[i].start, max(table[i].end, 1) - 1, 0x5555_0000_0000, 1} {
+			in := addr >= table[i].start && addr < table[i].end
+			if got := KindOf(k.Code(), addr); got != k && (i <= coded || in) {
+				t.Errorf("%s at %#x is read as %s", k, addr, got)
+			}
+		}
 	}
+	if k := KindOf(coded, 0x5555_0000_0000); k != KindRuby {
+		t.Errorf("an address in no range is of %s", k)
+	}
+}
+
+// TestKinds: each kind has its properties, and names and ranges of addresses are its own.
+func TestKinds(t *testing.T) {
 	names := map[string]Kind{}
 	for i := range table {
 		k := Kind(i)
@@ -33,6 +56,9 @@ func TestKinds(t *testing.T) {
 		if k.Managed() && (k.OffStack() == k.Unverified() || k.Machine() || k.OffStack() && k.Ordered()) {
 			t.Errorf("%s: off the stack %v, unverified %v, machine code %v, ordered %v", k, k.OffStack(), k.Unverified(), k.Machine(), k.Ordered())
 		}
+		if i >= coded && !k.Managed() {
+			t.Errorf("%s has no range, and shares its value in event words", k)
+		}
 		if !k.Managed() && (k.OffStack() || k.Unverified() || k.Tag() != "") {
 			t.Errorf("%s is not managed, and off the stack %v, unverified %v, tag %q", k, k.OffStack(), k.Unverified(), k.Tag())
 		}
@@ -45,7 +71,7 @@ func TestKinds(t *testing.T) {
 			t.Errorf("recordings know %s as %d, and it is %d", name, want, names[name])
 		}
 	}
-	if k := Kind(8); k.String() != "kind(8)" || k.Managed() || k.Title() != "Native" {
+	if k := Kind(len(table)); k.String() != fmt.Sprintf("kind(%d)", len(table)) || k.Managed() || k.Title() != "Native" {
 		t.Errorf("a value without a kind: %s, managed %v, %s", k, k.Managed(), k.Title())
 	}
 }

@@ -14,7 +14,7 @@ type Time int64
 // Kind is the kind of code that a frame belongs to.
 type Kind uint8
 
-// The kinds fit in three bits of an event word: see package event. Their properties are in kinds.go.
+// An event word has three bits for the kind: see Kind.Code. The properties of kinds are in kinds.go.
 const (
 	KindNative Kind = iota // machine code with or without a symbol
 	KindGo                 // machine code made by the Go compiler

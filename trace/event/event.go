@@ -86,7 +86,7 @@ func Make(t stack.Time, k Kind, payload uint64) Event {
 // Word is the payload of Enter and Move: the parts of a frame that symbolizing requires.
 //
 //	bits 0..47 address (PC or return address; a Reason for error frames)
-//	bits 48..50 stack.Kind   bit 51 bare   bits 52..54 stack.Trust   bit 55 exact
+//	bits 48..50 stack.Kind.Code   bit 51 bare   bits 52..54 stack.Trust   bit 55 exact
 //
 // User addresses of both machines fit in 48 bits (a program that requests five-level page tables
 // by hint may have code above; such a PC is truncated).
@@ -94,7 +94,7 @@ type Word uint64
 
 // WordOf packs f.
 func WordOf(f *stack.Frame) Word {
-	w := f.PC&(1<<48-1) | uint64(f.Kind&7)<<48 | uint64(f.Trust&7)<<52
+	w := f.PC&(1<<48-1) | f.Kind.Code()<<48 | uint64(f.Trust&7)<<52
 	if (f.Func == 0 || f.Part) && f.Kind != stack.KindError {
 		w |= 1 << 51
 	}
@@ -108,7 +108,7 @@ func WordOf(f *stack.Frame) Word {
 func (w Word) Addr() uint64 { return uint64(w) & (1<<48 - 1) }
 
 // Kind returns the kind of the frame.
-func (w Word) Kind() stack.Kind { return stack.Kind(w >> 48 & 7) }
+func (w Word) Kind() stack.Kind { return stack.KindOf(uint64(w)>>48&7, w.Addr()) }
 
 // Bare reports whether the start of the frame's function is unknown: two functions called in turn
 // from one place can then be distinguished only by name.
