@@ -413,7 +413,7 @@ func (r *reader) endWait(t stack.Time) {
 		return
 	}
 	w := r.f.v.Rec.Waits[r.waitID]
-	r.f.row("waits", r.seq, ts, dur, orNull(w.Call), orNull(w.Kind), orNull(w.Args), orNull(w.File), zeroNull(int64(r.addr)), orNull(w.Symbol),
+	r.f.row("waits", r.seq, ts, dur, orNull(w.Call), orNull(string(w.Kind)), orNull(w.Args), orNull(w.File), zeroNull(int64(r.addr)), orNull(w.Symbol),
 		zeroNull(w.Timeout), r.wait.slice, r.wait.idle)
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/trace/event"
+	"github.com/sliverprof/sliver/wait/kind"
 )
 
 // recordJavaTurns records testdata/targets/java/Turns.java until it ends.
@@ -188,9 +189,9 @@ func TestJavaTurns(t *testing.T) {
 	for _, w := range ways {
 		t.Run(w.version+"/"+w.kind+strings.Join(w.flags, ""), func(t *testing.T) {
 			rec, log := recordJavaTurns(t, w.version, w.kind, waits, time.Millisecond, w.flags...)
-			want, class := "synchronizer", "java.util.concurrent.locks.Reentrant"
+			want, class := kind.LockSynchronizer, "java.util.concurrent.locks.Reentrant"
 			if w.kind == "monitor" {
-				want, class = "monitor", "java.lang.StringBuilder"
+				want, class = kind.LockMonitor, "java.lang.StringBuilder"
 			}
 			o := judgeOwners(rec, log, w.kind != "monitor", func(d *trace.Wait) bool {
 				return d.Lock == want && (d.LockType == "" || strings.HasPrefix(d.LockType, class))

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/wait/kind"
 )
 
 // Process describes a recording's target and how it was recorded.
@@ -121,24 +122,24 @@ type Captured struct {
 
 // Wait describes what a thread waited for: see event.Wait.
 type Wait struct {
-	ID      int    `json:"id"`
-	Call    string `json:"call,omitempty"`
-	Args    string `json:"args,omitempty"`
-	File    string `json:"file,omitempty"`
-	Kind    string `json:"kind,omitempty"`
-	Peer    string `json:"peer,omitempty"` // the other end of a socket or pipe
-	Timeout int64  `json:"timeout_ns,omitempty"`
+	ID      int       `json:"id"`
+	Call    string    `json:"call,omitempty"`
+	Args    string    `json:"args,omitempty"`
+	File    string    `json:"file,omitempty"`
+	Kind    kind.Wait `json:"kind,omitempty"`
+	Peer    string    `json:"peer,omitempty"` // the other end of a socket or pipe
+	Timeout int64     `json:"timeout_ns,omitempty"`
 	// Fields of a lock: its kind and type as package wait/lock names them, how the kind is
 	// known, the symbol and file that contain it, and whether other processes may use it
 	// too.
-	Lock     string `json:"lock,omitempty"`
-	LockType string `json:"lock_type,omitempty"`
-	KnownBy  string `json:"lock_known_by,omitempty"`
-	Symbol   string `json:"symbol,omitempty"`
-	Module   string `json:"module,omitempty"`
-	Shared   bool   `json:"shared,omitempty"`
-	NoHolder string `json:"no_holder,omitempty"` // why this kind of lock has no known holder
-	Why      string `json:"why,omitempty"`       // what could not be determined, and why
+	Lock     kind.Lock `json:"lock,omitempty"`
+	LockType string    `json:"lock_type,omitempty"`
+	KnownBy  string    `json:"lock_known_by,omitempty"`
+	Symbol   string    `json:"symbol,omitempty"`
+	Module   string    `json:"module,omitempty"`
+	Shared   bool      `json:"shared,omitempty"`
+	NoHolder string    `json:"no_holder,omitempty"` // why this kind of lock has no known holder
+	Why      string    `json:"why,omitempty"`       // what could not be determined, and why
 	// The holder, if it is a thread of another process, and its description.
 	HolderTID  stack.TID `json:"holder_tid,omitempty"`
 	HolderName string    `json:"holder_name,omitempty"`
@@ -150,13 +151,13 @@ func (w *Wait) LockName(addr uint64) string {
 	if w == nil || w.Lock == "" {
 		return fmt.Sprintf("lock at %#x", addr)
 	}
-	s := w.Lock
+	s := string(w.Lock)
 	switch {
-	case w.Lock == fileLock:
+	case w.Lock == kind.LockFile:
 		return strings.TrimSpace(w.LockType + " " + w.File)
 	case w.LockType == "malloc arena" && w.Symbol != "": // the kind, "libc", adds nothing
 		s = "lock of"
-	case w.Lock == "rwlock" && w.LockType != "":
+	case w.Lock.Mode() && w.LockType != "":
 		s += " (" + w.LockType + ")"
 	case w.LockType != "":
 		s = w.LockType + " " + s
@@ -170,22 +171,11 @@ func (w *Wait) LockName(addr uint64) string {
 	return s + fmt.Sprintf(" at %#x", addr)
 }
 
-// Excludes reports whether w is a wait for a lock with holders. Condition variables, barriers,
-// joins and channels, where threads wait for a notification, are not, nor are idle runtime
-// threads. An unknown lock (w is nil) may be one.
-func (w *Wait) Excludes() bool {
-	if w == nil {
-		return true
-	}
-	switch w.Lock {
-	case "condition variable", "barrier", "join", "park", "go runtime", "safepoint", "channel", "select", "wait group", "sleep", "poll":
-		return false
-	}
-	return true
-}
+// Excludes reports whether w is a wait for a lock with holders. An unknown lock (w is nil) may be one.
+func (w *Wait) Excludes() bool { return w == nil || w.Lock.Excludes() }
 
-// Idle reports whether a thread of a runtime waits for work (package wait's kind "idle").
-func (w *Wait) Idle() bool { return w.Kind == "idle" }
+// Idle reports whether a thread of a runtime waits for work.
+func (w *Wait) Idle() bool { return w.Kind == kind.WaitIdle }
 
 // idleShare is the highest CPU share of a thread waiting for work that counts as idle: a
 // collector that works now and then should stay visible.
@@ -194,9 +184,6 @@ const idleShare = .01
 // Idled reports whether a thread whose last wait is w, and that was on a CPU for cpu of
 // span ns, is a nearly idle thread of a runtime.
 func (w *Wait) Idled(cpu, span int64) bool { return w.Idle() && float64(cpu) < idleShare*float64(span) }
-
-// fileLock is the kind of flock and fcntl locks, which have no address.
-const fileLock = "file"
 
 // What briefly describes w: the lock at addr, otherwise the file or peer, otherwise the
 // call with its arguments; "" if unknown.

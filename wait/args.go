@@ -12,6 +12,7 @@ import (
 	"github.com/sliverprof/sliver/linux/files"
 	"github.com/sliverprof/sliver/linux/syscalls"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/wait/kind"
 	"github.com/sliverprof/sliver/wait/lock"
 )
 
@@ -150,7 +151,7 @@ func (a *args) fd(fd int32) {
 // on makes d the descriptor of the wait.
 func (a *args) on(d *files.Desc) {
 	a.info.File, a.info.Peer, a.info.PeerPID = d.Text, d.Peer, d.PeerPID
-	if k := kindOfFile(d.Kind); a.info.Kind == KindCall || a.info.Kind == KindPoll && k == KindEvent {
+	if k := kindOfFile(d.Kind); a.info.Kind == kind.WaitCall || a.info.Kind == kind.WaitPoll && k == kind.WaitEvent {
 		a.info.Kind = k
 	}
 	if d.Why != "" {
@@ -176,7 +177,7 @@ func (a *args) path(addr uint64) {
 	a.say("%s", s)
 	if a.info.File == "" {
 		a.info.File = s
-		a.info.Kind = KindFile
+		a.info.Kind = kind.WaitFile
 	}
 }
 
@@ -210,7 +211,7 @@ func (a *args) timeout(d time.Duration) {
 		d = 0
 	}
 	a.info.Timeout = d
-	if a.info.Kind == KindSleep {
+	if a.info.Kind == kind.WaitSleep {
 		a.say("%v", d)
 		return
 	}
@@ -280,7 +281,7 @@ func (a *args) poll(addr, n uint64) {
 	const size = 8
 	if n == 0 {
 		a.say("no descriptors")
-		a.info.Kind = KindSleep
+		a.info.Kind = kind.WaitSleep
 		return
 	}
 	b := make([]byte, min(n, maxPolls)*size)
@@ -317,7 +318,7 @@ func (a *args) woken(fds []int) bool {
 	if !ok || m.Unknown {
 		return false
 	}
-	a.info.Kind = KindLock
+	a.info.Kind = kind.WaitLock
 	a.monitor(&lock.Futex{}, &m)
 	return true
 }
@@ -349,7 +350,7 @@ func (a *args) sets(n uint64) {
 	}
 	if len(fds) == 0 && len(a.why) == 0 {
 		a.say("no descriptors")
-		a.info.Kind = KindSleep
+		a.info.Kind = kind.WaitSleep
 		return
 	}
 	a.several(fds)

@@ -8,6 +8,7 @@ import (
 	"github.com/sliverprof/sliver/linux/files"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace/event"
+	"github.com/sliverprof/sliver/wait/kind"
 	"github.com/sliverprof/sliver/wait/lock"
 )
 
@@ -69,7 +70,7 @@ func (a *args) fcntl() {
 		}
 	}
 	a.say("%s lock", typ)
-	a.info.Kind = KindLock
+	a.info.Kind = kind.WaitLock
 	a.on(&d)
 	a.fileLock(fd, &d, typ, w)
 }
@@ -77,7 +78,7 @@ func (a *args) fcntl() {
 // fileLock resolves the lock, and its holder if this Resolver reads the list itself.
 func (a *args) fileLock(fd int, d *files.Desc, typ string, w line) {
 	r := a.r
-	l := &Lock{Lock: lock.Lock{Kind: lock.File, Type: typ, Impl: "kernel", Basis: lock.ByCall, Shared: true}, Path: d.Text}
+	l := &Lock{Lock: lock.Lock{Kind: kind.LockFile, Type: typ, Impl: "kernel", Basis: lock.ByCall, Shared: true}, Path: d.Text}
 	l.Key = Key{Dev: w.class, Inode: 0}
 	a.info.Lock = l
 	l.line = w

@@ -11,7 +11,7 @@ import (
 	"github.com/sliverprof/sliver/trace/event"
 	"github.com/sliverprof/sliver/wait"
 	"github.com/sliverprof/sliver/wait/graph"
-	"github.com/sliverprof/sliver/wait/lock"
+	"github.com/sliverprof/sliver/wait/kind"
 )
 
 func TestDescriptors(t *testing.T) {
@@ -31,12 +31,12 @@ func TestDescriptors(t *testing.T) {
 	}
 	say(t, p, &s)
 	v := look(t, p.PID)
-	kinds := map[string]wait.Kind{"pipe-read": wait.KindPipe, "pipe-write": wait.KindPipe, "pipe-self": wait.KindPipe,
-		"unix-client": wait.KindSocket, "unix-pair": wait.KindSocket, "accept": wait.KindSocket, "tcp": wait.KindSocket,
-		"udp": wait.KindSocket, "udp6": wait.KindSocket, "eventfd": wait.KindEvent, "timerfd": wait.KindEvent, "signalfd": wait.KindEvent,
-		"epoll_wait": wait.KindPoll, "poll": wait.KindPoll, "select": wait.KindPoll, "inotify": wait.KindEvent,
-		"waitid-pidfd": wait.KindChild, "wait4": wait.KindChild, "nanosleep": wait.KindSleep, "sigwait": wait.KindSignal,
-		"terminal": wait.KindTerminal, "fifo": wait.KindPipe, "open-fifo": wait.KindFile}
+	kinds := map[string]kind.Wait{"pipe-read": kind.WaitPipe, "pipe-write": kind.WaitPipe, "pipe-self": kind.WaitPipe,
+		"unix-client": kind.WaitSocket, "unix-pair": kind.WaitSocket, "accept": kind.WaitSocket, "tcp": kind.WaitSocket,
+		"udp": kind.WaitSocket, "udp6": kind.WaitSocket, "eventfd": kind.WaitEvent, "timerfd": kind.WaitEvent, "signalfd": kind.WaitEvent,
+		"epoll_wait": kind.WaitPoll, "poll": kind.WaitPoll, "select": kind.WaitPoll, "inotify": kind.WaitEvent,
+		"waitid-pidfd": kind.WaitChild, "wait4": kind.WaitChild, "nanosleep": kind.WaitSleep, "sigwait": kind.WaitSignal,
+		"terminal": kind.WaitTerminal, "fifo": kind.WaitPipe, "open-fifo": kind.WaitFile}
 	calls := map[string]string{"pipe-write": "write", "accept": "accept", "epoll_wait": "epoll_wait epoll_pwait", "poll": "poll ppoll", "select": "select pselect6",
 		"waitid-pidfd": "waitid", "wait4": "wait4", "nanosleep": "nanosleep clock_nanosleep", "sigwait": "rt_sigtimedwait", "open-fifo": "open openat"}
 	if len(s.Threads) < 20 {
@@ -256,12 +256,12 @@ func TestUnreadable(t *testing.T) {
 	again.Call.Nr = number(t, "restart_syscall")
 	again.Switches++
 	again.Still = nil
-	if i, _ := v.r.Resolve(&th, &again); i.Call != "futex" || i.Lock == nil || i.Lock.Kind != lock.Mutex {
+	if i, _ := v.r.Resolve(&th, &again); i.Call != "futex" || i.Lock == nil || i.Lock.Kind != kind.LockMutex {
 		t.Errorf("%+v", i)
 	}
 	// A page fault is not in a call.
 	fault := wait.Look{State: stack.StateFault, Call: stack.Call{Nr: -1}}
-	if i, _ := v.r.Resolve(&th, &fault); i.Kind != wait.KindMemory || i.Call != "" {
+	if i, _ := v.r.Resolve(&th, &fault); i.Kind != kind.WaitMemory || i.Call != "" {
 		t.Errorf("%+v", i)
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace/event"
+	"github.com/sliverprof/sliver/wait/kind"
 	"github.com/sliverprof/sliver/wait/lock"
 )
 
@@ -40,7 +41,7 @@ func (a *args) futex(f *lock.Futex) {
 		a.miss("the lock word at %#x cannot be read: %v", f.Word, err)
 	}
 	a.info.Lock = &Lock{Lock: l, Key: Key{PID: r.c.PID, Addr: l.Addr}}
-	if k := kindOfLock(l.Kind); k != KindLock {
+	if k := l.Kind.Wait(); k != kind.WaitLock {
 		a.info.Kind, a.info.Lock = k, nil
 		a.say("%s", l.Note)
 		return
@@ -52,33 +53,19 @@ func (a *args) futex(f *lock.Futex) {
 	}
 }
 
-// kindOfLock returns the kind of a wait for a lock of kind k: Go's threads do not
-// always sleep for a lock.
-func kindOfLock(k lock.Kind) Kind {
-	switch k {
-	case lock.Sleep: // a goroutine's
-		return KindSleep
-	case lock.Poll: // a goroutine's
-		return KindPoll
-	case lock.Idle:
-		return KindIdle
-	}
-	return KindLock
-}
-
 // Name adds the evidence of function names (leaf first) to a wait that was resolved
 // without them and may have ended since. Only the names identify the wait of a
 // runtime's own thread. It reports whether the Info changed.
 func (i *Info) Name(names []string) bool {
 	l := i.Lock
-	if l == nil || l.Note != "" && l.Kind == lock.GoRuntime {
+	if l == nil || l.Note != "" && l.Kind == kind.LockGoRuntime {
 		return false
 	}
-	kind, note := lock.ByNames(names)
-	if note == "" || kind != lock.Idle && l.Kind != lock.GoRuntime {
+	named, note := lock.ByNames(names)
+	if note == "" || named != kind.LockIdle && l.Kind != kind.LockGoRuntime {
 		return false
 	}
-	if k := kindOfLock(kind); k != KindLock {
+	if k := named.Wait(); k != kind.WaitLock {
 		i.Args = strings.Replace(i.Args, l.String(), note, 1)
 		i.Kind, i.Lock = k, nil
 		return true
@@ -91,7 +78,7 @@ func (i *Info) Name(names []string) bool {
 
 // gil sets the wait to one for an interpreter's lock.
 func (a *args) gil(f *lock.Futex, g *GIL) {
-	l := lock.Lock{Addr: g.Addr, Word: f.Word, Kind: lock.GIL, Impl: g.Impl, Basis: lock.ByLayout, Holder: a.r.holdsGIL(g)}
+	l := lock.Lock{Addr: g.Addr, Word: f.Word, Kind: kind.LockGIL, Impl: g.Impl, Basis: lock.ByLayout, Holder: a.r.holdsGIL(g, a.l.NSTID)}
 	a.info.Lock = &Lock{Lock: l, Key: Key{PID: a.r.c.PID, Addr: g.Addr}}
 	a.say("%s", a.info.Lock)
 	if f.Timeout != 0 {
@@ -99,11 +86,14 @@ func (a *args) gil(f *lock.Futex, g *GIL) {
 	}
 }
 
-func (r *Resolver) holdsGIL(g *GIL) lock.Holder {
+// holdsGIL returns the holder of the lock that the thread nstid waits for. A thread that takes it marks it as
+// locked first and enters itself as its holder then (take_gil in Python/ceval_gil.c); until then, the one that
+// released it is in that place, which may be waiting for it again.
+func (r *Resolver) holdsGIL(g *GIL, nstid int32) lock.Holder {
 	if !g.Locked {
 		return lock.Holder{Why: "not held at the moment"}
 	}
-	if g.Holder != 0 {
+	if g.Holder != 0 && g.Holder != nstid {
 		if tid, ok := r.target.Thread(g.Holder, false); ok {
 			return lock.Holder{TID: tid, NSTID: g.Holder, By: event.KnownByRuntime}
 		}
@@ -116,7 +106,7 @@ func (r *Resolver) refreshGIL(th *Thread) (changed bool) {
 	h := lock.Holder{Why: "the lock can no longer be read"}
 	if r.c.GIL != nil {
 		if g, ok := r.c.GIL(th.nstid, l.Word); ok {
-			h = r.holdsGIL(&g)
+			h = r.holdsGIL(&g, th.nstid)
 		}
 	}
 	changed = h != l.Holder
@@ -128,9 +118,9 @@ func (r *Resolver) refreshGIL(th *Thread) (changed bool) {
 func (l *Lock) String() string {
 	s := string(l.Kind)
 	switch {
-	case l.Kind == lock.LowLevel && l.Type == lock.ArenaType:
+	case l.Kind == kind.LockLibc && l.Type == lock.ArenaType:
 		s = "lock of"
-	case l.Kind == lock.RWLock && l.Type != "":
+	case l.Kind == kind.LockRW && l.Type != "":
 		s += " (" + l.Type + ")"
 	case l.Type != "":
 		s = l.Type + " " + s
@@ -139,7 +129,7 @@ func (l *Lock) String() string {
 		s = "likely " + s
 	}
 	switch {
-	case l.Kind == lock.File:
+	case l.Kind == kind.LockFile:
 		return s + " " + l.Path
 	case l.Symbol != "":
 		s += " " + l.Symbol
@@ -177,14 +167,14 @@ func (a *args) place(l *Lock) {
 		switch {
 		case own != "":
 			l.Symbol = own
-		case s.Name == "" && l.Kind == lock.LowLevel && l.Type == lock.ArenaType: // the type is more specific
+		case s.Name == "" && l.Kind == kind.LockLibc && l.Type == lock.ArenaType: // the type is more specific
 		case s.Name == "":
 			l.Symbol = fmt.Sprintf("%s+%#x", path.Base(s.Module), s.Offset)
 		case s.Offset != 0:
 			l.Symbol += fmt.Sprintf("+%#x", s.Offset)
 		}
 	}
-	if l.Symbol == "" && l.Kind == lock.LowLevel && l.Type == lock.ArenaType {
+	if l.Symbol == "" && l.Kind == kind.LockLibc && l.Type == lock.ArenaType {
 		l.Symbol = lock.ArenaType
 	}
 	if !l.Shared {
@@ -209,7 +199,7 @@ func (r *Resolver) nameHolder(l *Lock) {
 	}
 	l.Other = ""
 	tid := l.Holder.TID
-	if tid == 0 || !l.Shared && l.Kind != lock.File || r.c.Sys == nil {
+	if tid == 0 || !l.Shared && l.Kind != kind.LockFile || r.c.Sys == nil {
 		return
 	}
 	// A long wait is refreshed often, and few threads pass a lock on.

@@ -11,6 +11,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace/event"
 	"github.com/sliverprof/sliver/wait"
+	"github.com/sliverprof/sliver/wait/kind"
 	"github.com/sliverprof/sliver/wait/lock"
 )
 
@@ -18,7 +19,7 @@ import (
 // without the function names of the stack.
 type lockCase struct {
 	kind   string
-	want   lock.Kind
+	want   kind.Lock
 	typ    string // glibc's and musl's
 	musl   string // "-": musl lacks it; otherwise musl's type, if it differs: "=" for none
 	holder bool   // glibc keeps the holder
@@ -29,26 +30,26 @@ type lockCase struct {
 }
 
 var lockCases = []lockCase{
-	{kind: "normal", want: lock.Mutex, holder: true, name: "___pthread_mutex_lock"},
-	{kind: "timed", want: lock.Mutex, holder: true, name: "pthread_mutex_timedlock"},
-	{kind: "recursive", want: lock.Mutex, typ: "recursive", holder: true, onMusl: true, name: "pthread_mutex_lock"},
-	{kind: "errorcheck", want: lock.Mutex, typ: "errorcheck", holder: true, onMusl: true, name: "pthread_mutex_lock"},
-	{kind: "robust", want: lock.Mutex, typ: "robust", holder: true, onMusl: true, name: "__pthread_mutex_lock_full"},
-	{kind: "pi", want: lock.Mutex, typ: "PI", holder: true, onMusl: true, name: "pthread_mutex_lock", by: event.KnownByKernel},
-	{kind: "robust-pi", want: lock.Mutex, typ: "robust PI", holder: true, onMusl: true, name: "pthread_mutex_lock", by: event.KnownByKernel},
-	{kind: "recursive-pi", want: lock.Mutex, typ: "recursive PI", holder: true, onMusl: true, name: "pthread_mutex_lock", by: event.KnownByKernel},
-	{kind: "shared-", want: lock.Mutex, holder: true, name: "pthread_mutex_lock"},
-	{kind: "shared-recursive", want: lock.Mutex, typ: "recursive", holder: true, onMusl: true, name: "pthread_mutex_lock"},
-	{kind: "shared-robust", want: lock.Mutex, typ: "robust", holder: true, onMusl: true, name: "pthread_mutex_lock"},
-	{kind: "rwlock-write", want: lock.RWLock, typ: "read", musl: "=", holder: true, name: "___pthread_rwlock_rdlock"},
-	{kind: "rwlock-read", want: lock.RWLock, typ: "write", name: "pthread_rwlock_wrlock"},
-	{kind: "cond", want: lock.Cond, name: "___pthread_cond_wait"},
-	{kind: "cond-timed", want: lock.Cond, name: "pthread_cond_timedwait"},
-	{kind: "sem", want: lock.Semaphore, name: "__new_sem_wait_slow64.constprop.0"},
-	{kind: "barrier", want: lock.Barrier, name: "pthread_barrier_wait", addr: true},
-	{kind: "join", want: lock.Join, holder: true, onMusl: true, name: "__pthread_clockjoin_ex"},
-	{kind: "stdio", want: lock.Stdio, holder: true, name: "flockfile", musl: "-"},
-	{kind: "arena", want: lock.LowLevel, typ: lock.ArenaType, name: "__lll_lock_wait_private", musl: "-"},
+	{kind: "normal", want: kind.LockMutex, holder: true, name: "___pthread_mutex_lock"},
+	{kind: "timed", want: kind.LockMutex, holder: true, name: "pthread_mutex_timedlock"},
+	{kind: "recursive", want: kind.LockMutex, typ: "recursive", holder: true, onMusl: true, name: "pthread_mutex_lock"},
+	{kind: "errorcheck", want: kind.LockMutex, typ: "errorcheck", holder: true, onMusl: true, name: "pthread_mutex_lock"},
+	{kind: "robust", want: kind.LockMutex, typ: "robust", holder: true, onMusl: true, name: "__pthread_mutex_lock_full"},
+	{kind: "pi", want: kind.LockMutex, typ: "PI", holder: true, onMusl: true, name: "pthread_mutex_lock", by: event.KnownByKernel},
+	{kind: "robust-pi", want: kind.LockMutex, typ: "robust PI", holder: true, onMusl: true, name: "pthread_mutex_lock", by: event.KnownByKernel},
+	{kind: "recursive-pi", want: kind.LockMutex, typ: "recursive PI", holder: true, onMusl: true, name: "pthread_mutex_lock", by: event.KnownByKernel},
+	{kind: "shared-", want: kind.LockMutex, holder: true, name: "pthread_mutex_lock"},
+	{kind: "shared-recursive", want: kind.LockMutex, typ: "recursive", holder: true, onMusl: true, name: "pthread_mutex_lock"},
+	{kind: "shared-robust", want: kind.LockMutex, typ: "robust", holder: true, onMusl: true, name: "pthread_mutex_lock"},
+	{kind: "rwlock-write", want: kind.LockRW, typ: "read", musl: "=", holder: true, name: "___pthread_rwlock_rdlock"},
+	{kind: "rwlock-read", want: kind.LockRW, typ: "write", name: "pthread_rwlock_wrlock"},
+	{kind: "cond", want: kind.LockCond, name: "___pthread_cond_wait"},
+	{kind: "cond-timed", want: kind.LockCond, name: "pthread_cond_timedwait"},
+	{kind: "sem", want: kind.LockSemaphore, name: "__new_sem_wait_slow64.constprop.0"},
+	{kind: "barrier", want: kind.LockBarrier, name: "pthread_barrier_wait", addr: true},
+	{kind: "join", want: kind.LockJoin, holder: true, onMusl: true, name: "__pthread_clockjoin_ex"},
+	{kind: "stdio", want: kind.LockStdio, holder: true, name: "flockfile", musl: "-"},
+	{kind: "arena", want: kind.LockLibc, typ: lock.ArenaType, name: "__lll_lock_wait_private", musl: "-"},
 }
 
 func TestLocks(t *testing.T) {
@@ -80,14 +81,14 @@ func TestLocks(t *testing.T) {
 func checkLock(t *testing.T, c *lockCase, s *said, i *wait.Info, musl, named bool) {
 	t.Helper()
 	l := i.Lock
-	if i.Kind != wait.KindLock || l == nil || i.Call != "futex" {
+	if i.Kind != kind.WaitLock || l == nil || i.Call != "futex" {
 		t.Fatalf("%+v", i)
 	}
 	typ := c.typ
 	if musl && c.musl == "=" && !named {
 		typ = ""
 	}
-	if musl && c.addr && !named && l.Kind == lock.Unknown {
+	if musl && c.addr && !named && l.Kind == kind.LockUnknown {
 		return // nothing near the word identifies the lock, and the result says so
 	}
 	if l.Kind != c.want || l.Type != typ {
@@ -144,7 +145,7 @@ func TestFileLocks(t *testing.T) {
 			var th wait.Thread
 			i := v.resolve(&th, s.Waiters[0], nil, c.call)
 			l := i.Lock
-			if i.Kind != wait.KindLock || l == nil || l.Kind != lock.File || l.Type != c.typ || l.Path != path || i.File != path {
+			if i.Kind != kind.WaitLock || l == nil || l.Kind != kind.LockFile || l.Type != c.typ || l.Path != path || i.File != path {
 				t.Fatalf("%+v %+v", i, l)
 			}
 			if c.holder && (l.Holder.TID != s.Holder || l.Holder.By != event.KnownByKernel) || !c.holder && (l.Holder.TID != 0 || l.Holder.Why == "") {
@@ -181,12 +182,12 @@ func TestOnce(t *testing.T) {
 		v := look(t, p.PID)
 		var th wait.Thread
 		// Only a function name identifies this lock.
-		if i := v.resolve(&th, s.Waiters[0], nil, "futex"); i.Lock.Kind != lock.Unknown || i.Lock.Holder.TID != 0 || i.Lock.Addr != hexa(t, s.Lock) {
+		if i := v.resolve(&th, s.Waiters[0], nil, "futex"); i.Lock.Kind != kind.LockUnknown || i.Lock.Holder.TID != 0 || i.Lock.Addr != hexa(t, s.Lock) {
 			t.Errorf("%s: %+v", how, i.Lock)
 		}
 		th = wait.Thread{}
 		i := v.resolve(&th, s.Waiters[0], []string{"__pthread_once_slow.isra.0", "___pthread_once"}, "futex")
-		if i.Lock.Kind != lock.Once || i.Lock.Addr != hexa(t, s.Lock) || i.Lock.Holder.TID != 0 || i.Lock.Holder.Why == "" {
+		if i.Lock.Kind != kind.LockOnce || i.Lock.Addr != hexa(t, s.Lock) || i.Lock.Holder.TID != 0 || i.Lock.Holder.Why == "" {
 			t.Errorf("%s: %+v", how, i.Lock)
 		}
 		p.Kill()
@@ -196,12 +197,12 @@ func TestOnce(t *testing.T) {
 func TestCpp(t *testing.T) {
 	for _, c := range []struct {
 		kind   string
-		want   lock.Kind
+		want   kind.Lock
 		typ    string
 		holder bool
-	}{{"mutex", lock.Mutex, "", true}, {"recursive_mutex", lock.Mutex, "recursive", true}, {"timed_mutex", lock.Mutex, "", true},
-		{"shared_mutex-read", lock.RWLock, "read", true}, {"shared_mutex-write", lock.RWLock, "write", true},
-		{"condition_variable", lock.Cond, "", false}} {
+	}{{"mutex", kind.LockMutex, "", true}, {"recursive_mutex", kind.LockMutex, "recursive", true}, {"timed_mutex", kind.LockMutex, "", true},
+		{"shared_mutex-read", kind.LockRW, "read", true}, {"shared_mutex-write", kind.LockRW, "write", true},
+		{"condition_variable", kind.LockCond, "", false}} {
 		t.Run(c.kind, func(t *testing.T) {
 			p := testprog.Start(t, build(t, "g++", "cpp.cc"), c.kind)
 			var s said
@@ -222,17 +223,17 @@ func TestRust(t *testing.T) {
 	for _, c := range []struct {
 		kind  string
 		names []string
-		want  lock.Kind
+		want  kind.Lock
 		typ   string
 	}{
-		{"mutex", nil, lock.Mutex, ""},
-		{"mutex", []string{"syscall", "std::sys::pal::unix::futex::futex_wait", "std::sys::sync::mutex::futex::Mutex::lock_contended"}, lock.Mutex, ""},
-		{"rwlock-read", []string{"syscall", "<std::sys::sync::rwlock::futex::RwLock>::read_contended"}, lock.RWLock, "read"},
-		{"rwlock-write", []string{"syscall", "<std::sys::sync::rwlock::futex::RwLock>::write_contended"}, lock.RWLock, "write"},
-		{"condvar", []string{"syscall", "std::sys::sync::condvar::futex::Condvar::wait_optional_timeout"}, lock.Cond, ""},
-		{"park", nil, lock.Park, ""},
-		{"park", []string{"syscall", "std::thread::park"}, lock.Park, ""},
-		{"join", nil, lock.Join, ""},
+		{"mutex", nil, kind.LockMutex, ""},
+		{"mutex", []string{"syscall", "std::sys::pal::unix::futex::futex_wait", "std::sys::sync::mutex::futex::Mutex::lock_contended"}, kind.LockMutex, ""},
+		{"rwlock-read", []string{"syscall", "<std::sys::sync::rwlock::futex::RwLock>::read_contended"}, kind.LockRW, "read"},
+		{"rwlock-write", []string{"syscall", "<std::sys::sync::rwlock::futex::RwLock>::write_contended"}, kind.LockRW, "write"},
+		{"condvar", []string{"syscall", "std::sys::sync::condvar::futex::Condvar::wait_optional_timeout"}, kind.LockCond, ""},
+		{"park", nil, kind.LockPark, ""},
+		{"park", []string{"syscall", "std::thread::park"}, kind.LockPark, ""},
+		{"join", nil, kind.LockJoin, ""},
 	} {
 		t.Run(c.kind, func(t *testing.T) {
 			p := testprog.Start(t, build(t, "rustc", "rust.rs"), c.kind)
@@ -267,7 +268,7 @@ func TestGo(t *testing.T) {
 		l := v.blocked(tid, "futex")
 		l.Frames = []stack.Frame{{Kind: stack.KindGo}}
 		i, _ := v.r.Resolve(&th, &l)
-		if i.Lock == nil || i.Lock.Kind != lock.GoRuntime || i.Lock.Holder.TID != 0 || i.Lock.Holder.Why == "" {
+		if i.Lock == nil || i.Lock.Kind != kind.LockGoRuntime || i.Lock.Holder.TID != 0 || i.Lock.Holder.Why == "" {
 			t.Errorf("%+v %+v", i, i.Lock)
 		}
 		// The names arrive after the thread has left the wait.
@@ -278,17 +279,17 @@ func TestGo(t *testing.T) {
 		if late.Name([]string{"runtime.futex", "main.f"}) || late.Lock == nil {
 			t.Errorf("by names that say nothing: %+v", late)
 		}
-		if !late.Name([]string{"runtime.futex", "runtime.notesleep", "runtime.stopm"}) || late.Kind != wait.KindIdle || late.Lock != nil ||
+		if !late.Name([]string{"runtime.futex", "runtime.notesleep", "runtime.stopm"}) || late.Kind != kind.WaitIdle || late.Lock != nil ||
 			late.Args != "idle: no goroutine to run" {
 			t.Errorf("an idle thread: %+v", late)
 		}
-		if !bound.Name([]string{"runtime.futex", "runtime.lock2"}) || bound.Kind != wait.KindLock || bound.Lock.Note != "a lock of the runtime" ||
+		if !bound.Name([]string{"runtime.futex", "runtime.lock2"}) || bound.Kind != kind.WaitLock || bound.Lock.Note != "a lock of the runtime" ||
 			bound.Args != bound.Lock.String() || bound.Name([]string{"runtime.futex", "runtime.stopm"}) {
 			t.Errorf("a lock of the runtime: %+v %+v", bound, bound.Lock)
 		}
 		th = wait.Thread{}
 		i = v.resolve(&th, tid, []string{"runtime.futex.abi0", "runtime.futexsleep", "runtime.notesleep", "runtime.mPark", "runtime.stoplockedm"}, "futex")
-		if i.Lock.Kind != lock.GoRuntime || !strings.Contains(i.Lock.Note, "bound to this thread") {
+		if i.Lock.Kind != kind.LockGoRuntime || !strings.Contains(i.Lock.Note, "bound to this thread") {
 			t.Errorf("%+v", i.Lock)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/sliverprof/sliver/trace/event"
+	"github.com/sliverprof/sliver/wait/kind"
 	"github.com/sliverprof/sliver/wait/lock"
 )
 
@@ -12,7 +13,7 @@ import (
 // object without a lock word.
 type Monitor struct {
 	Impl    string    // the runtime: lock.Lock.Impl
-	Kind    lock.Kind // Monitor, Synchronizer, ClassInit, Mutex, Join, Semaphore, Cond, Park, Sleep or Idle
+	Kind    kind.Lock // Monitor, Synchronizer, ClassInit, Mutex, Join, Semaphore, Cond, Park, Sleep or Idle
 	Text    string    // describes a wait of kind Sleep or Idle; a note about others, "Object.wait"
 	Addr    uint64    // 0: it waits for no object
 	Class   string    // of the object; "": unknown
@@ -30,15 +31,12 @@ func (a *args) monitor(f *lock.Futex, m *Monitor) {
 			a.until(f.Timeout, f.Clock)
 		}
 	}
-	switch m.Kind {
-	case lock.Sleep:
-		a.info.Kind = KindSleep
+	if k := m.Kind.Wait(); k != kind.WaitLock {
+		a.info.Kind = k
 		a.say("%s", m.Text)
-		limit()
-		return
-	case lock.Idle:
-		a.info.Kind = KindIdle
-		a.say("%s", m.Text)
+		if k == kind.WaitSleep {
+			limit()
+		}
 		return
 	}
 	l := lock.Lock{Addr: m.Addr, Word: f.Word, Kind: m.Kind, Type: m.Class, Impl: m.Impl, Note: m.Text, Basis: lock.ByLayout}
@@ -46,12 +44,12 @@ func (a *args) monitor(f *lock.Futex, m *Monitor) {
 		l.Addr = f.Word
 	}
 	switch m.Kind {
-	case lock.Monitor, lock.Synchronizer, lock.ClassInit, lock.Mutex, lock.Join:
+	case kind.LockMonitor, kind.LockSynchronizer, kind.LockClassInit, kind.LockMutex, kind.LockJoin:
 		l.Holder = a.r.holdsMonitor(m)
 		if m.Why != "" && l.Holder.TID != 0 {
 			l.Note = m.Why
 		}
-	case lock.Cond:
+	case kind.LockCond:
 		l.Holder.Why = "it is waited for a notification"
 	default:
 		l.Holder.Why = "a " + string(m.Kind) + " has no holder"
@@ -64,7 +62,7 @@ func (a *args) monitor(f *lock.Futex, m *Monitor) {
 	a.say("%s", a.info.Lock)
 	// A thread that waits to enter a monitor or for a mutex wakes from time to time to
 	// check it, and never gives up.
-	if m.Kind != lock.Monitor && m.Kind != lock.Mutex {
+	if m.Kind != kind.LockMonitor && m.Kind != kind.LockMutex {
 		limit()
 	}
 }
@@ -90,7 +88,7 @@ func (r *Resolver) refreshMonitor(th *Thread) (changed bool) {
 	note := l.Note
 	switch {
 	case r.c.Monitor == nil:
-	case l.Kind == lock.Monitor, l.Kind == lock.Mutex:
+	case l.Kind == kind.LockMonitor, l.Kind == kind.LockMutex:
 		locked, tid := r.c.MonitorOwner(l.Addr)
 		h = r.holdsMonitor(&Monitor{Locked: locked, Holder: tid})
 	default:

@@ -6,6 +6,7 @@ import (
 	"github.com/sliverprof/sliver/internal/testprog"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/wait"
+	"github.com/sliverprof/sliver/wait/kind"
 	"github.com/sliverprof/sliver/wait/lock"
 )
 
@@ -17,10 +18,10 @@ func TestMonitorUnknown(t *testing.T) {
 	var at struct{ Waiters []stack.TID }
 	say(t, p, &at)
 	v := lookAs(t, p.PID, func(c *wait.Config) {
-		c.Monitor = func(int32) (wait.Monitor, bool) { return wait.Monitor{Kind: lock.Park, Unknown: true}, true }
+		c.Monitor = func(int32) (wait.Monitor, bool) { return wait.Monitor{Kind: kind.LockPark, Unknown: true}, true }
 		c.MonitorOwner = func(uint64) (bool, int32) { return false, 0 }
 		c.LockName = func(l *lock.Lock) string {
-			if l.Kind == lock.Cond {
+			if l.Kind == kind.LockCond {
 				return "Heap_lock"
 			}
 			return ""
@@ -28,11 +29,11 @@ func TestMonitorUnknown(t *testing.T) {
 	})
 	for _, c := range []struct {
 		function string
-		kind     lock.Kind
+		kind     kind.Lock
 		name     string
 	}{
-		{"os::PlatformMonitor::wait", lock.Cond, "condition variable Heap_lock"},
-		{"Parker::park", lock.Park, ""},
+		{"os::PlatformMonitor::wait", kind.LockCond, "condition variable Heap_lock"},
+		{"Parker::park", kind.LockPark, ""},
 	} {
 		var info *wait.Info
 		for res := wait.Torn; res == wait.Torn; {

@@ -10,6 +10,7 @@ import (
 	"github.com/sliverprof/sliver/linux/files"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace/event"
+	"github.com/sliverprof/sliver/wait/kind"
 	"github.com/sliverprof/sliver/wait/lock"
 )
 
@@ -145,7 +146,7 @@ func parseFdinfo(b []byte) (mount string, locks []files.FileLock) {
 // file descriptions, and ranges relative to anything but the file's start, cannot be
 // resolved.
 func (r *Resolver) TellSoon(th *Thread, o *Openers, still func() bool) (known, sure, changed bool) {
-	if !th.known || th.info.Lock == nil || th.info.Lock.Kind != lock.File || r.c.Sys == nil {
+	if !th.known || th.info.Lock == nil || th.info.Lock.Kind != kind.LockFile || r.c.Sys == nil {
 		return false, false, false
 	}
 	l := th.info.Lock
@@ -189,7 +190,7 @@ func (r *Resolver) TellSoon(th *Thread, o *Openers, still func() bool) (known, s
 
 // File returns the file whose lock th waits for, or the zero value.
 func (t *Thread) File() FileID {
-	if !t.known || t.info.Lock == nil || t.info.Lock.Kind != lock.File {
+	if !t.known || t.info.Lock == nil || t.info.Lock.Kind != kind.LockFile {
 		return FileID{}
 	}
 	return t.info.Lock.line.file()

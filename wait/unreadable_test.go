@@ -14,6 +14,7 @@ import (
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/trace/event"
 	"github.com/sliverprof/sliver/wait"
+	"github.com/sliverprof/sliver/wait/kind"
 )
 
 // The memory that a call's arguments point to may be unmapped while the thread still
@@ -30,13 +31,13 @@ func TestMemoryIsGone(t *testing.T) {
 	for _, c := range s.Threads {
 		want := map[string]struct {
 			calls []string
-			kind  wait.Kind
+			kind  kind.Wait
 			why   string
 		}{
-			"futex": {[]string{"futex"}, wait.KindLock, "the lock word at 0x"},
-			"open":  {[]string{"openat"}, wait.KindCall, "the path at 0x"},
-			"poll":  {[]string{"ppoll"}, wait.KindPoll, "the descriptors at 0x"},
-			"sleep": {[]string{"clock_nanosleep"}, wait.KindSleep, "the timeout at 0x"},
+			"futex": {[]string{"futex"}, kind.WaitLock, "the lock word at 0x"},
+			"open":  {[]string{"openat"}, kind.WaitCall, "the path at 0x"},
+			"poll":  {[]string{"ppoll"}, kind.WaitPoll, "the descriptors at 0x"},
+			"sleep": {[]string{"clock_nanosleep"}, kind.WaitSleep, "the timeout at 0x"},
 		}[c.Name]
 		var th wait.Thread
 		i := v.resolve(&th, c.TID, nil, want.calls...)
@@ -71,7 +72,7 @@ func TestNoRights(t *testing.T) {
 		Monotonic: func() int64 { return int64(target.Now()) }, Realtime: func() int64 { return 0 }})
 	var th wait.Thread
 	i, res := r.Resolve(&th, &l)
-	if res != wait.Changed || i.Kind != wait.KindLock || i.Lock == nil || i.Lock.Addr != hexa(t, s.Lock) || i.Lock.Holder.TID != 0 ||
+	if res != wait.Changed || i.Kind != kind.WaitLock || i.Lock == nil || i.Lock.Addr != hexa(t, s.Lock) || i.Lock.Holder.TID != 0 ||
 		!strings.Contains(i.Why, "operation not permitted") || i.Lock.Holder.Why == "" {
 		t.Errorf("%v %+v %+v", res, i, i.Lock)
 	}

@@ -16,35 +16,13 @@ import (
 	"github.com/sliverprof/sliver/linux/files"
 	"github.com/sliverprof/sliver/linux/syscalls"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/wait/kind"
 	"github.com/sliverprof/sliver/wait/lock"
-)
-
-// Kind is the sort of a wait.
-type Kind string
-
-// Kinds of waits.
-const (
-	KindNone     Kind = ""      // it does not wait
-	KindLock     Kind = "lock"  // a lock: Info.Lock says which
-	KindSleep    Kind = "sleep" // for time to pass
-	KindPoll     Kind = "poll"  // for one of several descriptors
-	KindIdle     Kind = "idle"  // for work: a runtime's own thread
-	KindFile     Kind = "file"
-	KindSocket   Kind = "socket"
-	KindPipe     Kind = "pipe"
-	KindTerminal Kind = "terminal"
-	KindEvent    Kind = "event" // eventfd, timerfd, signalfd, inotify, pidfd
-	KindChild    Kind = "child"
-	KindSignal   Kind = "signal"
-	KindIPC      Kind = "ipc" // System V and POSIX queues and semaphores
-	KindMemory   Kind = "page fault"
-	KindStopped  Kind = "stopped"
-	KindCall     Kind = "call" // another system call
 )
 
 // Info describes a thread's wait.
 type Info struct {
-	Kind    Kind
+	Kind    kind.Wait
 	Nr      int32         // of the system call; -1: none
 	Call    string        // its name; "" if there is none
 	Args    string        // the relevant arguments, for display
@@ -262,7 +240,7 @@ func (r *Resolver) Resolve(th *Thread, l *Look) (*Info, Result) {
 
 // Keeps reports whether Refresh can read the current holder of the lock.
 func (l *Lock) Keeps() bool {
-	return l.Kind == lock.File || l.Kind == lock.GIL || l.OfRuntime() ||
+	return l.Kind == kind.LockFile || l.Kind == kind.LockGIL || l.OfRuntime() ||
 		l.Impl == "hotspot" && l.Basis == lock.ByNothing || lock.Keeps(&l.Lock)
 }
 
@@ -287,13 +265,13 @@ func (r *Resolver) Refresh(th *Thread) (changed bool) {
 }
 
 func (r *Resolver) refresh(th *Thread) (changed bool) {
-	if th.info.Lock.Kind == lock.File {
+	if th.info.Lock.Kind == kind.LockFile {
 		if r.c.Sys == nil || r.c.LocksLater {
 			return false
 		}
 		return th.info.Lock.tell(ReadFileLocks(r.c.Sys))
 	}
-	if th.info.Lock.Kind == lock.GIL {
+	if th.info.Lock.Kind == kind.LockGIL {
 		return r.refreshGIL(th)
 	}
 	b := th.info.Lock.Basis
@@ -322,7 +300,7 @@ func (t *Thread) Proven() bool {
 // Tell sets the holder of the file lock that th waits for, from a list that was read
 // during the wait. It reports whether the holder changed.
 func (r *Resolver) Tell(th *Thread, all *FileLocks) (changed bool) {
-	if !th.known || th.info.Lock == nil || th.info.Lock.Kind != lock.File {
+	if !th.known || th.info.Lock == nil || th.info.Lock.Kind != kind.LockFile {
 		return false
 	}
 	if changed = th.info.Lock.tell(all); changed {
@@ -357,12 +335,12 @@ func rank(b lock.Basis) int {
 func (r *Resolver) resolve(l *Look, call *stack.Call) Info {
 	switch l.State {
 	case stack.StateStopped, stack.StateTraced:
-		return Info{Kind: KindStopped, Nr: -1}
+		return Info{Kind: kind.WaitStopped, Nr: -1}
 	case stack.StateRunning, stack.StateRunnable, stack.StateDead:
 		return Info{Nr: -1}
 	}
 	if call.Nr < 0 {
-		return Info{Kind: KindMemory, Nr: -1}
+		return Info{Kind: kind.WaitMemory, Nr: -1}
 	}
 	c, ok := r.calls[call.Nr]
 	if !ok {
@@ -384,41 +362,41 @@ func (r *Resolver) resolve(l *Look, call *stack.Call) Info {
 // maxCalls bounds the cache of system calls.
 const maxCalls = 1024
 
-func kindOf(call string) Kind {
+func kindOf(call string) kind.Wait {
 	switch call {
 	case "nanosleep", "clock_nanosleep":
-		return KindSleep
+		return kind.WaitSleep
 	case "poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait", "epoll_pwait2":
-		return KindPoll
+		return kind.WaitPoll
 	case "wait4", "waitid":
-		return KindChild
+		return kind.WaitChild
 	case "rt_sigtimedwait", "rt_sigsuspend", "pause":
-		return KindSignal
+		return kind.WaitSignal
 	case "semop", "semtimedop", "msgsnd", "msgrcv", "mq_timedreceive", "mq_timedsend":
-		return KindIPC
+		return kind.WaitIPC
 	case "futex", "futex_waitv", "futex_wait", "flock":
-		return KindLock
+		return kind.WaitLock
 	}
-	return KindCall
+	return kind.WaitCall
 }
 
 // kindOfFile returns the kind of a wait on one descriptor.
-func kindOfFile(k files.Kind) Kind {
+func kindOfFile(k files.Kind) kind.Wait {
 	switch k {
 	case files.File, files.DirKind, files.Device, files.Memfd:
-		return KindFile
+		return kind.WaitFile
 	case files.TCP, files.UDP, files.Unix, files.Socket:
-		return KindSocket
+		return kind.WaitSocket
 	case files.Pipe:
-		return KindPipe
+		return kind.WaitPipe
 	case files.Terminal:
-		return KindTerminal
+		return kind.WaitTerminal
 	case files.Eventfd, files.Timerfd, files.Signalfd, files.Inotify, files.Pidfd:
-		return KindEvent
+		return kind.WaitEvent
 	case files.Epoll:
-		return KindPoll
+		return kind.WaitPoll
 	}
-	return KindCall
+	return kind.WaitCall
 }
 
 // errNoPath is the reason for a missing path.

@@ -6,6 +6,7 @@ import (
 	"github.com/sliverprof/sliver/linux/syscalls"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/wait/idle"
+	"github.com/sliverprof/sliver/wait/kind"
 	"github.com/sliverprof/sliver/web/analysis"
 )
 
@@ -16,7 +17,7 @@ type classes struct {
 	of      []uint8
 }
 
-// class returns the class of state number id: an analysis.Class.
+// class returns the class of state number id: an kind.Class.
 func (f *feed) class(id uint32) uint8 {
 	c := &f.classes
 	c.mu.Lock()
@@ -33,7 +34,7 @@ func (f *feed) class(id uint32) uint8 {
 	return c.of[id] - 1
 }
 
-func (f *feed) classify(id uint32) analysis.Class {
+func (f *feed) classify(id uint32) kind.Class {
 	x := f.st.State(id)
 	call := ""
 	if x.Call >= 0 {

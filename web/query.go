@@ -261,7 +261,7 @@ func lockMessages(f *feed, ls []store.Lock) []lockMessage {
 	for i, l := range ls {
 		out[i] = lockMessage{Addr: fmt.Sprintf("%#x", l.Addr), Holder: l.Holder, By: l.By.String()}
 		if w, ok := f.wait(l.Wait); ok {
-			if out[i].Wait, out[i].Kind = w.Args, w.Kind; w.Args == "" {
+			if out[i].Wait, out[i].Kind = w.Args, string(w.Kind); w.Args == "" {
 				out[i].Wait = w.Symbol
 			}
 			if w.HolderTID == l.Holder {
@@ -281,7 +281,7 @@ func (f *feed) wait(id int) (trace.Wait, bool) {
 
 // waitText describes a wait.
 func waitText(w *trace.Wait) string {
-	s := w.Kind
+	s := string(w.Kind)
 	if w.Call != "" {
 		s = w.Call + "(" + w.Args + ")" // it contains the kind
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/sliverprof/sliver/linux/syscalls"
 	"github.com/sliverprof/sliver/stack"
-	"github.com/sliverprof/sliver/web/analysis"
+	"github.com/sliverprof/sliver/wait/kind"
 	"github.com/sliverprof/sliver/web/store"
 )
 
@@ -34,7 +34,7 @@ type partReply struct {
 const maxParts = 40
 
 // partOf is the name of the part of a thread's time that a state belongs to; "" if the state is unknown.
-func partOf(s stack.State, c analysis.Class) string {
+func partOf(s stack.State, c kind.Class) string {
 	switch s {
 	case stack.StateRunning:
 		return "cpu"
@@ -49,13 +49,13 @@ func partOf(s stack.State, c analysis.Class) string {
 		return ""
 	}
 	switch c {
-	case analysis.ClassLock:
+	case kind.ClassLock:
 		return "lock"
-	case analysis.ClassIO:
+	case kind.ClassIO:
 		return "io"
-	case analysis.ClassSleep:
+	case kind.ClassSleep:
 		return "sleep"
-	case analysis.ClassIdle:
+	case kind.ClassIdle:
 		return "idle"
 	}
 	return "other"
@@ -94,7 +94,7 @@ func (f *feed) parts(seq int, t0, t1 stack.Time) []partReply {
 	arch := f.src.Process().Arch
 	f.st.EachLane(store.LaneState, t0, t1, []int{seq}, func(_ int, x store.Slice) {
 		s := f.st.State(x.Place)
-		k := key{part: partOf(s.State, analysis.Class(f.class(x.Place)))}
+		k := key{part: partOf(s.State, kind.Class(f.class(x.Place)))}
 		if k.part == "" || k.part == "cpu" { // the scheduler counts time on a CPU better than samples do
 			return
 		}

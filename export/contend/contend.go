@@ -17,6 +17,7 @@ import (
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/trace/event"
 	"github.com/sliverprof/sliver/wait/infer"
+	"github.com/sliverprof/sliver/wait/kind"
 )
 
 // Contention holds all lock waits of a recording.
@@ -44,7 +45,7 @@ type Lock struct {
 	Sightings []Sighting
 	Total     int64 // ns waited by all threads
 	Longest   int64 // ns
-	Kind      string
+	Kind      kind.Lock
 	Excludes  bool // the lock has holders; see trace.Wait.Excludes
 }
 
@@ -232,7 +233,7 @@ func (b *builder) names() {
 		if d := b.best[i]; d != nil {
 			x := *d
 			l.Kind = x.Lock
-			if x.Lock == "rwlock" {
+			if x.Lock.Mode() {
 				x.LockType = "" // the mode that was requested, not the lock's type
 			}
 			l.Name = x.LockName(l.Addr)
@@ -292,16 +293,6 @@ func (b *builder) order() {
 	}
 }
 
-// inferable reports whether a thread that holds a lock of this kind is still inside the
-// function that acquired it.
-func inferable(kind string) bool {
-	switch kind {
-	case "mutex", "rwlock", "once", "semaphore", "futex", "libc":
-		return true
-	}
-	return false
-}
-
 // infer finds the releasing thread of locks whose memory does not name a holder.
 func (b *builder) infer() {
 	c := b.c
@@ -309,7 +300,7 @@ func (b *builder) infer() {
 	var ws []infer.Wait
 	critical := map[int]bool{}
 	ask := func(w *Wait) bool {
-		return inferable(c.Locks[w.Lock].Kind) && !slices.ContainsFunc(c.Locks[w.Lock].Sightings, func(s Sighting) bool { return s.TID != 0 })
+		return c.Locks[w.Lock].Kind.Inner() && !slices.ContainsFunc(c.Locks[w.Lock].Sightings, func(s Sighting) bool { return s.TID != 0 })
 	}
 	asked := make(map[int]bool, len(c.Locks))
 	for i := range c.Waits {

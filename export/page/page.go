@@ -22,6 +22,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/trace/event"
+	"github.com/sliverprof/sliver/wait/kind"
 	"github.com/sliverprof/sliver/web/analysis"
 	"github.com/sliverprof/sliver/web/dist"
 )
@@ -168,7 +169,7 @@ type span struct {
 	from  int64
 	state stack.State
 	call  int32
-	class analysis.Class
+	class kind.Class
 	known bool // the class is
 	wait  int  // index of the wait plus 1
 	lock  int  // index of the lock plus 1
@@ -267,7 +268,7 @@ func (b *builder) Other(e event.Event) {
 		b.seen = max(t, b.seen)
 		if s := &b.state; s.open && !s.known && s.state == stack.StateBlocked {
 			w := b.replay.Waiting()
-			s.class, s.known = analysis.GroupClass(b.v.For(&w, b.v.Idle(&w, b.replay.Stack())).Group), true
+			s.class, s.known = b.v.For(&w, b.v.Idle(&w, b.replay.Stack())).Group.Class(), true
 		}
 	case event.State:
 		b.close(t)
@@ -289,7 +290,7 @@ func (b *builder) Other(e event.Event) {
 			s.lock = b.lock(w.Lock(), e) + 1
 		}
 		if s.state == stack.StateBlocked && !s.known {
-			s.class = analysis.GroupClass(b.v.For(&w, false).Group)
+			s.class = b.v.For(&w, false).Group.Class()
 		}
 	case event.Pause:
 		ns := int64(min(e.Payload(), 1<<40))
@@ -342,7 +343,7 @@ func (b *builder) lock(addr uint64, e event.Event) int {
 	}
 	l := lock{Addr: fmt.Sprintf("%#x", addr)}
 	if d := b.v.Wait(&w); d != nil {
-		l.Wait, l.Kind = view.Text(d.LockName(addr), 512), d.Kind
+		l.Wait, l.Kind = view.Text(d.LockName(addr), 512), string(d.Kind)
 	}
 	if tid, by := w.Holder(); tid != 0 {
 		l.Holder, l.By = int(tid), by.String()

@@ -244,7 +244,7 @@ func (p *Profile) Labels(s *Sample) []Label {
 		if s.idle {
 			add("wait", "idle")
 		} else {
-			add("wait", view.Text(d.Kind, 64))
+			add("wait", view.Text(string(d.Kind), 64))
 		}
 		add("file", view.Text(d.File, 512))
 		add("peer", view.Text(d.Peer, 512))

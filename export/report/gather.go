@@ -13,6 +13,7 @@ import (
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/trace/event"
 	"github.com/sliverprof/sliver/wait/idle"
+	"github.com/sliverprof/sliver/wait/kind"
 )
 
 // maxRows limits the rows counted separately in one table; later ones are combined as
@@ -50,7 +51,11 @@ type pending struct {
 	asker int           // index of the asking function's frame in stack; -1: none
 }
 
-type callKey struct{ call, group, what string }
+type callKey struct {
+	call  string
+	group kind.Group
+	what  string
+}
 
 type callRow struct {
 	Call
@@ -59,8 +64,8 @@ type callRow struct {
 
 type funcRow struct {
 	Function
-	groups map[string]int64   // ns by group
-	what   map[view.For]int64 // ns, at most maxWhat of them
+	groups map[kind.Group]int64 // ns by group
+	what   map[view.For]int64   // ns, at most maxWhat of them
 }
 
 // maxWhat limits the locks, files and peers counted separately for one function.
@@ -152,7 +157,7 @@ func (g *gatherer) take(x *view.Interval) {
 	}
 	f := g.v.For(&x.Waiting, idle)
 	what := f.What
-	if f.Group == view.GroupLock || f.Group == view.GroupCall { // locks have a separate table
+	if f.Group == kind.GroupLock || f.Group == kind.GroupCall { // locks have a separate table
 		what = ""
 	}
 	g.addCall(callKey{call, f.Group, what}, ns)
@@ -195,7 +200,7 @@ func (g *gatherer) addFunc(p pending, what view.For, ns int64) {
 	}
 	row := g.byFunc[id]
 	if row == nil {
-		row = &funcRow{groups: map[string]int64{}, what: map[view.For]int64{}}
+		row = &funcRow{groups: map[kind.Group]int64{}, what: map[view.For]int64{}}
 		switch row.Name = "[unknown]"; {
 		case id == -2: // such as an idle thread of Go's
 			row.Name = "[runtimes and libraries alone]"

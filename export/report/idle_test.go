@@ -11,6 +11,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/trace/event"
+	"github.com/sliverprof/sliver/wait/kind"
 )
 
 // pool returns a recording of a thread that reads a file, two pool threads without work, and one pool
@@ -67,7 +68,7 @@ func TestIdle(t *testing.T) {
 	if r.Idle.Any() || len(r.Threads) != 4 || len(r.Locks) != 1 || r.Locks[0].Total != 2500*ms || len(r.Longest) != 4 {
 		t.Errorf("with idle waits: left out %+v, %d threads, locks %+v", r.Idle, len(r.Threads), r.Locks)
 	}
-	if f := r.Functions[0]; f.Kind != view.GroupIdle || f.KindTotal != 2500*ms {
+	if f := r.Functions[0]; f.Kind != kind.GroupIdle || f.KindTotal != 2500*ms {
 		t.Errorf("function %+v", f)
 	}
 }
@@ -95,14 +96,14 @@ func TestMostlyFor(t *testing.T) {
 	}
 	th.Look(exporttest.Look{At: at * ms, State: stack.StateRunning, Times: times, Stack: "main:1 step:1"})
 	r := report.Of(b.Finish(at*ms), view.Options{}, 0)
-	kinds := map[string]int64{}
+	kinds := map[kind.Group]int64{}
 	for _, c := range r.Calls {
 		kinds[c.Kind] += c.Total
 	}
-	if kinds[view.GroupSleep] != 3000*ms || kinds[view.GroupGIL] != 1650*ms {
+	if kinds[kind.GroupSleep] != 3000*ms || kinds[kind.GroupGIL] != 1650*ms {
 		t.Errorf("calls %+v", r.Calls)
 	}
-	if f := r.Functions[0]; f.Kind != view.GroupSleep || f.For != "sleep" || f.KindTotal != 3000*ms {
+	if f := r.Functions[0]; f.Kind != kind.GroupSleep || f.For != "sleep" || f.KindTotal != 3000*ms {
 		t.Errorf("functions %+v", r.Functions)
 	}
 }

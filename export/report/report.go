@@ -17,6 +17,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/wait/idle"
+	"github.com/sliverprof/sliver/wait/kind"
 )
 
 // DefaultTop is the default number of rows of a table.
@@ -106,29 +107,29 @@ type Share struct {
 
 // Lock is a lock that threads waited for.
 type Lock struct {
-	Name     string  `json:"name"`
-	Kind     string  `json:"kind"`
-	Addr     string  `json:"addr"`      // hex; "" for file locks
-	Excludes bool    `json:"exclusive"` // the lock has holders
-	Waits    int     `json:"waits"`
-	Total    int64   `json:"total_ns"`
-	Longest  int64   `json:"longest_ns"`
-	Most     int     `json:"most_waiting"` // at the same time
-	Holders  []Share `json:"holders"`      // threads that released it, with how that is known
-	HolderIn []Share `json:"holder_functions"`
-	WaiterIn []Share `json:"waiter_functions"`
-	Unknown  string  `json:"no_holder"` // reason why no holder is named
+	Name     string    `json:"name"`
+	Kind     kind.Lock `json:"kind"`
+	Addr     string    `json:"addr"`      // hex; "" for file locks
+	Excludes bool      `json:"exclusive"` // the lock has holders
+	Waits    int       `json:"waits"`
+	Total    int64     `json:"total_ns"`
+	Longest  int64     `json:"longest_ns"`
+	Most     int       `json:"most_waiting"` // at the same time
+	Holders  []Share   `json:"holders"`      // threads that released it, with how that is known
+	HolderIn []Share   `json:"holder_functions"`
+	WaiterIn []Share   `json:"waiter_functions"`
+	Unknown  string    `json:"no_holder"` // reason why no holder is named
 }
 
 // Call is a system call with the object it waited for.
 type Call struct {
-	Call    string `json:"call"`
-	Kind    string `json:"kind"`
-	For     string `json:"for"` // file or peer; "" if not applicable
-	Waits   int    `json:"waits"`
-	Total   int64  `json:"total_ns"`
-	Longest int64  `json:"longest_ns"`
-	Threads int    `json:"threads"`
+	Call    string     `json:"call"`
+	Kind    kind.Group `json:"kind"`
+	For     string     `json:"for"` // file or peer; "" if not applicable
+	Waits   int        `json:"waits"`
+	Total   int64      `json:"total_ns"`
+	Longest int64      `json:"longest_ns"`
+	Threads int        `json:"threads"`
 }
 
 // Function is a function that waited: the innermost one of the program itself.
@@ -141,9 +142,9 @@ type Function struct {
 	Longest int64  `json:"longest_ns"`
 	// Kind is the group of waits (see view.For) with the longest total time, For its
 	// longest object.
-	Kind      string `json:"kind"`
-	KindTotal int64  `json:"kind_ns"`
-	For       string `json:"for"`
+	Kind      kind.Group `json:"kind"`
+	KindTotal int64      `json:"kind_ns"`
+	For       string     `json:"for"`
 }
 
 // OnCPU is a function that was on a CPU itself.

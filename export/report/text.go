@@ -376,7 +376,7 @@ func (r *Report) textCalls(w io.Writer) {
 		x := &r.Calls[i]
 		what := x.For
 		if what == "" {
-			what = x.Kind
+			what = string(x.Kind)
 		}
 		t.row(duration(x.Total), duration(x.Longest), strconv.Itoa(x.Waits), strconv.Itoa(x.Threads), x.Call, cell(what))
 	}

@@ -65,7 +65,7 @@ func FuzzMemory(f *testing.F) {
 				blobs: map[uint64]*blob{}, methods: map[uint64]*method{}, names: map[uint64]string{}, offsets: map[string]uint64{}, classes: map[uint64]class{}, callReturn: 0x10800}, account}
 			r.heaps.Store(&[]heap{{low: 0x10000, end: 0x90000, segmap: 0x100000, log2: 7}})
 			// Entries for the walk to find, as if they had been read.
-			for i, k := range []kind{kindOther, kindStub, kindInterpreter, kindNmethod, kindVtable, kindAdapter} {
+			for i, k := range []codeKind{kindOther, kindStub, kindInterpreter, kindNmethod, kindVtable, kindAdapter} {
 				at := 0x10000 + uint64(i)<<12
 				x := &blob{addr: at, kind: k, code: at, end: at + 0x1000, frame: 8 * uint64(i), complete: 24, head: string(make([]byte, 9))}
 				if k == kindNmethod {

@@ -9,6 +9,7 @@ import (
 	"github.com/sliverprof/sliver/unwind"
 	"github.com/sliverprof/sliver/unwind/managed"
 	"github.com/sliverprof/sliver/wait"
+	"github.com/sliverprof/sliver/wait/kind"
 	"github.com/sliverprof/sliver/wait/lock"
 )
 
@@ -57,11 +58,11 @@ func (x *process) Monitor(tid int32) (wait.Monitor, bool) {
 	m, ok := x.vm.Wanted(thread, tid)
 	w := wait.Monitor{Impl: "hotspot", Kind: sorts[m.Sort], Addr: m.Addr, Class: m.Class, Unknown: m.Unknown, Locked: m.Locked, Holder: m.Owner, Readers: m.Readers, Why: m.Why}
 	switch {
-	case w.Kind == lock.Sleep:
+	case w.Kind == kind.LockSleep:
 		w.Text = "Thread.sleep"
-	case w.Kind == lock.Cond && (m.Class == referenceQueue || m.Class == nativeReferenceQueue):
-		w.Kind, w.Text = lock.Idle, "idle: no Java objects to clean up"
-	case w.Kind == lock.Cond && !strings.HasSuffix(m.Class, "$ConditionObject"):
+	case w.Kind == kind.LockCond && (m.Class == referenceQueue || m.Class == nativeReferenceQueue):
+		w.Kind, w.Text = kind.LockIdle, "idle: no Java objects to clean up"
+	case w.Kind == kind.LockCond && !strings.HasSuffix(m.Class, "$ConditionObject"):
 		w.Text = "Object.wait"
 	}
 	return w, ok
@@ -74,8 +75,8 @@ func (x *process) Monitor(tid int32) (wait.Monitor, bool) {
 const referenceQueue, nativeReferenceQueue = "java.lang.ref.ReferenceQueue$Lock", "java.lang.ref.NativeReferenceQueue$Lock"
 
 // sorts maps the waits of Java threads to kinds of locks.
-var sorts = [...]lock.Kind{Entering: lock.Monitor, Waiting: lock.Cond, Synchronizer: lock.Synchronizer, Semaphore: lock.Semaphore,
-	Condition: lock.Cond, Initialization: lock.ClassInit, Parked: lock.Park, Sleeping: lock.Sleep}
+var sorts = [...]kind.Lock{Entering: kind.LockMonitor, Waiting: kind.LockCond, Synchronizer: kind.LockSynchronizer, Semaphore: kind.LockSemaphore,
+	Condition: kind.LockCond, Initialization: kind.LockClassInit, Parked: kind.LockPark, Sleeping: kind.LockSleep}
 
 // MonitorOwner implements lang.Runtime.
 func (x *process) MonitorOwner(addr uint64) (locked bool, holder int32) {
@@ -88,9 +89,9 @@ func (x *process) LockName(l *lock.Lock) string {
 		return ""
 	}
 	switch l.Kind {
-	case lock.Mutex:
+	case kind.LockMutex:
 		return x.vm.MutexName(l.Addr)
-	case lock.Cond:
+	case kind.LockCond:
 		return x.vm.CondName(l.Addr)
 	}
 	return ""

@@ -130,7 +130,7 @@ func New(img *Image, bias uint64, mem io.ReaderAt, table *managed.Table) (*Runti
 func (r *Runtime) prove(interpreter uint64) error {
 	for _, x := range [...]struct {
 		pc   uint64
-		want kind
+		want codeKind
 	}{{interpreter, kindInterpreter}, {r.callReturn, kindStub}} {
 		b, err := r.find(x.pc)
 		if err != nil {
@@ -210,22 +210,22 @@ func (r *Runtime) heap(addr uint64) *heap {
 	return nil
 }
 
-// kind is the kind of a blob's code.
-type kind uint8
+// codeKind is the kind of a blob's code.
+type codeKind uint8
 
 const (
-	kindOther       kind = iota // adapters, runtime stubs
-	kindStub                    // StubRoutines: assembly for Java and the virtual machine
-	kindInterpreter             // the template interpreter
-	kindNmethod                 // a compiled method
-	kindNative                  // the wrapper of a native method
-	kindVtable                  // pushes nothing
-	kindAdapter                 // from interpreted to compiled code, and back
+	kindOther       codeKind = iota // adapters, runtime stubs
+	kindStub                        // StubRoutines: assembly for Java and the virtual machine
+	kindInterpreter                 // the template interpreter
+	kindNmethod                     // a compiled method
+	kindNative                      // the wrapper of a native method
+	kindVtable                      // pushes nothing
+	kindAdapter                     // from interpreted to compiled code, and back
 )
 
 // kindOf returns the kind for a blob's name (src/hotspot/share/code/codeBlob.cpp,
 // runtime/stubRoutines.cpp, interpreter/templateInterpreter.cpp of 17, 21, 25).
-func kindOf(name string) kind {
+func kindOf(name string) codeKind {
 	switch {
 	case name == "nmethod":
 		return kindNmethod
@@ -248,7 +248,7 @@ type blob struct {
 	addr      uint64
 	name      string
 	namePtr   uint64
-	kind      kind
+	kind      codeKind
 	code, end uint64 // its instructions
 	complete  uint64 // offset from code at which the frame is complete; 0: at once
 	frame     uint64 // size of the frame with the return address, in bytes; 0: unknown

@@ -9,6 +9,7 @@ import (
 	"github.com/sliverprof/sliver/unwind"
 	"github.com/sliverprof/sliver/unwind/managed"
 	"github.com/sliverprof/sliver/wait"
+	"github.com/sliverprof/sliver/wait/kind"
 	"github.com/sliverprof/sliver/wait/lock"
 )
 
@@ -56,8 +57,8 @@ func (p *process) GlobalLock(thread int32, word uint64) (g wait.GIL, ok bool) {
 }
 
 // kinds maps the waits of Ruby's threads to kinds of locks.
-var kinds = [...]lock.Kind{Locking: lock.Mutex, Waiting: lock.Cond, Popping: lock.Cond, Pushing: lock.Cond, Joining: lock.Join,
-	Sleeping: lock.Sleep, Suspended: lock.Sleep}
+var kinds = [...]kind.Lock{Locking: kind.LockMutex, Waiting: kind.LockCond, Popping: kind.LockCond, Pushing: kind.LockCond, Joining: kind.LockJoin,
+	Sleeping: kind.LockSleep, Suspended: kind.LockSleep}
 
 // texts describes waits, or names what their kind does not say.
 var texts = [...]string{Waiting: "ConditionVariable#wait", Popping: "Queue#pop", Pushing: "SizedQueue#push", Joining: "Thread#join",

@@ -12,8 +12,7 @@ import (
 	"github.com/sliverprof/sliver/session/stacks"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace/event"
-	"github.com/sliverprof/sliver/wait"
-	"github.com/sliverprof/sliver/wait/lock"
+	"github.com/sliverprof/sliver/wait/kind"
 )
 
 var javas = []string{"java17", "java21", "java25"}
@@ -92,7 +91,7 @@ func TestJavaStacks(t *testing.T) {
 						}
 					}
 					// Java 21's Common-Cleaner waits on an ordinary lock.
-					if n := th.OwnName; (n == "Finalizer" || n == "Common-Cleaner" && v != "java21") && (th.Wait == nil || th.Wait.Kind != wait.KindIdle) {
+					if n := th.OwnName; (n == "Finalizer" || n == "Common-Cleaner" && v != "java21") && (th.Wait == nil || th.Wait.Kind != kind.WaitIdle) {
 						t.Errorf("%s is not idle: %+v", n, th.Wait)
 					}
 					w, ok := want[th.OwnName]
@@ -123,7 +122,7 @@ func wantMain(t *testing.T, s *stacks.Snapshot, th *stacks.Thread) {
 		return
 	}
 	l := th.Wait.Lock
-	if l.Kind != lock.Monitor || l.Type != "java.lang.Object" || l.Holder.By != event.KnownByRuntime {
+	if l.Kind != kind.LockMonitor || l.Type != "java.lang.Object" || l.Holder.By != event.KnownByRuntime {
 		t.Errorf("%s waits for %v, holder %+v", th.OwnName, l, l.Holder)
 	}
 	for i := range s.Threads {

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/sliverprof/sliver/internal/testprog"
-	"github.com/sliverprof/sliver/wait/lock"
+	"github.com/sliverprof/sliver/wait/kind"
 )
 
 // jstacked is a thread in jstack's output.
@@ -91,7 +91,7 @@ func TestJavaJstack(t *testing.T) {
 					if got != w.wants && !w.mute {
 						t.Errorf("%s waits for %q, not %q", th.OwnName, got, w.wants)
 					}
-					if l := th.Wait.Lock; l != nil && (l.Kind == lock.Monitor || l.Kind == lock.Synchronizer) && l.Holder.TID == 0 {
+					if l := th.Wait.Lock; l != nil && (l.Kind == kind.LockMonitor || l.Kind == kind.LockSynchronizer) && l.Holder.TID == 0 {
 						t.Errorf("%s: nobody has the %s", th.OwnName, l)
 					}
 				}

@@ -11,6 +11,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace/event"
 	"github.com/sliverprof/sliver/wait"
+	"github.com/sliverprof/sliver/wait/kind"
 	"github.com/sliverprof/sliver/wait/lock"
 )
 
@@ -67,7 +68,7 @@ func TestJavaLocks(t *testing.T) {
 					if got == strings.Join(f[2:], " ") {
 						continue
 					}
-					if stale && w != nil && w.Lock != nil && (w.Lock.Basis == lock.ByNothing || w.Lock.Kind == lock.Monitor) && w.Lock.Holder.TID == 0 {
+					if stale && w != nil && w.Lock != nil && (w.Lock.Basis == lock.ByNothing || w.Lock.Kind == kind.LockMonitor) && w.Lock.Holder.TID == 0 {
 						unknown++
 						continue
 					}
@@ -101,16 +102,16 @@ func waitOf(w *wait.Info, names map[stack.TID]string) string {
 	if w == nil {
 		return "nothing"
 	}
-	if w.Kind == wait.KindSleep {
+	if w.Kind == kind.WaitSleep {
 		return "sleep - -"
 	}
 	if w.Lock == nil {
 		return string(w.Kind)
 	}
 	l := w.Lock
-	kind, class, holder := string(l.Kind), "-", "-"
-	if l.Kind == lock.Cond {
-		kind = "condition"
+	sort, class, holder := string(l.Kind), "-", "-"
+	if l.Kind == kind.LockCond {
+		sort = "condition"
 	}
 	if l.Type != "" {
 		class = l.Type
@@ -121,5 +122,5 @@ func waitOf(w *wait.Info, names map[stack.TID]string) string {
 	case l.Holder.Readers != 0:
 		holder = strconv.Itoa(l.Holder.Readers)
 	}
-	return kind + " " + class + " " + holder
+	return sort + " " + class + " " + holder
 }

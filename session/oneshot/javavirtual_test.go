@@ -8,7 +8,7 @@ import (
 
 	"github.com/sliverprof/sliver/session/stacks"
 	"github.com/sliverprof/sliver/stack"
-	"github.com/sliverprof/sliver/wait/lock"
+	"github.com/sliverprof/sliver/wait/kind"
 )
 
 // TestJavaVirtual: a thread that carries a virtual one must show which. Its stack must
@@ -48,7 +48,7 @@ func TestJavaVirtual(t *testing.T) {
 				}
 				for _, x := range []string{"spins", "sleeps"} {
 					w := find(func(th *stacks.Thread) bool { return th.OwnName == "wants-"+x }).Wait
-					if w == nil || w.Lock == nil || w.Lock.Kind != lock.Synchronizer {
+					if w == nil || w.Lock == nil || w.Lock.Kind != kind.LockSynchronizer {
 						t.Errorf("wants-%s waits for %+v", x, w)
 						continue
 					}

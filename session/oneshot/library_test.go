@@ -8,7 +8,7 @@ import (
 	"github.com/sliverprof/sliver/internal/testprog"
 	"github.com/sliverprof/sliver/session/stacks"
 	"github.com/sliverprof/sliver/stack"
-	"github.com/sliverprof/sliver/wait/lock"
+	"github.com/sliverprof/sliver/wait/kind"
 )
 
 // A lock in a library must have its name or, if the file has none, its location in the
@@ -31,7 +31,7 @@ func TestLockOfLibrary(t *testing.T) {
 				return th != nil && th.State == stack.StateBlocked && th.Wait != nil && th.Wait.Lock != nil
 			}, open1(t, p.PID))[0]
 			l := s.Thread(said.Waiters[0]).Wait.Lock
-			if !regexp.MustCompile(c.want).MatchString(l.Symbol) || filepath.Base(l.Module) != "guardlib.so" || l.Kind != lock.Mutex ||
+			if !regexp.MustCompile(c.want).MatchString(l.Symbol) || filepath.Base(l.Module) != "guardlib.so" || l.Kind != kind.LockMutex ||
 				hexa(l.Addr) != said.Lock || l.Holder.TID != said.Holder {
 				t.Errorf("%s of %s: %+v, want %s, %+v", l.Symbol, l.Module, l, c.want, said)
 			}

@@ -21,7 +21,7 @@ import (
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/wait"
 	"github.com/sliverprof/sliver/wait/graph"
-	"github.com/sliverprof/sliver/wait/lock"
+	"github.com/sliverprof/sliver/wait/kind"
 )
 
 // Options configure Take.
@@ -281,7 +281,7 @@ func (v *view) entering(e *eye) bool {
 		return false
 	}
 	m, ok := v.t.Monitor(own(&e.info))
-	return ok && m.Kind == lock.Monitor && m.Locked
+	return ok && m.Kind == kind.LockMonitor && m.Locked
 }
 
 // failed marks a thread of which only the state is readable.

@@ -18,8 +18,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/trace/event"
-	"github.com/sliverprof/sliver/wait"
-	"github.com/sliverprof/sliver/wait/lock"
+	"github.com/sliverprof/sliver/wait/kind"
 )
 
 // said is the output of a program of testdata/targets/locks.
@@ -128,7 +127,7 @@ func TestDeadlock(t *testing.T) {
 				}
 				s := until(t, Options{Selection: sel}, "a deadlock, and a main thread that waits for its input", func(s []*stacks.Snapshot) bool {
 					main := s[0].Thread(stack.TID(p.PID))
-					return deadlocked(s) && main.State == stack.StateBlocked && main.Wait != nil && main.Wait.Kind == wait.KindPipe
+					return deadlocked(s) && main.State == stack.StateBlocked && main.Wait != nil && main.Wait.Kind == kind.WaitPipe
 				}, open1(t, p.PID))[0]
 				if n := len(s.Threads); n != map[string]int{"all": 4, "main": 1}[spec] {
 					t.Errorf("%d threads", n)
@@ -142,7 +141,7 @@ func TestDeadlock(t *testing.T) {
 					next := d.Threads[(i+1)%3].TID
 					l := th.Info.Lock
 					if me < 0 || said.Threads[(me+1)%3] != next || l.Holder.TID != next || hexa(l.Addr) != said.Locks[(me+1)%3] ||
-						l.Kind != lock.Mutex || l.Type != "errorcheck" {
+						l.Kind != kind.LockMutex || l.Type != "errorcheck" {
 						t.Errorf("%d waits for %+v", th.TID, l)
 					}
 					want := "ring"
@@ -183,7 +182,7 @@ func TestConvoy(t *testing.T) {
 			}
 			if holder := s.Thread(said.Holder); variant == "O2" {
 				has(t, holder, "sem_wait", "hold", "holder_main")
-				if holder.Wait == nil || holder.Wait.Lock == nil || holder.Wait.Lock.Kind != lock.Semaphore {
+				if holder.Wait == nil || holder.Wait.Lock == nil || holder.Wait.Lock.Kind != kind.LockSemaphore {
 					t.Errorf("the holder: %+v", holder.Wait)
 				}
 			}

@@ -15,7 +15,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/trace/event"
-	"github.com/sliverprof/sliver/wait/lock"
+	"github.com/sliverprof/sliver/wait/kind"
 )
 
 var pythons = []string{"python3", "python3.8", "python3.9", "python3.10", "python3.11", "python3.12", "python3.13", "python3.14"}
@@ -231,7 +231,7 @@ func TestPythonGIL(t *testing.T) {
 						}
 					}
 					deep = max(deep, n)
-					if th.Wait == nil || th.Wait.Lock == nil || th.Wait.Lock.Kind != lock.GIL {
+					if th.Wait == nil || th.Wait.Lock == nil || th.Wait.Lock.Kind != kind.LockGIL {
 						continue
 					}
 					h := th.Wait.Lock.Holder

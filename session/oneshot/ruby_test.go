@@ -14,6 +14,7 @@ import (
 	"github.com/sliverprof/sliver/session/stacks"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace/event"
+	"github.com/sliverprof/sliver/wait/kind"
 	"github.com/sliverprof/sliver/wait/lock"
 )
 
@@ -131,7 +132,7 @@ func TestRubyLock(t *testing.T) {
 			until(t, Options{}, "two waits for the lock with its holder", func(s []*stacks.Snapshot) bool {
 				held := 0
 				for _, th := range s[0].Threads {
-					if th.Wait == nil || th.Wait.Lock == nil || th.Wait.Lock.Kind != lock.GIL {
+					if th.Wait == nil || th.Wait.Lock == nil || th.Wait.Lock.Kind != kind.LockGIL {
 						continue
 					}
 					h := th.Wait.Lock.Holder

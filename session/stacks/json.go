@@ -8,6 +8,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/wait"
 	"github.com/sliverprof/sliver/wait/graph"
+	"github.com/sliverprof/sliver/wait/kind"
 )
 
 // Version is the version of the JSON. It increases when a field changes its meaning or is
@@ -165,7 +166,7 @@ func threadOf(t *Thread) thread {
 	if t.Truncated != stack.ReasonNone {
 		o.Truncated = some(t.Truncated.String())
 	}
-	if w := t.Wait; w != nil && (w.Kind != wait.KindNone || w.Why != "") {
+	if w := t.Wait; w != nil && (w.Kind != kind.WaitNone || w.Why != "") {
 		o.Wait = &waitFor{Kind: string(w.Kind), Call: some(w.Call), Args: some(w.Args), Timeout: some(int64(w.Timeout)), File: some(w.File),
 			Peer: some(w.Peer), PeerPID: some(w.PeerPID), Lock: lockJSON(w.Lock), Why: some(w.Why)}
 	}

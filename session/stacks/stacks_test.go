@@ -14,15 +14,16 @@ import (
 	"github.com/sliverprof/sliver/trace/event"
 	"github.com/sliverprof/sliver/wait"
 	"github.com/sliverprof/sliver/wait/graph"
+	"github.com/sliverprof/sliver/wait/kind"
 	"github.com/sliverprof/sliver/wait/lock"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
 func mutex(addr uint64, symbol string, holder stack.TID) *wait.Info {
-	l := &wait.Lock{Lock: lock.Lock{Addr: addr, Word: addr, Kind: lock.Mutex, Type: "recursive", Impl: "glibc", Basis: lock.ByLayout,
+	l := &wait.Lock{Lock: lock.Lock{Addr: addr, Word: addr, Kind: kind.LockMutex, Type: "recursive", Impl: "glibc", Basis: lock.ByLayout,
 		Holder: lock.Holder{TID: holder, By: event.KnownByWord}}, Symbol: symbol, Key: wait.Key{PID: 50, Addr: addr}}
-	return &wait.Info{Kind: wait.KindLock, Nr: 202, Call: "futex", Args: l.String(), Lock: l}
+	return &wait.Info{Kind: kind.WaitLock, Nr: 202, Call: "futex", Args: l.String(), Lock: l}
 }
 
 func fixture() *Snapshot {
@@ -39,13 +40,13 @@ func fixture() *Snapshot {
 	threads = append(threads,
 		Thread{TID: 51, Name: "a\x1b[2J", State: stack.StateBlocked, CPU: 1234567890, Wait: mutex(0x2000, "", 52), Frames: frames[:2], Truncated: stack.ReasonShort},
 		Thread{TID: 52, Name: "b", State: stack.StateBlocked, CPU: -1, Wait: mutex(0x1000, "cache_lock", 51)},
-		Thread{TID: 50, Name: "main", State: stack.StateBlocked, CPU: 1e9, Wait: &wait.Info{Kind: wait.KindSocket, Call: "read",
+		Thread{TID: 50, Name: "main", State: stack.StateBlocked, CPU: 1e9, Wait: &wait.Info{Kind: kind.WaitSocket, Call: "read",
 			Args: "7 tcp 10.0.0.5:5432 established, 4096 bytes", File: "tcp 10.0.0.5:5432 established", Peer: "10.0.0.5:5432"}, Frames: frames[2:3]},
-		Thread{TID: 53, Name: "cond", State: stack.StateBlocked, CPU: 0, Wait: &wait.Info{Kind: wait.KindLock, Call: "futex", Args: "condition variable at 0x3000, timeout 1s",
-			Timeout: time.Second, Lock: &wait.Lock{Lock: lock.Lock{Addr: 0x3000, Kind: lock.Cond, Basis: lock.ByFunction, Mutex: 0x3040,
+		Thread{TID: 53, Name: "cond", State: stack.StateBlocked, CPU: 0, Wait: &wait.Info{Kind: kind.WaitLock, Call: "futex", Args: "condition variable at 0x3000, timeout 1s",
+			Timeout: time.Second, Lock: &wait.Lock{Lock: lock.Lock{Addr: 0x3000, Kind: kind.LockCond, Basis: lock.ByFunction, Mutex: 0x3040,
 				Holder: lock.Holder{Why: "a condition variable has no holder"}}}}},
 		Thread{TID: 54, Name: "run", State: stack.StateRunning, CPU: 77e9, Frames: frames[2:3]},
-		Thread{TID: 55, Name: "lost", State: stack.StateBlocked, CPU: 0, Wait: &wait.Info{Kind: wait.KindFile, Call: "openat", Why: "the path at 0x10 cannot be read"}},
+		Thread{TID: 55, Name: "lost", State: stack.StateBlocked, CPU: 0, Wait: &wait.Info{Kind: kind.WaitFile, Call: "openat", Why: "the path at 0x10 cannot be read"}},
 	)
 	return New(50, "server", time.Date(2026, 1, 2, 3, 4, 5, 6e6, time.UTC), threads, nil, nil, 4)
 }

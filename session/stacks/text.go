@@ -12,6 +12,7 @@ import (
 	"github.com/sliverprof/sliver/trace/event"
 	"github.com/sliverprof/sliver/wait"
 	"github.com/sliverprof/sliver/wait/graph"
+	"github.com/sliverprof/sliver/wait/kind"
 )
 
 // WriteText writes the snapshot for people, in the style of jstack: each thread with its state,
@@ -76,7 +77,7 @@ func (s *Snapshot) wait(b *bufio.Writer, w *wait.Info) {
 	switch {
 	case w.Call != "":
 		fmt.Fprintf(b, "    in %s(%s)\n", w.Call, plain(w.Args))
-	case w.Kind == wait.KindMemory:
+	case w.Kind == kind.WaitMemory:
 		b.WriteString("    in a page fault\n")
 	}
 	if l := w.Lock; l != nil {

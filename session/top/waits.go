@@ -8,6 +8,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/trace/event"
+	"github.com/sliverprof/sliver/wait/kind"
 )
 
 // waits describes what the thread waits for, briefly; "" if it does not wait.
@@ -37,14 +38,14 @@ func (t *Thread) waits(names Names) string {
 // lockText returns "mutex name, held by 12 worker-1", with the address if the lock has no name. Details
 // are brief: "ReentrantLock 0xf017a150", "Shop monitor 0x7f…", "GIL".
 func (t *Thread) lockText(w *trace.Wait) string {
-	s := w.Lock
+	s := string(w.Lock)
 	class := w.LockType[strings.LastIndexByte(w.LockType, '.')+1:]
 	switch {
 	case s == "":
-		s = w.Kind
-	case s == "synchronizer" && class != "":
+		s = string(w.Kind)
+	case w.Lock == kind.LockSynchronizer && class != "":
 		s, _, _ = strings.Cut(class, "$") // without NonfairSync
-	case s == "monitor" && class != "":
+	case w.Lock == kind.LockMonitor && class != "":
 		s = class + " " + s
 	}
 	if s == "" {
@@ -53,7 +54,7 @@ func (t *Thread) lockText(w *trace.Wait) string {
 	switch {
 	case w.Symbol != "":
 		s += " " + w.Symbol
-	case s != "GIL": // there is only one
+	case !w.Lock.Single():
 		s += fmt.Sprintf(" %#x", t.lock)
 	}
 	if t.hold == 0 {
@@ -82,9 +83,9 @@ func waitText(w *trace.Wait, call string) string {
 	case w.File != "" && call != "":
 		parts = append(parts, call+" "+w.File)
 	case w.File != "":
-		parts = append(parts, w.Kind+" "+w.File)
+		parts = append(parts, string(w.Kind)+" "+w.File)
 	case call == "":
-		parts = append(parts, w.Kind)
+		parts = append(parts, string(w.Kind))
 	case w.Args != "":
 		parts = append(parts, call+"("+w.Args+")")
 	default:

@@ -11,6 +11,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace/event"
 	"github.com/sliverprof/sliver/wait"
+	"github.com/sliverprof/sliver/wait/kind"
 	"github.com/sliverprof/sliver/wait/lock"
 )
 
@@ -56,7 +57,7 @@ func Deadlocks(threads []Thread, confirm func(t *Thread) bool) []Deadlock {
 			j, ok := byTID[h]
 			// A file lock belongs to a process: the thread that would release it is
 			// known only if the process has just one.
-			if ok && (threads[i].Info.Lock.Kind != lock.File || perPID[threads[j].PID] == 1) {
+			if ok && (threads[i].Info.Lock.Kind != kind.LockFile || perPID[threads[j].PID] == 1) {
 				next[i] = j
 			}
 		}
@@ -162,9 +163,9 @@ func Convoys(threads []Thread, least int) []Convoy {
 	return out
 }
 
-func exclusive(k lock.Kind) bool {
+func exclusive(k kind.Lock) bool {
 	switch k {
-	case lock.Mutex, lock.RWLock, lock.Stdio, lock.LowLevel, lock.File, lock.Once, lock.GIL, lock.Monitor, lock.Synchronizer, lock.ClassInit:
+	case kind.LockMutex, kind.LockRW, kind.LockStdio, kind.LockLibc, kind.LockFile, kind.LockOnce, kind.LockGIL, kind.LockMonitor, kind.LockSynchronizer, kind.LockClassInit:
 		return true
 	}
 	return false

@@ -8,13 +8,14 @@ import (
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace/event"
 	"github.com/sliverprof/sliver/wait"
+	"github.com/sliverprof/sliver/wait/kind"
 	"github.com/sliverprof/sliver/wait/lock"
 )
 
 func waits(tid, on stack.TID, addr uint64) Thread {
-	l := &wait.Lock{Lock: lock.Lock{Kind: lock.Mutex, Addr: addr, Basis: lock.ByLayout, Holder: lock.Holder{TID: on, By: event.KnownByWord}},
+	l := &wait.Lock{Lock: lock.Lock{Kind: kind.LockMutex, Addr: addr, Basis: lock.ByLayout, Holder: lock.Holder{TID: on, By: event.KnownByWord}},
 		Key: wait.Key{PID: 1, Addr: addr}}
-	return Thread{PID: 1, TID: tid, Info: &wait.Info{Kind: wait.KindLock, Lock: l}}
+	return Thread{PID: 1, TID: tid, Info: &wait.Info{Kind: kind.WaitLock, Lock: l}}
 }
 
 func tids(d Deadlock) (out []stack.TID) {
@@ -72,7 +73,7 @@ func TestGuessesMakeNoDeadlock(t *testing.T) {
 	}
 	// A file lock belongs to a process: with two threads the holder is unknown.
 	threads := []Thread{waits(1, 2, 1), waits(2, 1, 2)}
-	threads[0].Info.Lock.Kind = lock.File
+	threads[0].Info.Lock.Kind = kind.LockFile
 	threads[1].PID = 2
 	if len(Deadlocks(threads, nil)) != 1 {
 		t.Error("one thread: not found")
@@ -93,7 +94,7 @@ func TestConvoys(t *testing.T) {
 	}
 	for i := range 9 {
 		w := waits(stack.TID(200+i), 0, 3)
-		w.Info.Lock.Kind = lock.Cond
+		w.Info.Lock.Kind = kind.LockCond
 		threads = append(threads, w)
 	}
 	threads = append(threads, waits(300, 0, 4))

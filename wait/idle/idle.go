@@ -15,6 +15,7 @@ import (
 
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/wait/kind"
 )
 
 // Frame is one call of a thread's stack.
@@ -74,28 +75,28 @@ const (
 	sleeping              // for time to pass
 )
 
+// wakers are the classes of waits that their kind decides. For others, the call does.
+var wakers = map[kind.Waker]class{
+	kind.WakerOwn:     never,
+	kind.WakerAny:     always,
+	kind.WakerTold:    told,
+	kind.WakerCounted: counted,
+	kind.WakerWritten: signaled,
+}
+
 func classOf(w *trace.Wait, call string) class {
-	kind, lock := "", ""
+	sort, lock := kind.WaitNone, kind.LockNone
 	if w != nil {
-		kind, lock = w.Kind, w.Lock
+		sort, lock = w.Kind, w.Lock
 		if w.Call != "" {
 			call = w.Call
 		}
 	}
-	switch kind {
-	case "idle", "signal":
-		return always
-	case "event":
-		return signaled
+	if by, ok := wakers[sort.Waker()]; ok {
+		return by
 	}
-	switch lock {
-	case "condition variable", "park", "go runtime":
-		return told
-	case "semaphore", "futex":
-		return counted
-	case "":
-	default:
-		return never
+	if by, ok := wakers[lock.Waker()]; ok {
+		return by
 	}
 	switch call {
 	case "epoll_wait", "epoll_pwait", "epoll_pwait2", "io_uring_enter":
@@ -103,13 +104,13 @@ func classOf(w *trace.Wait, call string) class {
 	case "accept", "accept4", "pause", "rt_sigsuspend", "rt_sigtimedwait":
 		return always
 	case "poll", "ppoll", "select", "pselect6":
-		if w != nil && kind == "poll" && w.File == "" {
+		if w != nil && sort == kind.WaitPoll && w.File == "" {
 			return several
 		}
 		if w != nil && strings.HasSuffix(w.File, " listening") {
 			return always
 		}
-		return loopOnly(kind)
+		return loopOnly(sort)
 	case "nanosleep", "clock_nanosleep":
 		return sleeping
 	case "futex", "futex_wait", "futex_waitv":
@@ -119,11 +120,11 @@ func classOf(w *trace.Wait, call string) class {
 }
 
 // loopOnly returns the class of a poll of one descriptor.
-func loopOnly(kind string) class {
-	switch kind {
-	case "", "poll", "socket", "pipe", "terminal":
+func loopOnly(k kind.Wait) class {
+	switch {
+	case k.Polls():
 		return several
-	case "sleep": // of no descriptor
+	case k == kind.WaitSleep: // of no descriptor
 		return sleeping
 	}
 	return never

@@ -7,6 +7,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/wait/idle"
+	"github.com/sliverprof/sliver/wait/kind"
 )
 
 // frames parses a stack, leaf first: "name" in the program, "name@module", "j:name" of
@@ -141,8 +142,8 @@ func FuzzOf(f *testing.F) {
 	f.Add("futex", "lock", "condition variable", cond+"work\n"+begun)
 	f.Add("futex", "lock", "condition variable", "r:sleep\nr:wait\nr:block in start\n")
 	f.Add("epoll_wait", "poll", "", "a::b::\n.\n:")
-	f.Fuzz(func(t *testing.T, call, kind, lock, s string) {
-		w := &trace.Wait{Call: call, Kind: kind, Lock: lock}
+	f.Fuzz(func(t *testing.T, call, sort, lock, s string) {
+		w := &trace.Wait{Call: call, Kind: kind.Wait(sort), Lock: kind.Lock(lock)}
 		if idle.Of(w, "", frames(s)) && !idle.May(w, "") {
 			t.Error("idle, but it may not be")
 		}

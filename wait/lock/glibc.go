@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/sliverprof/sliver/trace/event"
+	"github.com/sliverprof/sliver/wait/kind"
 )
 
 // glibc's layouts, little-endian 64-bit, the same on amd64 and arm64 except for the
@@ -103,7 +104,7 @@ func (r *recogniser) isPthread(p uint64) (tid int32, ok bool) {
 // glibcJoin: when a thread ends, the kernel clears its TID and wakes the sleepers on
 // that word. pthread_join sleeps on it, with the TID as the value.
 func (r *recogniser) glibcJoin() bool {
-	if !r.wants(Join) || r.w.Private || r.w.Val == 0 || r.w.Val != r.v || r.w.Op != opWait && r.w.Op != opWaitBitset {
+	if !r.wants(kind.LockJoin) || r.w.Private || r.w.Val == 0 || r.w.Val != r.v || r.w.Op != opWait && r.w.Op != opWaitBitset {
 		return false
 	}
 	base := r.w.Word - pthreadTID(r.t.Arch)
@@ -111,8 +112,8 @@ func (r *recogniser) glibcJoin() bool {
 	if !ok || tid != int32(r.v) {
 		return false
 	}
-	r.found(Join, "glibc", base, ByLayout)
-	if r.t.Arch != "amd64" && r.h.kind != Join {
+	r.found(kind.LockJoin, "glibc", base, ByLayout)
+	if r.t.Arch != "amd64" && r.h.kind != kind.LockJoin {
 		r.l.Basis = Likely
 	}
 	r.l.Shared = false // set by the kernel: only threads of the process join
@@ -121,7 +122,7 @@ func (r *recogniser) glibcJoin() bool {
 }
 
 func (r *recogniser) glibcMutex() bool {
-	if h := r.h; h.kind == Cond && r.w.Val == lowLocked && r.w.Op == opWait {
+	if h := r.h; h.kind == kind.LockCond && r.w.Val == lowLocked && r.w.Op == opWait {
 		// The thread was woken and now takes the mutex on its way out of
 		// pthread_cond_wait. That happens in an inner function, which may have no name.
 		r.h = named{}
@@ -131,23 +132,23 @@ func (r *recogniser) glibcMutex() bool {
 		r.h = h
 		return false
 	}
-	if !r.wants(Mutex) || r.w.Op != opWait && r.w.Op != opWaitBitset {
+	if !r.wants(kind.LockMutex) || r.w.Op != opWait && r.w.Op != opWaitBitset {
 		return false
 	}
 	var b [mutexSize]byte
 	if !r.m.probe(b[:], r.w.Word) {
 		return false
 	}
-	kind, owner, users := u32(b[mutexKind:]), int32(u32(b[mutexOwner:])), u32(b[mutexNusers:])
-	robust := kind&kindRobust != 0
+	flags, owner, users := u32(b[mutexKind:]), int32(u32(b[mutexOwner:])), u32(b[mutexNusers:])
+	robust := flags&kindRobust != 0
 	switch {
-	case kind&^kindBits != 0, users > maxWaiters:
+	case flags&^kindBits != 0, users > maxWaiters:
 		return false
 	case robust:
 		if r.w.Val&wordWaiters == 0 {
 			return false
 		}
-	case kind&kindPP != 0:
+	case flags&kindPP != 0:
 		if r.w.Val&ppWord != lowLocked {
 			return false
 		}
@@ -167,31 +168,31 @@ func (r *recogniser) glibcMutex() bool {
 		}
 	case owner != 0:
 		if users == 0 || !r.lives(owner) {
-			if r.h.kind != Mutex {
+			if r.h.kind != kind.LockMutex {
 				return false
 			}
 		}
 	default:
 		// No owner at this moment. Any internal lock of libc has this pattern.
-		if users == 0 && r.h.kind != Mutex || r.h.kind == LowLevel {
+		if users == 0 && r.h.kind != kind.LockMutex || r.h.kind == kind.LockLibc {
 			return false
 		}
 		basis = Likely
 	}
-	r.found(Mutex, "glibc", r.w.Word, basis)
-	r.l.Type = glibcType(kind)
-	r.l.Shared = r.l.Shared && (kind&kindShared != 0 || !robust) // robust mutexes always sleep as if shared
+	r.found(kind.LockMutex, "glibc", r.w.Word, basis)
+	r.l.Type = glibcType(flags)
+	r.l.Shared = r.l.Shared && (flags&kindShared != 0 || !robust) // robust mutexes always sleep as if shared
 	r.ownerOf(b[:])
 	return true
 }
 
-func glibcType(kind uint32) string {
-	typ := [...]string{"", "recursive", "errorcheck", "adaptive"}[kind&kindType]
+func glibcType(flags uint32) string {
+	typ := [...]string{"", "recursive", "errorcheck", "adaptive"}[flags&kindType]
 	for _, f := range []struct {
 		bit  uint32
 		name string
 	}{{kindRobust, "robust"}, {kindPI, "PI"}, {kindPP, "priority-protected"}} {
-		if kind&f.bit != 0 {
+		if flags&f.bit != 0 {
 			typ = join(typ, f.name)
 		}
 	}
@@ -222,10 +223,10 @@ const ownerTries = 4
 // when it was read.
 func (r *recogniser) ownerOf(b []byte) {
 	for try := 0; ; try++ {
-		word, kind := u32(b[mutexLock:]), u32(b[mutexKind:])
+		word, flags := u32(b[mutexLock:]), u32(b[mutexKind:])
 		r.l.Value = word
 		n := int32(u32(b[mutexOwner:]))
-		if kind&(kindRobust|kindPI) != 0 {
+		if flags&(kindRobust|kindPI) != 0 {
 			n = int32(word & wordTID)
 			if word&wordOwnerDied != 0 {
 				r.l.Holder = Holder{Why: "its owner died and no thread has taken it over"}
@@ -255,7 +256,7 @@ func (r *recogniser) ownerOf(b []byte) {
 // (nptl/pthread_cond_wait.c, struct _condvar_cleanup_buffer). Together they prove the
 // condition variable and the mutex.
 func (r *recogniser) glibcCond() bool {
-	if !r.wants(Cond) || r.w.Op != opWaitBitset && (r.w.Op != opWait || r.w.Val != 0) { // before 2.34 it slept with FUTEX_WAIT on 0
+	if !r.wants(kind.LockCond) || r.w.Op != opWaitBitset && (r.w.Op != opWait || r.w.Val != 0) { // before 2.34 it slept with FUTEX_WAIT on 0
 		return false
 	}
 	words := r.stack()
@@ -268,7 +269,7 @@ func (r *recogniser) glibcCond() bool {
 			at := r.w.SP + uint64(i-1)*8
 			for _, arg := range words {
 				if arg == at {
-					r.found(Cond, "glibc", base, ByLayout)
+					r.found(kind.LockCond, "glibc", base, ByLayout)
 					r.l.Mutex = words[i+1]
 					return true
 				}
@@ -279,7 +280,7 @@ func (r *recogniser) glibcCond() bool {
 }
 
 func (r *recogniser) glibcRWLock() bool {
-	if !r.wants(RWLock) || r.w.Op != opWait && r.w.Op != opWaitBitset {
+	if !r.wants(kind.LockRW) || r.w.Op != opWait && r.w.Op != opWaitBitset {
 		return false
 	}
 	// Find out which word of the rwlock was slept on. A consistent set of words proves it. If none
@@ -287,7 +288,7 @@ func (r *recogniser) glibcRWLock() bool {
 	if r.glibcRWWord(true) {
 		return true
 	}
-	if r.h.kind != RWLock || !r.glibcRWWord(false) {
+	if r.h.kind != kind.LockRW || !r.glibcRWWord(false) {
 		return false
 	}
 	r.l.Basis = Likely // which word it is remains a guess; that it is an rwlock is certain
@@ -322,7 +323,7 @@ func (r *recogniser) glibcRWWord(strict bool) bool {
 		if writer == 0 {
 			basis = Likely
 		}
-		r.found(RWLock, "glibc", r.w.Word-off, basis)
+		r.found(kind.LockRW, "glibc", r.w.Word-off, basis)
 		if r.l.Type == "" {
 			// Writers queue on their own word. They wait for the end of a read phase
 			// with the phase word at 2.
@@ -380,7 +381,7 @@ func (r *recogniser) writerOf(b []byte) {
 
 // glibcBarrier: {in, round, count, shared, out}; threads sleep on round.
 func (r *recogniser) glibcBarrier() bool {
-	if !r.wants(Barrier) || r.w.Val != r.v || r.w.Word < barrierRound || r.w.Op != opWait && r.w.Op != opWaitBitset {
+	if !r.wants(kind.LockBarrier) || r.w.Val != r.v || r.w.Word < barrierRound || r.w.Op != opWait && r.w.Op != opWaitBitset {
 		return false
 	}
 	var b [barrierSize]byte
@@ -393,14 +394,14 @@ func (r *recogniser) glibcBarrier() bool {
 		(shared == 128) == r.w.Private || out > in {
 		return false
 	}
-	r.found(Barrier, "glibc", r.w.Word-barrierRound, Likely)
+	r.found(kind.LockBarrier, "glibc", r.w.Word-barrierRound, Likely)
 	r.l.Note = fmt.Sprintf("%d of %d have arrived", arrived, count)
 	return true
 }
 
 // glibcSemaphore: {value, waiters, private, 0}.
 func (r *recogniser) glibcSemaphore() bool {
-	if !r.wants(Semaphore) || r.w.Op != opWaitBitset || r.w.Val != 0 {
+	if !r.wants(kind.LockSemaphore) || r.w.Op != opWaitBitset || r.w.Val != 0 {
 		return false
 	}
 	var b [semSize]byte
@@ -411,13 +412,13 @@ func (r *recogniser) glibcSemaphore() bool {
 	if n == 0 || n > maxWaiters || private != 0 && private != 128 || (private == 0) != r.w.Private {
 		return false
 	}
-	r.found(Semaphore, "glibc", r.w.Word, Likely)
+	r.found(kind.LockSemaphore, "glibc", r.w.Word, Likely)
 	return true
 }
 
 // glibcStdio: a stream's recursive lock contains its owner's struct pthread.
 func (r *recogniser) glibcStdio() bool {
-	if !r.wants(Stdio) || r.w.Op != opWait || r.w.Val != lowLocked {
+	if !r.wants(kind.LockStdio) || r.w.Op != opWait || r.w.Val != lowLocked {
 		return false
 	}
 	p, ok := r.m.probe64(r.w.Word + ioOwner)
@@ -428,7 +429,7 @@ func (r *recogniser) glibcStdio() bool {
 	if !ok {
 		return false
 	}
-	r.found(Stdio, "glibc", r.w.Word, ByLayout)
+	r.found(kind.LockStdio, "glibc", r.w.Word, ByLayout)
 	if r.t.Arch != "amd64" {
 		r.l.Basis = Likely
 	}
@@ -459,7 +460,7 @@ const (
 
 // arena recognises the lock of a malloc arena.
 func (r *recogniser) arena() bool {
-	if !r.wants(LowLevel) || r.w.Op != opWait || r.w.Val != lowLocked || !r.w.Private {
+	if !r.wants(kind.LockLibc) || r.w.Op != opWait || r.w.Val != lowLocked || !r.w.Private {
 		return false
 	}
 	for _, off := range []uint64{112, 104} {
@@ -475,7 +476,7 @@ func (r *recogniser) arena() bool {
 			}
 		}
 		if empty >= arenaEmpty {
-			r.found(LowLevel, "glibc", r.w.Word, ByLayout)
+			r.found(kind.LockLibc, "glibc", r.w.Word, ByLayout)
 			r.l.Type, r.l.Note = ArenaType, ""
 			return true
 		}

@@ -3,6 +3,8 @@ package lock
 import (
 	"fmt"
 	"strings"
+
+	"github.com/sliverprof/sliver/wait/kind"
 )
 
 // Layouts of the Go runtime. Its threads sleep on a word of their own m (m.park.key),
@@ -53,7 +55,7 @@ func (r *recogniser) golang() bool {
 	if !ok {
 		return false
 	}
-	r.l.Kind, r.l.Impl, r.l.Basis, r.l.Shared = GoRuntime, "go", ByLayout, false
+	r.l.Kind, r.l.Impl, r.l.Basis, r.l.Shared = kind.LockGoRuntime, "go", ByLayout, false
 	r.l.Note = fmt.Sprintf("goroutine %d, which is bound to this thread, is blocked", g.id)
 	r.l.Holder = Holder{Why: "what its goroutine waits for is not known"}
 	if !g.waits {
@@ -138,36 +140,36 @@ func (r *recogniser) goLocked(m uint64) (g goroutine, ok bool) {
 // A goWait is a function of the runtime or of sync and the wait it performs.
 type goWait struct {
 	function string
-	kind     Kind
+	kind     kind.Lock
 	typ      string
 	sema     int64  // offset in the lock of the word that the runtime queues at; -1: none
 	reason   string // as in a goroutine's stack trace
 }
 
 var goWaits = [...]goWait{
-	{"sync.(*RWMutex).RLock", RWLock, "Go read", 12, "sync.RWMutex.RLock"},
-	{"sync.runtime_SemacquireRWMutexR", RWLock, "Go read", 12, "sync.RWMutex.RLock"}, // RLock is inlined
-	{"sync.runtime_SemacquireRWMutex", RWLock, "Go write", 8, "sync.RWMutex.Lock"},
-	{"internal/sync.(*Mutex).lockSlow", Mutex, "Go", 4, "sync.Mutex.Lock"},
-	{"sync.(*Mutex).lockSlow", Mutex, "Go", 4, "sync.Mutex.Lock"},
-	{"sync.(*RWMutex).Lock", RWLock, "Go write", 8, "sync.RWMutex.Lock"},
-	{"sync.runtime_SemacquireWaitGroup", WaitGroup, "Go", 8, "sync.WaitGroup.Wait"},
-	{"sync.(*WaitGroup).Wait", WaitGroup, "Go", 8, "sync.WaitGroup.Wait"},
-	{"sync.(*Cond).Wait", Cond, "Go", -1, "sync.Cond.Wait"},
-	{"runtime.notifyListWait", Cond, "Go", -1, "sync.Cond.Wait"},
-	{"sync.runtime_notifyListWait", Cond, "Go", -1, "sync.Cond.Wait"},
-	{"runtime.chanrecv", Channel, "receive from a Go", -1, "chan receive"},
-	{"runtime.chanrecv1", Channel, "receive from a Go", -1, "chan receive"},
-	{"runtime.chanrecv2", Channel, "receive from a Go", -1, "chan receive"},
-	{"runtime.chansend", Channel, "send to a Go", -1, "chan send"},
-	{"runtime.chansend1", Channel, "send to a Go", -1, "chan send"},
-	{"runtime.selectgo", Select, "Go", -1, "select"},
-	{"runtime.block", Select, "Go", -1, "select (no cases)"},
-	{"time.Sleep", Sleep, "Go", -1, "sleep"},
-	{"runtime.timeSleep", Sleep, "Go", -1, "sleep"},
-	{"internal/poll.runtime_pollWait", Poll, "Go", -1, "IO wait"},
-	{"runtime.netpollblock", Poll, "Go", -1, "IO wait"},
-	{"runtime.semacquire1", Semaphore, "Go", 0, "semacquire"},
+	{"sync.(*RWMutex).RLock", kind.LockRW, "Go read", 12, "sync.RWMutex.RLock"},
+	{"sync.runtime_SemacquireRWMutexR", kind.LockRW, "Go read", 12, "sync.RWMutex.RLock"}, // RLock is inlined
+	{"sync.runtime_SemacquireRWMutex", kind.LockRW, "Go write", 8, "sync.RWMutex.Lock"},
+	{"internal/sync.(*Mutex).lockSlow", kind.LockMutex, "Go", 4, "sync.Mutex.Lock"},
+	{"sync.(*Mutex).lockSlow", kind.LockMutex, "Go", 4, "sync.Mutex.Lock"},
+	{"sync.(*RWMutex).Lock", kind.LockRW, "Go write", 8, "sync.RWMutex.Lock"},
+	{"sync.runtime_SemacquireWaitGroup", kind.LockWaitGroup, "Go", 8, "sync.WaitGroup.Wait"},
+	{"sync.(*WaitGroup).Wait", kind.LockWaitGroup, "Go", 8, "sync.WaitGroup.Wait"},
+	{"sync.(*Cond).Wait", kind.LockCond, "Go", -1, "sync.Cond.Wait"},
+	{"runtime.notifyListWait", kind.LockCond, "Go", -1, "sync.Cond.Wait"},
+	{"sync.runtime_notifyListWait", kind.LockCond, "Go", -1, "sync.Cond.Wait"},
+	{"runtime.chanrecv", kind.LockChannel, "receive from a Go", -1, "chan receive"},
+	{"runtime.chanrecv1", kind.LockChannel, "receive from a Go", -1, "chan receive"},
+	{"runtime.chanrecv2", kind.LockChannel, "receive from a Go", -1, "chan receive"},
+	{"runtime.chansend", kind.LockChannel, "send to a Go", -1, "chan send"},
+	{"runtime.chansend1", kind.LockChannel, "send to a Go", -1, "chan send"},
+	{"runtime.selectgo", kind.LockSelect, "Go", -1, "select"},
+	{"runtime.block", kind.LockSelect, "Go", -1, "select (no cases)"},
+	{"time.Sleep", kind.LockSleep, "Go", -1, "sleep"},
+	{"runtime.timeSleep", kind.LockSleep, "Go", -1, "sleep"},
+	{"internal/poll.runtime_pollWait", kind.LockPoll, "Go", -1, "IO wait"},
+	{"runtime.netpollblock", kind.LockPoll, "Go", -1, "IO wait"},
+	{"runtime.semacquire1", kind.LockSemaphore, "Go", 0, "semacquire"},
 }
 
 // goFunction returns the wait that a function performs.
@@ -188,9 +190,9 @@ func (r *recogniser) goReason(g *goroutine) {
 		w := goFunction(r.w.Function(pc))
 		switch {
 		case w == nil:
-		case found.kind == "" || found.kind == Semaphore:
+		case found.kind == "" || found.kind == kind.LockSemaphore:
 			found = *w
-		case found.kind == Mutex && w.kind == RWLock: // an RWMutex starts with the mutex of its writers
+		case found.kind == kind.LockMutex && w.kind == kind.LockRW: // an RWMutex starts with the mutex of its writers
 			found.kind, found.typ, found.reason = w.kind, w.typ, w.reason
 		}
 	}
@@ -203,7 +205,7 @@ func (r *recogniser) goReason(g *goroutine) {
 	l.Basis = ByFunction
 	l.Holder = Holder{}
 	switch {
-	case found.kind == Channel:
+	case found.kind == kind.LockChannel:
 		r.goSudogs(g, func(sudog uint64, b []byte) bool {
 			c, ok := r.goChannel(sudog, b)
 			if ok {
@@ -225,7 +227,7 @@ func (r *recogniser) goReason(g *goroutine) {
 			return true
 		})
 	}
-	if l.Addr == r.w.Word && found.kind != Sleep && found.kind != Select {
+	if l.Addr == r.w.Word && found.kind != kind.LockSleep && found.kind != kind.LockSelect {
 		l.Note += "; the address is that of the word that its thread sleeps on"
 	}
 	if l.Holder.Why == "" {
@@ -310,7 +312,7 @@ func (r *recogniser) goChannel(sudog uint64, b []byte) (c uint64, ok bool) {
 // starving, then the number of waiters).
 func (r *recogniser) goState() {
 	const locked, starving, waiters = 1, 4, 3
-	if r.l.Kind != Mutex {
+	if r.l.Kind != kind.LockMutex {
 		return
 	}
 	v, ok := r.m.probe32(r.l.Addr)

@@ -3,6 +3,8 @@ package lock
 import (
 	"strings"
 	"testing"
+
+	"github.com/sliverprof/sliver/wait/kind"
 )
 
 // goImage builds a waiting goroutine that is locked to thread mine: its g, m, a stack
@@ -65,11 +67,11 @@ func TestGoroutine(t *testing.T) {
 			want  Lock
 			why   string
 		}{
-			{[3]string{"", "runtime.semacquire1", "internal/sync.(*Mutex).lockSlow"}, Lock{Kind: Mutex, Type: "Go", Addr: base + 0x440, Note: "goroutine 77: sync.Mutex.Lock"}, "starving (3 waiting)"},
-			{[3]string{"runtime.semacquire1", "sync.(*Mutex).lockSlow", "sync.(*RWMutex).Lock"}, Lock{Kind: RWLock, Type: "Go write", Addr: base + 0x440, Note: "goroutine 77: sync.RWMutex.Lock"}, "keeps no owner"},
-			{[3]string{"", "runtime.chanrecv", "runtime.chanrecv1"}, Lock{Kind: Channel, Type: "receive from a Go", Addr: base + 0x480, Note: "goroutine 77: chan receive"}, "has no holder"},
-			{[3]string{"", "", "time.Sleep"}, Lock{Kind: Sleep, Type: "Go", Note: "goroutine 77: sleep"}, "has no holder"},
-			{[3]string{}, Lock{Kind: GoRuntime, Note: "goroutine 77, which is bound to this thread, is blocked"}, "not known"},
+			{[3]string{"", "runtime.semacquire1", "internal/sync.(*Mutex).lockSlow"}, Lock{Kind: kind.LockMutex, Type: "Go", Addr: base + 0x440, Note: "goroutine 77: sync.Mutex.Lock"}, "starving (3 waiting)"},
+			{[3]string{"runtime.semacquire1", "sync.(*Mutex).lockSlow", "sync.(*RWMutex).Lock"}, Lock{Kind: kind.LockRW, Type: "Go write", Addr: base + 0x440, Note: "goroutine 77: sync.RWMutex.Lock"}, "keeps no owner"},
+			{[3]string{"", "runtime.chanrecv", "runtime.chanrecv1"}, Lock{Kind: kind.LockChannel, Type: "receive from a Go", Addr: base + 0x480, Note: "goroutine 77: chan receive"}, "has no holder"},
+			{[3]string{"", "", "time.Sleep"}, Lock{Kind: kind.LockSleep, Type: "Go", Note: "goroutine 77: sleep"}, "has no holder"},
+			{[3]string{}, Lock{Kind: kind.LockGoRuntime, Note: "goroutine 77, which is bound to this thread, is blocked"}, "not known"},
 		} {
 			for _, arch := range []string{"amd64", "arm64"} {
 				m, target := fixture(arch, AnyLibc)
@@ -95,7 +97,7 @@ func TestGoroutine(t *testing.T) {
 	m, target := fixture("amd64", AnyLibc)
 	word, _, _ := goImage(m, 208, 96, true)
 	m.put64(base+0x100+goGM, 0)
-	if l, err := Recognise(target, &Wait{Futex: Futex{Word: word, Private: true}, NSTID: mine, Go: true}); err != nil || l.Note != "" || l.Kind != GoRuntime {
+	if l, err := Recognise(target, &Wait{Futex: Futex{Word: word, Private: true}, NSTID: mine, Go: true}); err != nil || l.Note != "" || l.Kind != kind.LockGoRuntime {
 		t.Errorf("%+v, %v", l, err)
 	}
 }

@@ -14,39 +14,7 @@ import (
 
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace/event"
-)
-
-// Kind is the sort of object that a thread waits for.
-type Kind string
-
-// Kinds of locks.
-const (
-	Unknown   Kind = "futex" // not recognised
-	Mutex     Kind = "mutex"
-	Cond      Kind = "condition variable"
-	Semaphore Kind = "semaphore"
-	RWLock    Kind = "rwlock"
-	Barrier   Kind = "barrier"
-	Join      Kind = "join"
-	Once      Kind = "once"
-	Park      Kind = "park"  // a parked thread that waits for another thread to unpark it
-	Stdio     Kind = "stdio" // the lock of a C stream
-	LowLevel  Kind = "libc"  // a lock inside libc
-	GoRuntime Kind = "go runtime"
-	Channel   Kind = "channel"    // Go's
-	Select    Kind = "select"     // Go's, on several channels
-	WaitGroup Kind = "wait group" // Go's
-	Sleep     Kind = "sleep"      // not a lock: for time to pass
-	Poll      Kind = "poll"       // a goroutine's, for a descriptor
-	Idle      Kind = "idle"       // not a lock: a runtime's own thread has nothing to do
-	Safepoint Kind = "safepoint"  // the Java virtual machine has stopped its threads
-	GIL       Kind = "GIL"        // CPython's global interpreter lock
-	Monitor   Kind = "monitor"    // of a Java object
-	// Synchronizer is a lock of java.util.concurrent that keeps its owner.
-	Synchronizer Kind = "synchronizer"
-	// ClassInit is the initialization of a Java class by another thread. Type is the class.
-	ClassInit Kind = "class initialization"
-	File      Kind = "file" // flock, fcntl
+	"github.com/sliverprof/sliver/wait/kind"
 )
 
 // Basis is the evidence for the kind of a lock.
@@ -66,7 +34,7 @@ type Lock struct {
 	Addr   uint64 // of the lock in the target; the futex word if the lock itself is unknown; 0 for file locks
 	Word   uint64 // address of the futex word
 	Value  uint32 // of the word when it was read
-	Kind   Kind
+	Kind   kind.Lock
 	Type   string // "recursive", "errorcheck", "robust PI", "read", "write", …; "" for the plain one
 	Impl   string // implementation: "glibc", "musl", "rust", "go", "kernel", "hotspot", Ruby; "" if unknown
 	Basis  Basis
@@ -82,13 +50,7 @@ const Ruby = "ruby"
 // OfRuntime reports whether a managed runtime knows the holder of the lock, which no word of the lock
 // shows.
 func (l *Lock) OfRuntime() bool {
-	switch l.Kind {
-	case Monitor, Synchronizer, ClassInit:
-		return true
-	case Mutex, Join:
-		return l.Impl == Ruby
-	}
-	return false
+	return l.Kind.Runtime() || l.Impl == Ruby && (l.Kind == kind.LockMutex || l.Kind == kind.LockJoin)
 }
 
 // Holder is the thread that holds the lock, or that a join waits for.
@@ -141,7 +103,7 @@ type Wait struct {
 // do, as far as is known without all function names of its stack: see Idle.
 func (l *Lock) MayBeIdle() bool {
 	switch l.Kind {
-	case Unknown, Cond, Semaphore:
+	case kind.LockUnknown, kind.LockCond, kind.LockSemaphore:
 		return true
 	}
 	return false
@@ -150,7 +112,7 @@ func (l *Lock) MayBeIdle() bool {
 // Recognise resolves what w waits for. The Lock always has an address at least; err
 // reports what could not be read.
 func Recognise(t *Target, w *Wait) (Lock, error) {
-	l := Lock{Addr: w.Word, Word: w.Word, Kind: Unknown, Shared: !w.Private}
+	l := Lock{Addr: w.Word, Word: w.Word, Kind: kind.LockUnknown, Shared: !w.Private}
 	m := memory{m: t.Mem}
 	v, ok := m.window(w.Word)
 	if !ok {
@@ -162,7 +124,7 @@ func Recognise(t *Target, w *Wait) (Lock, error) {
 	h := hint(w.Names)
 	r := recogniser{t: t, w: w, m: &m, l: l, h: h, v: v}
 	r.run()
-	if r.l.Kind == Unknown {
+	if r.l.Kind == kind.LockUnknown {
 		r.l.fromNames(h, w)
 	}
 	if r.l.Holder.TID == 0 && r.l.Holder.Why == "" && r.l.Holder.Readers == 0 {
@@ -175,25 +137,25 @@ func Recognise(t *Target, w *Wait) (Lock, error) {
 func (l *Lock) fromNames(h named, w *Wait) {
 	if h.kind == "" {
 		if w.Go {
-			l.Kind, l.Impl, l.Basis = GoRuntime, "go", ByFunction
+			l.Kind, l.Impl, l.Basis = kind.LockGoRuntime, "go", ByFunction
 		}
 		return
 	}
 	l.Kind, l.Type, l.Impl, l.Note, l.Basis = h.kind, h.typ, h.impl, h.note, ByFunction
-	if l.Note == "" && (h.kind == Cond || h.kind == Barrier || h.kind == RWLock) && h.impl != "rust" {
+	if l.Note == "" && (h.kind == kind.LockCond || h.kind == kind.LockBarrier || h.kind == kind.LockRW) && h.impl != "rust" {
 		l.Note = "the address is that of the word slept on; where the lock begins is not known"
 	}
 }
 
 func noOwner(l *Lock) string {
 	switch l.Kind {
-	case Unknown:
+	case kind.LockUnknown:
 		return "not a known kind of lock"
-	case Cond, Semaphore, Barrier, Park, Channel, Select, WaitGroup, Sleep, Poll, Idle:
+	case kind.LockCond, kind.LockSemaphore, kind.LockBarrier, kind.LockPark, kind.LockChannel, kind.LockSelect, kind.LockWaitGroup, kind.LockSleep, kind.LockPoll, kind.LockIdle:
 		return "a " + string(l.Kind) + " has no holder"
-	case GoRuntime:
+	case kind.LockGoRuntime:
 		return "the Go runtime keeps no owner"
-	case Safepoint:
+	case kind.LockSafepoint:
 		return "Java's virtual machine has stopped its threads"
 	}
 	who := l.Impl
@@ -214,12 +176,12 @@ type recogniser struct {
 }
 
 // wants reports whether the function names allow kind k.
-func (r *recogniser) wants(k Kind) bool {
-	return r.h.kind == "" || r.h.kind == k || r.h.kind == LowLevel
+func (r *recogniser) wants(k kind.Lock) bool {
+	return r.h.kind == "" || r.h.kind == k || r.h.kind == kind.LockLibc
 }
 
 // found sets the common fields. The basis is ByFunction if the names agree.
-func (r *recogniser) found(k Kind, impl string, base uint64, b Basis) bool {
+func (r *recogniser) found(k kind.Lock, impl string, base uint64, b Basis) bool {
 	r.l.Kind, r.l.Impl, r.l.Addr, r.l.Basis = k, impl, base, b
 	if r.h.kind == k {
 		r.l.Basis, r.l.Type, r.l.Note = ByFunction, r.h.typ, r.h.note
@@ -229,10 +191,10 @@ func (r *recogniser) found(k Kind, impl string, base uint64, b Basis) bool {
 
 func (r *recogniser) run() {
 	switch {
-	case r.h.kind == Idle:
+	case r.h.kind == kind.LockIdle:
 		r.l.fromNames(r.h, r.w)
 		return
-	case r.h.kind == GoRuntime || r.h.kind == "" && r.w.Go:
+	case r.h.kind == kind.LockGoRuntime || r.h.kind == "" && r.w.Go:
 		if !r.golang() {
 			r.l.fromNames(r.h, r.w)
 		}
@@ -240,10 +202,10 @@ func (r *recogniser) run() {
 	case r.w.PI():
 		r.priorityInheritance()
 		return
-	case r.h.kind == Safepoint:
+	case r.h.kind == kind.LockSafepoint:
 		r.l.fromNames(r.h, r.w)
 		return
-	case r.h.impl == "rust" || r.h.kind == Once || r.h.kind == Park:
+	case r.h.impl == "rust" || r.h.kind == kind.LockOnce || r.h.kind == kind.LockPark:
 		r.l.fromNames(r.h, r.w)
 		r.rustNamed()
 		return
@@ -299,9 +261,9 @@ func (r *recogniser) lives(n int32) bool {
 // Keeps reports whether Refresh can find a new holder of l.
 func Keeps(l *Lock) bool {
 	switch l.Kind {
-	case Mutex, RWLock:
-		return l.Impl == "glibc" || l.Impl == "musl" || l.Impl == "kernel" && l.Kind == Mutex
-	case Stdio:
+	case kind.LockMutex, kind.LockRW:
+		return l.Impl == "glibc" || l.Impl == "musl" || l.Impl == "kernel" && l.Kind == kind.LockMutex
+	case kind.LockStdio:
 		return true
 	}
 	return false
@@ -318,20 +280,20 @@ func Refresh(t *Target, l *Lock) (changed bool, err error) {
 		return false, nil
 	}
 	switch {
-	case l.Kind == Mutex && l.Impl == "glibc":
+	case l.Kind == kind.LockMutex && l.Impl == "glibc":
 		r.glibcOwner()
-	case l.Kind == Mutex && l.Impl == "musl":
+	case l.Kind == kind.LockMutex && l.Impl == "musl":
 		r.muslOwner()
-	case l.Kind == Mutex && l.Impl == "kernel":
+	case l.Kind == kind.LockMutex && l.Impl == "kernel":
 		if v, ok := m.u32(l.Word); ok {
 			r.l.Value = v
 			r.piWord(v)
 		}
-	case l.Kind == RWLock && l.Impl == "glibc":
+	case l.Kind == kind.LockRW && l.Impl == "glibc":
 		r.glibcWriter()
-	case l.Kind == RWLock && l.Impl == "musl":
+	case l.Kind == kind.LockRW && l.Impl == "musl":
 		r.muslWriter()
-	case l.Kind == Stdio:
+	case l.Kind == kind.LockStdio:
 		r.stdioOwner()
 	}
 	if m.err != nil {

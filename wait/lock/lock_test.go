@@ -9,6 +9,7 @@ import (
 
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace/event"
+	"github.com/sliverprof/sliver/wait/kind"
 )
 
 // image is artificial memory.
@@ -62,19 +63,19 @@ func TestLayouts(t *testing.T) {
 	}{
 		{"mutex", "arm64", AnyLibc, func(m *image) { m.put32(base+0x100, 2, 1, other, 1, 1) },
 			Futex{Word: base + 0x100, Val: 2, Private: true},
-			Lock{Addr: base + 0x100, Kind: Mutex, Type: "recursive", Impl: "glibc", Holder: Holder{TID: other + 1000}}},
+			Lock{Addr: base + 0x100, Kind: kind.LockMutex, Type: "recursive", Impl: "glibc", Holder: Holder{TID: other + 1000}}},
 		{"its own mutex: a deadlock of one", "amd64", Glibc, func(m *image) { m.put32(base+0x100, 2, 0, mine, 1, 0) },
 			Futex{Word: base + 0x100, Val: 2, Private: true},
-			Lock{Addr: base + 0x100, Kind: Mutex, Impl: "glibc", Holder: Holder{TID: mine + 1000}}},
+			Lock{Addr: base + 0x100, Kind: kind.LockMutex, Impl: "glibc", Holder: Holder{TID: mine + 1000}}},
 		{"a mutex whose owner has ended", "amd64", Glibc, func(m *image) { m.put32(base+0x100, 2, 0, 55, 1, 0) },
 			Futex{Word: base + 0x100, Val: 2, Private: true},
-			Lock{Addr: base + 0x100, Kind: Unknown}},
+			Lock{Addr: base + 0x100, Kind: kind.LockUnknown}},
 		{"join on arm64", "arm64", AnyLibc, func(m *image) { m.put32(base+0x100+208, other) },
 			Futex{Word: base + 0x100 + 208, Op: opWaitBitset, Val: other, Clock: Realtime},
-			Lock{Addr: base + 0x100, Kind: Join, Impl: "glibc", Holder: Holder{TID: other + 1000}}},
+			Lock{Addr: base + 0x100, Kind: kind.LockJoin, Impl: "glibc", Holder: Holder{TID: other + 1000}}},
 		{"join of musl on arm64", "arm64", Musl, func(m *image) { m.put64(base+0x100, base+0x100); m.put32(base+0x100+32, other, 0, 2) },
 			Futex{Word: base + 0x100 + 40, Val: 2, Private: true},
-			Lock{Addr: base + 0x100, Kind: Join, Impl: "musl", Holder: Holder{TID: other + 1000}}},
+			Lock{Addr: base + 0x100, Kind: kind.LockJoin, Impl: "musl", Holder: Holder{TID: other + 1000}}},
 		{"condition variable since 2.41", "amd64", Glibc, func(m *image) {
 			m.put64(stackAt+0x40, 5)               // wseq
 			m.put64(stackAt+0x48, base+0x100)      // cond
@@ -82,30 +83,30 @@ func TestLayouts(t *testing.T) {
 			m.put64(stackAt+0x98, stackAt+0x40)    // the cleanup buffer's argument
 			m.put64(stackAt+0x10, base+0x100+36-8) // a meaningless word
 		}, Futex{Word: base + 0x100 + 36, Op: opWaitBitset, Val: 3, Private: true},
-			Lock{Addr: base + 0x100, Kind: Cond, Impl: "glibc", Mutex: base + 0x200}},
+			Lock{Addr: base + 0x100, Kind: kind.LockCond, Impl: "glibc", Mutex: base + 0x200}},
 		{"condition variable without the proof", "amd64", Glibc, func(m *image) {
 			m.put64(stackAt+0x48, base+0x100)
 			m.put64(stackAt+0x50, base+0x200)
 		}, Futex{Word: base + 0x100 + 36, Op: opWaitBitset, Val: 3, Private: true},
-			Lock{Addr: base + 0x100 + 36, Kind: Unknown}},
+			Lock{Addr: base + 0x100 + 36, Kind: kind.LockUnknown}},
 		{"PI mutex", "arm64", AnyLibc, func(m *image) { m.put32(base+0x100, wordWaiters|other, 0, other, 1, 32|2) },
 			Futex{Word: base + 0x100, Op: opLockPI2, Private: true},
-			Lock{Addr: base + 0x100, Kind: Mutex, Type: "errorcheck PI", Impl: "kernel", Holder: Holder{TID: other + 1000}}},
+			Lock{Addr: base + 0x100, Kind: kind.LockMutex, Type: "errorcheck PI", Impl: "kernel", Holder: Holder{TID: other + 1000}}},
 		{"PI futex of no libc", "amd64", AnyLibc, func(m *image) { m.put32(base+0x100, wordWaiters|other, 99, 98, 97, 96<<10) },
 			Futex{Word: base + 0x100, Op: opLockPI, Private: true},
-			Lock{Addr: base + 0x100, Kind: Mutex, Type: "PI", Impl: "kernel", Holder: Holder{TID: other + 1000}}},
+			Lock{Addr: base + 0x100, Kind: kind.LockMutex, Type: "PI", Impl: "kernel", Holder: Holder{TID: other + 1000}}},
 		{"robust mutex, owner dead", "amd64", Glibc, func(m *image) { m.put32(base+0x100, wordWaiters|wordOwnerDied|other, 0, other, 1, 16) },
 			Futex{Word: base + 0x100, Val: wordWaiters | other},
-			Lock{Addr: base + 0x100, Kind: Mutex, Type: "robust", Impl: "glibc"}},
+			Lock{Addr: base + 0x100, Kind: kind.LockMutex, Type: "robust", Impl: "glibc"}},
 		{"rwlock of readers", "amd64", Glibc, func(m *image) { m.put32(base+0x100, 3<<3, 0, 2, 3) },
 			Futex{Word: base + 0x100 + 8, Op: opWaitBitset, Val: 2, Private: true},
-			Lock{Addr: base + 0x100, Kind: RWLock, Type: "write", Impl: "glibc", Holder: Holder{Readers: 3}}},
+			Lock{Addr: base + 0x100, Kind: kind.LockRW, Type: "write", Impl: "glibc", Holder: Holder{Readers: 3}}},
 		{"semaphore of musl 1.2.4", "arm64", Musl, func(m *image) { m.put32(base+0x100, wordWaiters, 2, 128) },
 			Futex{Word: base + 0x100, Val: wordWaiters, Private: true},
-			Lock{Addr: base + 0x100, Kind: Semaphore, Impl: "musl"}},
+			Lock{Addr: base + 0x100, Kind: kind.LockSemaphore, Impl: "musl"}},
 		{"rwlock of musl", "amd64", Musl, func(m *image) { m.put32(base+0x100, 0xffffffff, 1, 0) },
 			Futex{Word: base + 0x100, Val: 0xffffffff, Private: true},
-			Lock{Addr: base + 0x100, Kind: RWLock, Impl: "musl"}},
+			Lock{Addr: base + 0x100, Kind: kind.LockRW, Impl: "musl"}},
 		{"arena before 2.27", "amd64", Glibc, func(m *image) {
 			m.put32(base+0x100, 2)
 			for i := range uint64(127) {
@@ -114,9 +115,9 @@ func TestLayouts(t *testing.T) {
 				m.put64(self+24, self)
 			}
 		}, Futex{Word: base + 0x100, Val: 2, Private: true},
-			Lock{Addr: base + 0x100, Kind: LowLevel, Type: ArenaType, Impl: "glibc"}},
+			Lock{Addr: base + 0x100, Kind: kind.LockLibc, Type: ArenaType, Impl: "glibc"}},
 		{"zeros", "amd64", AnyLibc, func(m *image) {}, Futex{Word: base + 0x100, Private: true},
-			Lock{Addr: base + 0x100, Kind: Unknown}},
+			Lock{Addr: base + 0x100, Kind: kind.LockUnknown}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m, target := fixture(c.arch, c.libc)
@@ -164,7 +165,7 @@ func TestRefresh(t *testing.T) {
 func TestUnreadableWord(t *testing.T) {
 	_, target := fixture("amd64", AnyLibc)
 	l, err := Recognise(target, &Wait{Futex: Futex{Word: 8}, Names: []string{"pthread_mutex_lock"}})
-	if err == nil || l.Kind != Mutex || l.Basis != ByFunction || l.Holder.TID != 0 || !strings.Contains(l.Holder.Why, "0x8") {
+	if err == nil || l.Kind != kind.LockMutex || l.Basis != ByFunction || l.Holder.TID != 0 || !strings.Contains(l.Holder.Why, "0x8") {
 		t.Errorf("%+v %v", l, err)
 	}
 }
@@ -172,24 +173,24 @@ func TestUnreadableWord(t *testing.T) {
 func TestNames(t *testing.T) {
 	for _, c := range []struct {
 		names string
-		kind  Kind
+		kind  kind.Lock
 		typ   string
 	}{
-		{"__futex_abstimed_wait_common64 __GI___futex_abstimed_wait_cancelable64 ___pthread_cond_wait std::condition_variable::wait", Cond, ""},
-		{"__lll_lock_wait ___pthread_mutex_lock cache_get main", Mutex, ""},
-		{"__lll_lock_wait_private malloc f main", LowLevel, ""},
-		{"futex_wait lll_mutex_lock_optimized pthread_mutex_lock@@GLIBC_2.2.5", Mutex, ""},
-		{"__pthread_rwlock_wrlock_full64", RWLock, "write"},
-		{"__new_sem_wait_slow64.constprop.0", Semaphore, ""},
-		{"__timedwait_cp sem_timedwait sem_wait", Semaphore, ""},
-		{"syscall <std::sys::sync::mutex::futex::Mutex>::lock_contended app::main", Mutex, ""},
-		{"syscall std::sys::unix::locks::futex_mutex::Mutex::lock_contended", Mutex, ""},
-		{"std::sys_common::backtrace std::thread::park", Park, ""},
-		{"syscall <parking_lot::raw_mutex::RawMutex>::lock_slow", Park, "mutex"},
-		{"runtime.futex.abi0 runtime.futexsleep runtime.lock2", GoRuntime, ""},
-		{"runtime.futex.abi0 runtime.futexsleep runtime.notesleep runtime.mPark runtime.stoplockedm runtime.schedule", GoRuntime, ""},
-		{"runtime.futex runtime.futexsleep runtime.notesleep runtime.mPark runtime.stopm runtime.findRunnable", Idle, ""},
-		{"runtime.futex runtime.futexsleep runtime.notesleep runtime.templateThread", Idle, ""},
+		{"__futex_abstimed_wait_common64 __GI___futex_abstimed_wait_cancelable64 ___pthread_cond_wait std::condition_variable::wait", kind.LockCond, ""},
+		{"__lll_lock_wait ___pthread_mutex_lock cache_get main", kind.LockMutex, ""},
+		{"__lll_lock_wait_private malloc f main", kind.LockLibc, ""},
+		{"futex_wait lll_mutex_lock_optimized pthread_mutex_lock@@GLIBC_2.2.5", kind.LockMutex, ""},
+		{"__pthread_rwlock_wrlock_full64", kind.LockRW, "write"},
+		{"__new_sem_wait_slow64.constprop.0", kind.LockSemaphore, ""},
+		{"__timedwait_cp sem_timedwait sem_wait", kind.LockSemaphore, ""},
+		{"syscall <std::sys::sync::mutex::futex::Mutex>::lock_contended app::main", kind.LockMutex, ""},
+		{"syscall std::sys::unix::locks::futex_mutex::Mutex::lock_contended", kind.LockMutex, ""},
+		{"std::sys_common::backtrace std::thread::park", kind.LockPark, ""},
+		{"syscall <parking_lot::raw_mutex::RawMutex>::lock_slow", kind.LockPark, "mutex"},
+		{"runtime.futex.abi0 runtime.futexsleep runtime.lock2", kind.LockGoRuntime, ""},
+		{"runtime.futex.abi0 runtime.futexsleep runtime.notesleep runtime.mPark runtime.stoplockedm runtime.schedule", kind.LockGoRuntime, ""},
+		{"runtime.futex runtime.futexsleep runtime.notesleep runtime.mPark runtime.stopm runtime.findRunnable", kind.LockIdle, ""},
+		{"runtime.futex runtime.futexsleep runtime.notesleep runtime.templateThread", kind.LockIdle, ""},
 		{"__pthread_mutex_unlock_usercnt f", "", ""},
 		{"read main", "", ""},
 		{strings.Repeat("f ", maxNames) + "pthread_join", "", ""},
@@ -205,27 +206,27 @@ func TestIdlers(t *testing.T) {
 	sem, cond := "__futex_abstimed_wait_common __new_sem_wait_slow64 ", "__futex_abstimed_wait_common __pthread_cond_wait pthread_cond_wait@@GLIBC_2.3.2 "
 	for _, c := range []struct {
 		names string
-		kind  Kind
+		kind  kind.Lock
 	}{
-		{sem + "PosixSemaphore::wait GangWorker::loop GangWorker::run Thread::call_run", Idle},
-		{sem + "PosixSemaphore::wait WorkerThread::run Thread::call_run", Idle},
-		{sem + "PosixSemaphore::wait WaitBarrier::wait G1Task::work WorkerThread::run", Semaphore},
-		{cond + "PlatformMonitor::wait Monitor::wait_without_safepoint_check WatcherThread::sleep WatcherThread::run", Idle},
-		{cond + "PlatformMonitor::wait Monitor::wait_without_safepoint_check SuspendibleThreadSet::yield G1ConcurrentMarkThread::run_service", Cond},
-		{cond + "os::PlatformMonitor::wait Monitor::wait_without_safepoint_check JVM_WaitForReferencePendingList", Idle},
-		{"__lll_lock_wait pthread_mutex_lock CompileQueue::get", Mutex},
-		{sem + "uv_sem_wait node::inspector::(anonymous+namespace)::StartIoThreadMain", Idle},
-		{cond + "uv_cond_wait node::(anonymous+namespace)::PlatformWorkerThread start_thread", Idle},
-		{cond + "uv_cond_wait worker start_thread", Idle},
-		{cond + "worker start_thread", Cond},
-		{cond + "uv_cond_wait somebody worker start_thread", Cond},
-		{"syscall LinuxWaitBarrier::wait SafepointSynchronize::block", Safepoint},
+		{sem + "PosixSemaphore::wait GangWorker::loop GangWorker::run Thread::call_run", kind.LockIdle},
+		{sem + "PosixSemaphore::wait WorkerThread::run Thread::call_run", kind.LockIdle},
+		{sem + "PosixSemaphore::wait WaitBarrier::wait G1Task::work WorkerThread::run", kind.LockSemaphore},
+		{cond + "PlatformMonitor::wait Monitor::wait_without_safepoint_check WatcherThread::sleep WatcherThread::run", kind.LockIdle},
+		{cond + "PlatformMonitor::wait Monitor::wait_without_safepoint_check SuspendibleThreadSet::yield G1ConcurrentMarkThread::run_service", kind.LockCond},
+		{cond + "os::PlatformMonitor::wait Monitor::wait_without_safepoint_check JVM_WaitForReferencePendingList", kind.LockIdle},
+		{"__lll_lock_wait pthread_mutex_lock CompileQueue::get", kind.LockMutex},
+		{sem + "uv_sem_wait node::inspector::(anonymous+namespace)::StartIoThreadMain", kind.LockIdle},
+		{cond + "uv_cond_wait node::(anonymous+namespace)::PlatformWorkerThread start_thread", kind.LockIdle},
+		{cond + "uv_cond_wait worker start_thread", kind.LockIdle},
+		{cond + "worker start_thread", kind.LockCond},
+		{cond + "uv_cond_wait somebody worker start_thread", kind.LockCond},
+		{"syscall LinuxWaitBarrier::wait SafepointSynchronize::block", kind.LockSafepoint},
 	} {
 		names := strings.Fields(c.names)
 		for i := range names {
 			names[i] = strings.ReplaceAll(names[i], "+", " ")
 		}
-		if h := hint(names); h.kind != c.kind || h.kind == Idle && h.note == "" {
+		if h := hint(names); h.kind != c.kind || h.kind == kind.LockIdle && h.note == "" {
 			t.Errorf("%s: %+v", c.names, h)
 		}
 	}

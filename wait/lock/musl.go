@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/sliverprof/sliver/trace/event"
+	"github.com/sliverprof/sliver/wait/kind"
 )
 
 // musl's layouts (1.1.16 to 1.2.5, 64-bit: src/internal/pthread_impl.h and
@@ -41,7 +42,7 @@ func muslDetach(arch string) (state, tid uint64) {
 
 // muslJoin: pthread_join sleeps on the thread's detach_state.
 func (r *recogniser) muslJoin() bool {
-	if !r.wants(Join) || r.w.Op != opWait || r.w.Val == 0 || r.w.Val > muslDetachJoinable {
+	if !r.wants(kind.LockJoin) || r.w.Op != opWait || r.w.Val == 0 || r.w.Val > muslDetachJoinable {
 		return false
 	}
 	state, tidAt := muslDetach(r.t.Arch)
@@ -54,13 +55,13 @@ func (r *recogniser) muslJoin() bool {
 	if !ok {
 		return false
 	}
-	r.found(Join, "musl", base, ByLayout)
+	r.found(kind.LockJoin, "musl", base, ByLayout)
 	r.owner(int32(v), event.KnownByWord)
 	return true
 }
 
 func (r *recogniser) muslMutex() bool {
-	if !r.wants(Mutex) || r.w.Op != opWait || r.w.Val&wordWaiters == 0 || r.w.Word < muslLock {
+	if !r.wants(kind.LockMutex) || r.w.Op != opWait || r.w.Val&wordWaiters == 0 || r.w.Word < muslLock {
 		return false
 	}
 	var b [muslMutexSize]byte
@@ -75,7 +76,7 @@ func (r *recogniser) muslMutex() bool {
 	if typ&15 == 0 && val != muslBusy || typ&15 != 0 && !r.lives(int32(val)) {
 		return false
 	}
-	r.found(Mutex, "musl", r.w.Word-muslLock, ByLayout)
+	r.found(kind.LockMutex, "musl", r.w.Word-muslLock, ByLayout)
 	r.l.Type = muslTypeName(typ)
 	r.muslOwner()
 	return true
@@ -115,7 +116,7 @@ func (r *recogniser) muslOwner() {
 // muslRWLock: {lock, waiters, shared}.
 func (r *recogniser) muslRWLock() bool {
 	var b [12]byte
-	if !r.wants(RWLock) || r.w.Op != opWait || r.w.Val&wordWaiters == 0 || !r.m.probe(b[:], r.w.Word) {
+	if !r.wants(kind.LockRW) || r.w.Op != opWait || r.w.Val&wordWaiters == 0 || !r.m.probe(b[:], r.w.Word) {
 		return false
 	}
 	waiters, shared := u32(b[4:]), u32(b[8:])
@@ -126,7 +127,7 @@ func (r *recogniser) muslRWLock() bool {
 	if n == 0 || n != muslWriteLocked && n > maxWaiters {
 		return false
 	}
-	r.found(RWLock, "musl", r.w.Word, Likely)
+	r.found(kind.LockRW, "musl", r.w.Word, Likely)
 	if r.l.Type == "" && n != muslWriteLocked {
 		r.l.Type = "write" // readers only wait for writers
 	}
@@ -154,14 +155,14 @@ func (r *recogniser) muslWriter() {
 // sign bit alone since 1.2.4.
 func (r *recogniser) muslSemaphore() bool {
 	var b [12]byte
-	if !r.wants(Semaphore) || r.w.Op != opWait || r.w.Val != 0xffffffff && r.w.Val != wordWaiters || !r.m.probe(b[:], r.w.Word) {
+	if !r.wants(kind.LockSemaphore) || r.w.Op != opWait || r.w.Val != 0xffffffff && r.w.Val != wordWaiters || !r.m.probe(b[:], r.w.Word) {
 		return false
 	}
 	waiters, private := u32(b[4:]), u32(b[8:])
 	if waiters == 0 || waiters > maxWaiters || private != 0 && private != 128 || (private == 128) != r.w.Private {
 		return false
 	}
-	return r.found(Semaphore, "musl", r.w.Word, Likely)
+	return r.found(kind.LockSemaphore, "musl", r.w.Word, Likely)
 }
 
 // muslCond: a private condition variable's sleeper sleeps on a word in a list node on
@@ -173,16 +174,16 @@ func (r *recogniser) muslCond() bool {
 		maxNodes                                   = 4096
 		waiting                                    = 2
 	)
-	if !r.wants(Cond) || r.w.Op != opWait {
+	if !r.wants(kind.LockCond) || r.w.Op != opWait {
 		return false
 	}
 	own := r.w.SP != 0 && r.w.Word > r.w.SP && r.w.Word-r.w.SP < stackScan
 	if !own {
-		if r.h.kind != Cond {
+		if r.h.kind != kind.LockCond {
 			return false
 		}
 		// Shared with other processes: the word belongs to the variable, at offset 8.
-		return r.found(Cond, "musl", r.w.Word-8, ByFunction)
+		return r.found(kind.LockCond, "musl", r.w.Word-8, ByFunction)
 	}
 	if r.w.Val != waiting {
 		return false
@@ -204,7 +205,7 @@ func (r *recogniser) muslCond() bool {
 		}
 		for range maxNodes {
 			if head == node {
-				return r.found(Cond, "musl", c, ByLayout)
+				return r.found(kind.LockCond, "musl", c, ByLayout)
 			}
 			if head, ok = r.m.probe64(head + nodeNext); !ok || head == 0 {
 				break
@@ -218,10 +219,10 @@ func (r *recogniser) muslCond() bool {
 // it sleeps until the one signalled before it has released the mutex.
 func (r *recogniser) muslSignalled(state uint64) bool {
 	const signalled = 1
-	if v, ok := r.m.probe32(state); !ok || v != signalled || r.h.kind != Cond {
+	if v, ok := r.m.probe32(state); !ok || v != signalled || r.h.kind != kind.LockCond {
 		return false
 	}
-	r.found(Cond, "musl", r.w.Word, ByFunction)
+	r.found(kind.LockCond, "musl", r.w.Word, ByFunction)
 	r.l.Note = "signalled: it waits for the mutex now, behind others"
 	return true
 }
@@ -229,7 +230,7 @@ func (r *recogniser) muslSignalled(state uint64) bool {
 // muslBarrier: threads sleep on words of a struct on the stack of the first thread to
 // arrive. The barrier points to it.
 func (r *recogniser) muslBarrier() bool {
-	if r.h.kind != Barrier && r.h.kind != "" || r.w.Op != opWait || r.w.Val > 1 {
+	if r.h.kind != kind.LockBarrier && r.h.kind != "" || r.w.Op != opWait || r.w.Val > 1 {
 		return false
 	}
 	const barrierInst, barrierLimit, last, finished = 24, 8, 4, 12
@@ -249,7 +250,7 @@ func (r *recogniser) muslBarrier() bool {
 			continue
 		}
 		if arrived, ok := r.m.probe32(inst); ok && arrived <= limit {
-			r.found(Barrier, "musl", b, ByLayout)
+			r.found(kind.LockBarrier, "musl", b, ByLayout)
 			r.l.Note = fmt.Sprintf("%d of %d have arrived", arrived+1, limit+1)
 			return true
 		}

@@ -4,11 +4,13 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/sliverprof/sliver/wait/kind"
 )
 
 // named is the information in function names.
 type named struct {
-	kind Kind
+	kind kind.Lock
 	typ  string
 	impl string
 	note string
@@ -30,17 +32,17 @@ func hint(names []string) named {
 		switch {
 		case h.kind == "":
 			continue
-		case h.kind == LowLevel:
+		case h.kind == kind.LockLibc:
 			low = h
 			continue
-		case h.kind == GoRuntime:
+		case h.kind == kind.LockGoRuntime:
 			var idle bool
 			if h.note, idle = goReason(names); idle {
-				h.kind = Idle
+				h.kind = kind.LockIdle
 			}
-		case h.kind == Cond || h.kind == Semaphore:
+		case h.kind == kind.LockCond || h.kind == kind.LockSemaphore:
 			if note := idleIn(names[i:], h.kind); note != "" {
-				return named{kind: Idle, note: note}
+				return named{kind: kind.LockIdle, note: note}
 			}
 		}
 		return h
@@ -55,7 +57,7 @@ const wrappers = 2
 
 // idleIn describes an idle thread of a runtime by the names of its stack, which start
 // with those of a wait of kind k. "": the thread may be working.
-func idleIn(names []string, k Kind) string {
+func idleIn(names []string, k kind.Lock) string {
 	last := 0
 	for i, n := range names[:min(len(names), maxNames)] {
 		switch h := function(n); {
@@ -166,7 +168,7 @@ func function(name string) named {
 		switch name {
 		case "runtime.futex", "runtime.futexsleep", "runtime.futex.abi0", "runtime.notesleep", "runtime.notetsleep_internal",
 			"runtime.mPark", "runtime.lock2", "runtime.semasleep":
-			return named{kind: GoRuntime, impl: "go"}
+			return named{kind: kind.LockGoRuntime, impl: "go"}
 		}
 		return named{}
 	case strings.Contains(name, "::"):
@@ -176,30 +178,30 @@ func function(name string) named {
 	n, _, _ = strings.Cut(n, "@")
 	switch {
 	case strings.HasPrefix(n, "pthread_mutex_") && strings.Contains(n, "lock") && !strings.Contains(n, "unlock"), n == "mtx_lock", n == "mtx_timedlock":
-		return named{kind: Mutex}
+		return named{kind: kind.LockMutex}
 	case strings.HasPrefix(n, "pthread_cond_") && strings.Contains(n, "wait"), n == "cnd_wait", n == "cnd_timedwait":
-		return named{kind: Cond}
+		return named{kind: kind.LockCond}
 	case strings.HasPrefix(n, "pthread_cond_") && (strings.Contains(n, "signal") || strings.Contains(n, "broadcast")):
-		return named{kind: Cond, note: "it wakes others, and waits until they have made room; the address is that of the word slept on"}
+		return named{kind: kind.LockCond, note: "it wakes others, and waits until they have made room; the address is that of the word slept on"}
 	case strings.HasPrefix(n, "new_sem_") && strings.Contains(n, "wait"), n == "sem_wait", n == "sem_timedwait", n == "sem_clockwait":
-		return named{kind: Semaphore}
+		return named{kind: kind.LockSemaphore}
 	case strings.HasPrefix(n, "pthread_rwlock_"):
 		switch {
 		case strings.Contains(n, "rdlock"):
-			return named{kind: RWLock, typ: "read"}
+			return named{kind: kind.LockRW, typ: "read"}
 		case strings.Contains(n, "wrlock"):
-			return named{kind: RWLock, typ: "write"}
+			return named{kind: kind.LockRW, typ: "write"}
 		}
 	case strings.HasPrefix(n, "pthread_barrier_wait"), n == "pshared_barrier_wait":
-		return named{kind: Barrier}
+		return named{kind: kind.LockBarrier}
 	case strings.HasPrefix(n, "pthread_join"), strings.HasPrefix(n, "pthread_clockjoin"), strings.HasPrefix(n, "pthread_timedjoin"), n == "thrd_join":
-		return named{kind: Join}
+		return named{kind: kind.LockJoin}
 	case strings.HasPrefix(n, "pthread_once"), n == "call_once":
-		return named{kind: Once, note: "another thread runs the initialisation"}
+		return named{kind: kind.LockOnce, note: "another thread runs the initialisation"}
 	case n == "flockfile":
-		return named{kind: Stdio}
+		return named{kind: kind.LockStdio}
 	case strings.HasPrefix(n, "lll_lock_wait"):
-		return named{kind: LowLevel, impl: "glibc"}
+		return named{kind: kind.LockLibc, impl: "glibc"}
 	}
 	return named{}
 }
@@ -212,29 +214,29 @@ func qualified(name string) named {
 	switch {
 	case rust && strings.Contains(name, "futex::Mutex>::lock"), rust && strings.Contains(name, "futex::Mutex::lock"),
 		rust && strings.Contains(name, "futex_mutex::Mutex::lock"):
-		return named{kind: Mutex, impl: "rust"}
+		return named{kind: kind.LockMutex, impl: "rust"}
 	case rust && strings.Contains(name, "futex") && strings.Contains(name, "RwLock") && strings.Contains(name, "read_contended"):
-		return named{kind: RWLock, typ: "read", impl: "rust"}
+		return named{kind: kind.LockRW, typ: "read", impl: "rust"}
 	case rust && strings.Contains(name, "futex") && strings.Contains(name, "RwLock") && strings.Contains(name, "write_contended"):
-		return named{kind: RWLock, typ: "write", impl: "rust"}
+		return named{kind: kind.LockRW, typ: "write", impl: "rust"}
 	case rust && strings.Contains(name, "futex") && strings.Contains(name, "Condvar"):
-		return named{kind: Cond, impl: "rust"}
+		return named{kind: kind.LockCond, impl: "rust"}
 	case rust && strings.Contains(name, "futex") && strings.Contains(name, "Once"):
-		return named{kind: Once, impl: "rust", note: "another thread runs the initialisation"}
+		return named{kind: kind.LockOnce, impl: "rust", note: "another thread runs the initialisation"}
 	case strings.HasPrefix(name, "std::thread::") && strings.Contains(name, "park"),
 		strings.Contains(name, "futex::Parker"), strings.Contains(name, "parking::futex"):
-		return named{kind: Park, impl: "rust"}
+		return named{kind: kind.LockPark, impl: "rust"}
 	case strings.HasPrefix(name, "parking_lot::"), strings.HasPrefix(name, "<parking_lot::"):
 		switch {
 		case strings.Contains(name, "lock_slow") || strings.Contains(name, "RawMutex"):
-			return named{kind: Park, typ: "mutex", impl: "rust", note: "parking_lot: the word is the thread's own, the mutex elsewhere"}
+			return named{kind: kind.LockPark, typ: "mutex", impl: "rust", note: "parking_lot: the word is the thread's own, the mutex elsewhere"}
 		case strings.Contains(name, "lock_shared_slow"), strings.Contains(name, "lock_exclusive_slow"):
-			return named{kind: Park, typ: "rwlock", impl: "rust", note: "parking_lot: the word is the thread's own, the lock elsewhere"}
+			return named{kind: kind.LockPark, typ: "rwlock", impl: "rust", note: "parking_lot: the word is the thread's own, the lock elsewhere"}
 		}
 	case name == safepointWait:
-		return named{kind: Safepoint, impl: "hotspot"}
+		return named{kind: kind.LockSafepoint, impl: "hotspot"}
 	case strings.HasPrefix(name, "std::call_once"):
-		return named{kind: Once, note: "another thread runs the initialisation"}
+		return named{kind: kind.LockOnce, note: "another thread runs the initialisation"}
 	}
 	return named{}
 }
@@ -269,9 +271,9 @@ func goReason(names []string) (note string, idle bool) {
 
 // ByNames returns the kind and a note for a sleep on a word of a runtime, from the
 // function names of the stack, leaf first. "": unknown.
-func ByNames(names []string) (Kind, string) {
+func ByNames(names []string) (kind.Lock, string) {
 	h := hint(names)
-	if h.kind != Idle && h.kind != GoRuntime {
+	if h.kind != kind.LockIdle && h.kind != kind.LockGoRuntime {
 		return "", ""
 	}
 	return h.kind, h.note

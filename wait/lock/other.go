@@ -4,12 +4,13 @@ import (
 	"fmt"
 
 	"github.com/sliverprof/sliver/trace/event"
+	"github.com/sliverprof/sliver/wait/kind"
 )
 
 // priorityInheritance: the word of a PI futex is the owner's TID and two flags, which
 // the kernel maintains (futex(2)).
 func (r *recogniser) priorityInheritance() {
-	r.found(Mutex, "kernel", r.w.Word, ByCall)
+	r.found(kind.LockMutex, "kernel", r.w.Word, ByCall)
 	r.l.Type = "PI"
 	var b [mutexSize]byte
 	tid := int32(r.v & wordTID)
@@ -53,7 +54,7 @@ const (
 
 // rustNamed adds the state in the word to a lock known by its functions.
 func (r *recogniser) rustNamed() {
-	if r.l.Impl != "rust" || r.l.Kind != RWLock {
+	if r.l.Impl != "rust" || r.l.Kind != kind.LockRW {
 		return
 	}
 	state := r.v
@@ -85,9 +86,9 @@ func (r *recogniser) rustUnnamed() bool {
 	}
 	switch {
 	case r.w.Val == rustContended && r.v <= rustContended && r.w.Timeout == 0:
-		return r.found(Mutex, "rust", r.w.Word, Likely)
+		return r.found(kind.LockMutex, "rust", r.w.Word, Likely)
 	case r.w.Val == rustParked:
-		return r.found(Park, "rust", r.w.Word, Likely)
+		return r.found(kind.LockPark, "rust", r.w.Word, Likely)
 	}
 	return false
 }

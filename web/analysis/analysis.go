@@ -15,6 +15,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/wait/idle"
+	"github.com/sliverprof/sliver/wait/kind"
 )
 
 // Options choose the part of a recording.
@@ -172,14 +173,14 @@ func (b *builder) thread(th *view.Thread) {
 			continue
 		}
 		w := k.Waiting
-		switch GroupClass(b.v.For(&w, rests).Group) {
-		case ClassIdle:
+		switch b.v.For(&w, rests).Group.Class() {
+		case kind.ClassIdle:
 			idled += x.Wall
-		case ClassLock:
+		case kind.ClassLock:
 			lock += x.Wall
-		case ClassIO:
+		case kind.ClassIO:
 			io += x.Wall
-		case ClassSleep:
+		case kind.ClassSleep:
 			sleep += x.Wall
 		default:
 			other += x.Wall

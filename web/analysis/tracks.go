@@ -9,6 +9,7 @@ import (
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/wait/kind"
 )
 
 // Tracks are the tasks of a view over time, with the spans of view.Tasks, those that ran longest first.
@@ -173,7 +174,7 @@ func (t *TaskTrack) Where(i int) *Sighting {
 func SpanValue(s *view.TaskSpan) uint32 {
 	switch {
 	case s.State == stack.TaskCall:
-		return uint32(stack.StateBlocked) | uint32(ClassIO)<<24
+		return uint32(stack.StateBlocked) | uint32(kind.ClassIO)<<24
 	case s.State == stack.TaskWaiting:
 		return uint32(stack.StateBlocked) | uint32(reasonClass(s.Reason))<<24
 	case s.Thread >= 0:
@@ -186,19 +187,19 @@ func SpanValue(s *view.TaskSpan) uint32 {
 
 // reasonClass returns the class of a wait of a task, by its reason in waitReasonStrings of Go's
 // runtime/runtime2.go. Tasks of other runtimes have none.
-func reasonClass(reason string) Class {
+func reasonClass(reason string) kind.Class {
 	switch reason {
 	case "IO wait":
-		return ClassIO
+		return kind.ClassIO
 	case "sleep":
-		return ClassSleep
+		return kind.ClassSleep
 	case "semacquire":
-		return ClassLock
+		return kind.ClassLock
 	case "finalizer wait", "cleanup wait", "GC worker (idle)", "force gc (idle)", "timer goroutine (idle)":
-		return ClassIdle
+		return kind.ClassIdle
 	}
 	if strings.HasPrefix(reason, "sync.Mutex.") || strings.HasPrefix(reason, "sync.RWMutex.") {
-		return ClassLock
+		return kind.ClassLock
 	}
-	return ClassOther
+	return kind.ClassOther
 }

@@ -15,8 +15,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/trace/event"
-	"github.com/sliverprof/sliver/wait"
-	"github.com/sliverprof/sliver/wait/lock"
+	"github.com/sliverprof/sliver/wait/kind"
 )
 
 // The waits of real programs match their own tools.
@@ -98,7 +97,7 @@ func TestPostgresWaits(t *testing.T) {
 		if e := event(pid); e != want[0] {
 			t.Errorf("%d: PostgreSQL says %s, want %s", pid, e, want[0])
 		}
-		if len(s.Threads) != 1 || th.State != stack.StateBlocked || th.Wait == nil || th.Wait.Kind != wait.KindPoll ||
+		if len(s.Threads) != 1 || th.State != stack.StateBlocked || th.Wait == nil || th.Wait.Kind != kind.WaitPoll ||
 			!strings.HasPrefix(th.Wait.Call, "epoll_") || !strings.Contains(th.Wait.Args, "epoll of ") || !on(th, want[1]) || th.Truncated != stack.ReasonNone {
 			t.Errorf("%s does not read as that:\n%s", want[0], text(s))
 		}
@@ -116,7 +115,7 @@ func TestPostgresWaits(t *testing.T) {
 		}
 		eventually(t, "process "+row+" waits", func() bool {
 			th := &glance(t, pid).Threads[0]
-			return th.State == stack.StateBlocked && th.Wait != nil && (th.Wait.Kind == wait.KindPoll || typ != "Activity" && th.Wait.Kind == wait.KindSocket)
+			return th.State == stack.StateBlocked && th.Wait != nil && (th.Wait.Kind == kind.WaitPoll || typ != "Activity" && th.Wait.Kind == kind.WaitSocket)
 		})
 	}
 	if got := ask(fmt.Sprintf("SELECT count(*) FROM pg_locks WHERE pid = %d AND NOT granted AND locktype = 'transactionid'", second)); got != "1" {
@@ -154,7 +153,7 @@ func TestRedisWaits(t *testing.T) {
 		t.Helper()
 		s = glance(t, p.PID)
 		th := s.Thread(stack.TID(p.PID))
-		if th == nil || th.Wait == nil || th.Wait.Kind != wait.KindPoll || !strings.HasPrefix(th.Wait.Call, "epoll_") {
+		if th == nil || th.Wait == nil || th.Wait.Kind != kind.WaitPoll || !strings.HasPrefix(th.Wait.Call, "epoll_") {
 			return -1, s
 		}
 		_, of, _ := strings.Cut(th.Wait.Args, "epoll of ")
@@ -183,7 +182,7 @@ func TestRedisWaits(t *testing.T) {
 			th := &s.Threads[i]
 			if strings.HasPrefix(th.Name, "bio_") {
 				jobs++
-				if th.Wait == nil || th.Wait.Lock == nil || th.Wait.Lock.Kind != lock.Cond || th.Wait.Lock.Mutex == 0 || !on(th, "bioProcessBackgroundJobs") {
+				if th.Wait == nil || th.Wait.Lock == nil || th.Wait.Lock.Kind != kind.LockCond || th.Wait.Lock.Mutex == 0 || !on(th, "bioProcessBackgroundJobs") {
 					t.Errorf("thread %s does not wait for jobs:\n%s", th.Name, text(s))
 				}
 			}
@@ -239,7 +238,7 @@ func TestGoBuildWaits(t *testing.T) {
 	eventually(t, "go build waits for its tool", func() bool {
 		s := glance(t, p.PID)
 		return slices.ContainsFunc(s.Threads, func(th stacks.Thread) bool {
-			return th.State == stack.StateBlocked && th.Wait != nil && th.Wait.Kind == wait.KindChild && th.Wait.Child == child &&
+			return th.State == stack.StateBlocked && th.Wait != nil && th.Wait.Kind == kind.WaitChild && th.Wait.Child == child &&
 				strings.Contains(th.Wait.Args, strconv.Itoa(child))
 		})
 	})
@@ -285,12 +284,12 @@ threading.Event().wait()
 			}
 			waits++
 			l := th.Wait.Lock
-			if l.Kind == lock.GIL && addr == 0 {
+			if l.Kind == kind.LockGIL && addr == 0 {
 				addr = l.Addr
 			}
 			h := l.Holder
-			if l.Kind == lock.GIL && l.Addr == addr && h.TID != th.TID && (h.TID != 0 && h.By == event.KnownByRuntime || h.Why != "") ||
-				l.Kind == lock.Mutex { // the mutex inside it, held for a moment
+			if l.Kind == kind.LockGIL && l.Addr == addr && h.TID != th.TID && (h.TID != 0 && h.By == event.KnownByRuntime || h.Why != "") ||
+				l.Kind == kind.LockMutex { // the mutex inside it, held for a moment
 				right++
 			} else {
 				t.Logf("%s: %d %s", l, h.TID, h.Why)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/wait"
+	"github.com/sliverprof/sliver/wait/kind"
 	"github.com/sliverprof/sliver/wait/lock"
 )
 
@@ -60,9 +61,9 @@ func (d *Descriptions) id(in *wait.Info) int {
 // describe omits what differs between samples of the same wait: the remaining time of a
 // timeout.
 func describe(in *wait.Info) trace.Wait {
-	w := trace.Wait{Call: in.Call, Args: in.Args, File: in.File, Kind: string(in.Kind), Peer: in.Peer, Why: in.Why}
+	w := trace.Wait{Call: in.Call, Args: in.Args, File: in.File, Kind: in.Kind, Peer: in.Peer, Why: in.Why}
 	if l := in.Lock; l != nil {
-		w.Lock, w.LockType, w.KnownBy = string(l.Kind), l.Type, string(l.Basis)
+		w.Lock, w.LockType, w.KnownBy = l.Kind, l.Type, string(l.Basis)
 		w.Symbol, w.Module, w.Shared = l.Symbol, l.Module, l.Shared
 		if l.Holder.TID == 0 && !comesAndGoes(l) {
 			w.NoHolder = l.Holder.Why
@@ -78,9 +79,9 @@ func describe(in *wait.Info) trace.Wait {
 	t := round(in.Timeout)
 	w.Timeout = int64(t)
 	switch {
-	case in.Kind == wait.KindSleep && w.Args == exact:
+	case in.Kind == kind.WaitSleep && w.Args == exact:
 		w.Args = t.String()
-	case in.Kind == wait.KindSleep: // a runtime's sleep, already described
+	case in.Kind == kind.WaitSleep: // a runtime's sleep, already described
 		w.Args = strings.TrimSuffix(w.Args, ", "+exact)
 	default:
 		w.Args = strings.TrimPrefix(strings.TrimSuffix(w.Args, "timeout "+exact), ", ")
@@ -93,9 +94,9 @@ func describe(in *wait.Info) trace.Wait {
 // missing holder is then true of one moment, not of the lock.
 func comesAndGoes(l *wait.Lock) bool {
 	switch l.Kind {
-	case lock.GIL, lock.Monitor, lock.Synchronizer, lock.ClassInit:
+	case kind.LockGIL, kind.LockMonitor, kind.LockSynchronizer, kind.LockClassInit:
 		return true
-	case lock.Mutex, lock.RWLock, lock.Stdio:
+	case kind.LockMutex, kind.LockRW, kind.LockStdio:
 		return l.Impl == lock.Ruby || l.Impl == "glibc" || l.Impl == "musl" || l.Impl == "kernel"
 	}
 	return false

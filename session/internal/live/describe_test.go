@@ -8,6 +8,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/wait"
+	"github.com/sliverprof/sliver/wait/kind"
 )
 
 func TestDescribe(t *testing.T) {
@@ -15,15 +16,15 @@ func TestDescribe(t *testing.T) {
 		in   wait.Info
 		want trace.Wait
 	}{
-		{wait.Info{Kind: wait.KindPipe, Call: "read", Args: "0 pipe, 1 bytes", File: "pipe"},
+		{wait.Info{Kind: kind.WaitPipe, Call: "read", Args: "0 pipe, 1 bytes", File: "pipe"},
 			trace.Wait{Kind: "pipe", Call: "read", Args: "0 pipe, 1 bytes", File: "pipe"}},
-		{wait.Info{Kind: wait.KindLock, Call: "futex", Args: "mutex m, timeout 3.445867ms", Timeout: 3445867, Lock: &wait.Lock{Symbol: "m"}},
+		{wait.Info{Kind: kind.WaitLock, Call: "futex", Args: "mutex m, timeout 3.445867ms", Timeout: 3445867, Lock: &wait.Lock{Symbol: "m"}},
 			trace.Wait{Kind: "lock", Call: "futex", Args: "mutex m", Symbol: "m", Timeout: 3400000}},
-		{wait.Info{Kind: wait.KindPoll, Call: "poll", Args: "timeout 1s", Timeout: time.Second},
+		{wait.Info{Kind: kind.WaitPoll, Call: "poll", Args: "timeout 1s", Timeout: time.Second},
 			trace.Wait{Kind: "poll", Call: "poll", Timeout: int64(time.Second)}},
-		{wait.Info{Kind: wait.KindSleep, Call: "clock_nanosleep", Args: "1m38.156204564s", Timeout: 98156204564},
+		{wait.Info{Kind: kind.WaitSleep, Call: "clock_nanosleep", Args: "1m38.156204564s", Timeout: 98156204564},
 			trace.Wait{Kind: "sleep", Call: "clock_nanosleep", Args: "1m38s", Timeout: 98e9}},
-		{wait.Info{Kind: wait.KindSleep, Call: "futex", Args: "Thread.sleep, 1.576607ms", Timeout: 1576607},
+		{wait.Info{Kind: kind.WaitSleep, Call: "futex", Args: "Thread.sleep, 1.576607ms", Timeout: 1576607},
 			trace.Wait{Kind: "sleep", Call: "futex", Args: "Thread.sleep", Timeout: 1600000}},
 	} {
 		if got := describe(&c.in); got != c.want {
@@ -48,7 +49,7 @@ func TestDescriptions(t *testing.T) {
 		return true
 	}}
 	read := func(i int) *wait.Info {
-		return &wait.Info{Kind: wait.KindFile, Call: "pread64", File: "/x", Args: fmt.Sprintf("at %d", i)}
+		return &wait.Info{Kind: kind.WaitFile, Call: "pread64", File: "/x", Args: fmt.Sprintf("at %d", i)}
 	}
 	if a, b := d.id(read(1)), d.id(read(1)); a != b || a == 0 || put[a].Args != "at 1" {
 		t.Errorf("%d and %d, %+v", a, b, put)
@@ -70,7 +71,7 @@ func TestDescriptions(t *testing.T) {
 		t.Errorf("%d descriptions, %+v", len(put), put[id])
 	}
 	for i := range 2 * maxCoarse {
-		d.id(&wait.Info{Kind: wait.KindFile, Call: "open", File: fmt.Sprint(i)})
+		d.id(&wait.Info{Kind: kind.WaitFile, Call: "open", File: fmt.Sprint(i)})
 	}
 	if len(put) != maxCoarse {
 		t.Errorf("%d descriptions", len(put))

@@ -10,6 +10,7 @@ import (
 	"github.com/sliverprof/sliver/internal/testprog"
 	"github.com/sliverprof/sliver/lang/jvm"
 	"github.com/sliverprof/sliver/target"
+	"github.com/sliverprof/sliver/wait/kind"
 	"github.com/sliverprof/sliver/wait/lock"
 )
 
@@ -36,15 +37,15 @@ func TestLockName(t *testing.T) {
 			}
 			for _, name := range []string{"Threads_lock", "Heap_lock", "Compile_lock"} {
 				at := mutexOf(t, tg, name)
-				mutex := lock.Lock{Kind: lock.Mutex, Impl: "glibc", Addr: at}
+				mutex := lock.Lock{Kind: kind.LockMutex, Impl: "glibc", Addr: at}
 				if got := tg.LockName(&mutex); got != name {
 					t.Errorf("the mutex of %s is called %q", name, got)
 				}
-				cond := lock.Lock{Kind: lock.Cond, Impl: "glibc", Addr: at + 40}
+				cond := lock.Lock{Kind: kind.LockCond, Impl: "glibc", Addr: at + 40}
 				if got := tg.LockName(&cond); got != name {
 					t.Errorf("the condition variable of %s is called %q", name, got)
 				}
-				for _, other := range []lock.Lock{{Kind: lock.Mutex, Impl: "glibc", Addr: at + 8}, {Kind: lock.Semaphore, Impl: "glibc", Addr: at}} {
+				for _, other := range []lock.Lock{{Kind: kind.LockMutex, Impl: "glibc", Addr: at + 8}, {Kind: kind.LockSemaphore, Impl: "glibc", Addr: at}} {
 					if got := tg.LockName(&other); got != "" {
 						t.Errorf("%+v is called %q", other, got)
 					}

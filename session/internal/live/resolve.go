@@ -6,7 +6,7 @@ import (
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/trace/event"
 	"github.com/sliverprof/sliver/wait"
-	"github.com/sliverprof/sliver/wait/lock"
+	"github.com/sliverprof/sliver/wait/kind"
 )
 
 // A lookup resolves the wait of one thread at one sample.
@@ -93,7 +93,7 @@ func (u *lookup) read() (ok bool) {
 	if res == wait.Torn {
 		return false
 	}
-	if l := info.Lock; u.asked-begun > askSoon && l != nil && l.Keeps() && l.Kind != lock.File {
+	if l := info.Lock; u.asked-begun > askSoon && l != nil && l.Keeps() && l.Kind != kind.LockFile {
 		_, u.asked = u.w.ask(u.thread)
 		u.info = u.thread.Info()
 	}
@@ -137,7 +137,7 @@ func (u *lookup) take() {
 	w.join(x, l, at, u.asked)
 	switch {
 	case l == nil:
-	case l.Kind == lock.File:
+	case l.Kind == kind.LockFile:
 		x.file = &fileWait{t: u.t, to: u.to, counters: u.g.Counters, sure: !x.woken, need: at}
 		w.files[x] = struct{}{}
 	case l.Symbol == "":

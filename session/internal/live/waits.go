@@ -9,6 +9,7 @@ import (
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/trace/event"
 	"github.com/sliverprof/sliver/wait"
+	"github.com/sliverprof/sliver/wait/kind"
 	"github.com/sliverprof/sliver/wait/lock"
 )
 
@@ -140,7 +141,7 @@ func (w *waits) Forget(tid stack.TID) {
 // time at.
 func (w *waits) join(x *waiting, l *wait.Lock, at, read stack.Time) {
 	w.leave(x)
-	if l == nil || !l.Keeps() || l.Kind == lock.File {
+	if l == nil || !l.Keeps() || l.Kind == kind.LockFile {
 		return
 	}
 	a := w.locks[l.Key]
