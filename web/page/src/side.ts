@@ -231,6 +231,7 @@ export class Side {
       say(`${name}, ${d.span?.reason || d.span?.state || ''}`);
     } catch (e) {
       if (v.task !== is) return;
+      this.failed = true;
       fill(this.box, this.head('Selected task'), h('p', { class: 'problem' }, (e as Error).message));
     }
   }
@@ -239,7 +240,9 @@ export class Side {
 
   // again repeats a question that failed, after a new connection.
   again(): void {
-    if (this.failed && this.v.selected) void this.select(this.v.selected);
+    const { selected, task } = this.v;
+    if (this.failed && selected) void this.select(selected);
+    else if (this.failed && task) void this.task(task.id, task.at);
   }
 
   private head(title: string): HTMLElement {
