@@ -9,11 +9,11 @@ import (
 )
 
 // Most of the cost of a sample is waking this program. While the threads of a group keep doing
-// the same (running ones run, sleeping ones sleep), a Tracer can run several ticks on its own,
+// the same (running ones run, sleeping ones sleep), an Engine can run several ticks on its own,
 // and the group then processes several samples at once. Anything unexpected ends such a run; the
 // rest of that tick is sampled in the ordinary way.
 
-// AheadTracer is an optional interface of a Tracer.
+// AheadTracer is an optional interface of an Engine.
 type AheadTracer interface {
 	// GoAhead runs the ticks of a and reports whether it could start. Wake ends it.
 	GoAhead(a *Ahead) bool
@@ -139,7 +139,7 @@ func (g *group) foresee(now stack.Time) bool {
 	return g.foreseeTicks(n) && g.foreseeItems()
 }
 
-// mayForesee reports whether the Tracer can run ticks ahead, and nothing waits for the group.
+// mayForesee reports whether the Engine can run ticks ahead, and nothing waits for the group.
 func (g *group) mayForesee() bool {
 	return g.ahead.tracer != nil && g.ahead.rest <= 0 && !g.s.cfg.Yield &&
 		g.s.target.Space().Runtimes() == g.runtimes && g.s.execs.Load() == g.execs &&
@@ -277,7 +277,7 @@ func (g *group) expect(th *thread) (ok bool) {
 	return true
 }
 
-// goAhead lets the Tracer run the planned ticks and processes the results. A tick that was
+// goAhead lets the Engine run the planned ticks and processes the results. A tick that was
 // started and not completed is finished in the ordinary way. ok is false if no tick was started.
 func (g *group) goAhead() (ok bool) {
 	f := &g.ahead
@@ -285,7 +285,7 @@ func (g *group) goAhead() (ok bool) {
 	g.s.away.Add(1)
 	ok = f.tracer.GoAhead(a)
 	g.s.away.Add(-1)
-	now := g.tracer.Now()
+	now := g.engine.Now()
 	if !ok || a.Ticks == 0 && a.Done == 0 && a.Err == nil && !a.Asleep && now >= g.tick.due {
 		f.failed = min(max(2*f.failed, 1), mostRest)
 		f.rest = f.failed
@@ -452,7 +452,7 @@ func (g *group) settleAll() {
 	for _, th := range g.threads {
 		g.giveUp(th)
 		g.sure(th)
-		g.letIn(th, g.tracer.Now())
+		g.letIn(th, g.engine.Now())
 		if th.ahead.blind || th.nap.skips > 0 {
 			var c Counters
 			same := th.file.Counters(&c) == nil && th.unrun(&c)

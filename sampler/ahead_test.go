@@ -10,9 +10,9 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// foreseer is a fakeTracer that can run ticks ahead.
+// foreseer is a fakeEngine that can run ticks ahead.
 type foreseer struct {
-	*fakeTracer
+	*fakeEngine
 	views []View
 	ticks int // completed in total
 }
@@ -173,7 +173,7 @@ func TestAheadIsTheSame(t *testing.T) {
 			var s *Sampler
 			s, sinks[i], accounts[i] = sampleAll(t, f, cfg)
 			for _, g := range s.groups {
-				if x, ok := g.tracer.(*foreseer); ok {
+				if x, ok := g.engine.(*foreseer); ok {
 					went += x.ticks
 				}
 			}
@@ -232,7 +232,7 @@ func TestAheadByClock(t *testing.T) {
 		s, sinks, accounts := sampleAll(t, f, cfg)
 		went := 0
 		for _, g := range s.groups {
-			went += g.tracer.(*foreseer).ticks
+			went += g.engine.(*foreseer).ticks
 		}
 		if went*3 < int(until)/int(cfg.Interval) {
 			t.Errorf("seed %d: ahead for %d ticks only", seed, went)

@@ -14,7 +14,7 @@ const (
 	breathEach = 1_000_000
 )
 
-// SpentTracer is an optional interface of a Tracer.
+// SpentTracer is an optional interface of an Engine.
 type SpentTracer interface {
 	// Spent returns the CPU time, in ns, of the calling OS thread and of its stoppers.
 	Spent() int64
@@ -55,7 +55,7 @@ func (g *group) breathe() {
 	if b.tracer == nil {
 		return
 	}
-	now := g.tracer.Now()
+	now := g.engine.Now()
 	if now-b.at < breathEach {
 		return
 	}
@@ -64,6 +64,6 @@ func (g *group) breathe() {
 		if end := stack.Time(g.s.end.Load()); end > 0 {
 			until = min(until, end)
 		}
-		g.tracer.SleepUntil(until)
+		g.engine.SleepUntil(until)
 	}
 }

@@ -192,7 +192,7 @@ func (g *group) takeCopies(th *thread, c *Counters) {
 	}
 	k.copied += int64(gone) * k.every
 	if gone > 0 {
-		g.leftOut(th, missed{g.tracer.Now(), int64(gone), int64(gone) * g.tick.every})
+		g.leftOut(th, missed{g.engine.Now(), int64(gone), int64(gone) * g.tick.every})
 	}
 	if k.on && k.drawn >= clockDraw {
 		k.drawn = 0
@@ -256,7 +256,7 @@ func (g *group) clocked(th *thread, c *Counters) (done bool) {
 		return false
 	}
 	s := &g.sample
-	*s = stack.Sample{Time: g.tracer.Now(), Way: stack.WayClock, CPU: th.info.CPU + th.acc.cpu.Load(), Delay: c.Delay, Switches: c.Switches,
+	*s = stack.Sample{Time: g.engine.Now(), Way: stack.WayClock, CPU: th.info.CPU + th.acc.cpu.Load(), Delay: c.Delay, Switches: c.Switches,
 		State: stack.StateRunnable, GIL: th.seen.gil, Call: stack.Call{Nr: -1}, Stack: k.stack}
 	th.seen.state, th.seen.call = s.State, s.Call
 	g.put(th)

@@ -52,21 +52,21 @@ type clockTarget struct {
 
 func (t *clockTarget) Space() *unwind.Space { return t.space }
 
-func (t *clockTarget) Tracer(n int) (Tracer, error) {
-	tr, err := t.fakeTarget.Tracer(n)
-	return &clockTracer{tr.(*fakeTracer)}, err
+func (t *clockTarget) Engine(n int) (Engine, error) {
+	tr, err := t.fakeTarget.Engine(n)
+	return &clockEngine{tr.(*fakeEngine)}, err
 }
 
-// clockTracer adds the stack to what a fakeTracer copies.
-type clockTracer struct{ *fakeTracer }
+// clockEngine adds the stack to what a fakeEngine copies.
+type clockEngine struct{ *fakeEngine }
 
-func (tr *clockTracer) fill(v *View) {
+func (tr *clockEngine) fill(v *View) {
 	tr.regs = clockRegs()
 	v.Regs, v.Mem.Blocks = &tr.regs, []unwind.Block{{Addr: fakeStack + 0x100, Data: clockStack()}}
 }
 
-func (tr *clockTracer) Stop(t Thread, v *View) error {
-	err := tr.fakeTracer.Stop(t, v)
+func (tr *clockEngine) Stop(t Thread, v *View) error {
+	err := tr.fakeEngine.Stop(t, v)
 	t.(*clockThread).stops++
 	tr.fill(v)
 	v.Found = ActivityOnCPU
@@ -76,8 +76,8 @@ func (tr *clockTracer) Stop(t Thread, v *View) error {
 	return err
 }
 
-func (tr *clockTracer) Read(t Thread, v *View) (bool, error) {
-	ok, err := tr.fakeTracer.Read(t, v)
+func (tr *clockEngine) Read(t Thread, v *View) (bool, error) {
+	ok, err := tr.fakeEngine.Read(t, v)
 	tr.fill(v)
 	return ok, err
 }

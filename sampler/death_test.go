@@ -53,7 +53,7 @@ func TestLastWords(t *testing.T) {
 	}
 	// A gap later than the death has been written.
 	g := &group{s: &Sampler{target: &fakeTarget{}}}
-	th := newThread(stack.ThreadInfo{TID: 1}, &mortal{fakeThread: &fakeThread{tr: &fakeTracer{}}, died: 5 * ms}, &memorySink{})
+	th := newThread(stack.ThreadInfo{TID: 1}, &mortal{fakeThread: &fakeThread{tr: &fakeEngine{}}, died: 5 * ms}, &memorySink{})
 	th.gap(7*ms, stack.WhyLate, int64(ms))
 	if err := g.init(); err != nil {
 		t.Fatal(err)

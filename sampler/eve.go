@@ -35,7 +35,7 @@ func (g *group) eve(now stack.Time) (until stack.Time) {
 			continue
 		}
 		g.eves++
-		at := g.tracer.Now() // before the counters
+		at := g.engine.Now() // before the counters
 		if th.file.Counters(&th.early.Counters) == nil {
 			th.early.at = at
 		}

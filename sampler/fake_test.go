@@ -25,7 +25,7 @@ type fakeThread struct {
 	queued bool                   // when it does not run, it waits for a CPU
 	stood  map[stack.Time]bool    // see the method of that name
 	times  func(*stack.Call) bool // result of TimesOut; nil: true
-	tr     *fakeTracer
+	tr     *fakeEngine
 }
 
 func (t *fakeThread) Counters(c *Counters) error {
@@ -54,8 +54,8 @@ func (t *fakeThread) Close() error { return nil }
 
 func (t *fakeThread) fake() *fakeThread { return t }
 
-// fakeTracer uses its own clock, which jumps to the end of each sleep.
-type fakeTracer struct {
+// fakeEngine uses its own clock, which jumps to the end of each sleep.
+type fakeEngine struct {
 	f     *fakeTarget
 	now   stack.Time
 	woken chan struct{}
@@ -67,7 +67,7 @@ type fakeTracer struct {
 	all   bool
 }
 
-func (tr *fakeTracer) Stop(t Thread, v *View) error {
+func (tr *fakeEngine) Stop(t Thread, v *View) error {
 	th := t.(interface{ fake() *fakeThread }).fake()
 	if v.Check && th.at != nil {
 		if _, running, _ := th.at(tr.now); !running {
@@ -88,15 +88,15 @@ func (tr *fakeTracer) Stop(t Thread, v *View) error {
 	return nil
 }
 
-func (tr *fakeTracer) Read(t Thread, v *View) (bool, error) {
+func (tr *fakeEngine) Read(t Thread, v *View) (bool, error) {
 	c, running, _ := t.(interface{ fake() *fakeThread }).fake().at(tr.now)
 	v.Counters, v.Regs, v.Stopped, v.Call = c, &tr.regs, tr.now, stack.Call{Nr: 7}
 	return !running, nil
 }
 
-func (tr *fakeTracer) Reap() int { return 0 }
+func (tr *fakeEngine) Reap() int { return 0 }
 
-func (tr *fakeTracer) SleepUntil(t stack.Time) {
+func (tr *fakeEngine) SleepUntil(t stack.Time) {
 	if !tr.all && tr.want > 0 && int(tr.g.size.Load()) >= tr.want {
 		tr.all = true // the clock runs from the first round on
 		return
@@ -118,16 +118,16 @@ func (tr *fakeTracer) SleepUntil(t stack.Time) {
 	tr.now = max(tr.now, t)
 }
 
-func (tr *fakeTracer) Wake() {
+func (tr *fakeEngine) Wake() {
 	select {
 	case tr.woken <- struct{}{}:
 	default:
 	}
 }
 
-func (tr *fakeTracer) Now() stack.Time   { return tr.now }
-func (tr *fakeTracer) fake() *fakeTracer { return tr }
-func (tr *fakeTracer) Close()            {}
+func (tr *fakeEngine) Now() stack.Time   { return tr.now }
+func (tr *fakeEngine) fake() *fakeEngine { return tr }
+func (tr *fakeEngine) Close()            {}
 
 type fakeTarget struct {
 	threads []*fakeThread
@@ -138,7 +138,7 @@ type fakeTarget struct {
 	cancel  context.CancelFunc
 	traced  atomic.Bool
 	open    func(stack.TID) Thread // nil: a thread of threads
-	ahead   bool                   // its tracers can run ticks ahead
+	ahead   bool                   // its engines can run ticks ahead
 	queue   bool                   // its threads wait for CPUs
 	doze    bool                   // it supports the clock for dozing threads
 	asked   int                    // number of readings of that clock
@@ -175,13 +175,13 @@ func (f *fakeTarget) Open(tid stack.TID) (Thread, error) {
 	return nil, ErrGone
 }
 
-func (f *fakeTarget) Tracer(int) (Tracer, error) {
-	tr := &fakeTracer{f: f, woken: make(chan struct{}, 1), late: f.late, now: 1000}
+func (f *fakeTarget) Engine(int) (Engine, error) {
+	tr := &fakeEngine{f: f, woken: make(chan struct{}, 1), late: f.late, now: 1000}
 	if f.queue {
-		return &queuer{fakeTracer: tr, coming: map[*fakeThread]View{}, free: true, r: rand.New(rand.NewPCG(7, 7))}, nil
+		return &queuer{fakeEngine: tr, coming: map[*fakeThread]View{}, free: true, r: rand.New(rand.NewPCG(7, 7))}, nil
 	}
 	if f.ahead {
-		return &foreseer{fakeTracer: tr}, nil
+		return &foreseer{fakeEngine: tr}, nil
 	}
 	return tr, nil
 }
@@ -262,7 +262,7 @@ func sampleTarget(t *testing.T, f *fakeTarget, target Target, cfg Config) (*Samp
 		if err := g.init(); err != nil {
 			t.Fatal(err)
 		}
-		tr := g.tracer.(interface{ fake() *fakeTracer }).fake()
+		tr := g.engine.(interface{ fake() *fakeEngine }).fake()
 		tr.g = g
 		for _, th := range f.threads {
 			if g.main == (th.tid == 1) {

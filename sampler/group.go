@@ -17,7 +17,7 @@ type group struct {
 	s          *Sampler
 	index      int  // in the Sampler's groups
 	main       bool // it samples the main thread
-	tracer     Tracer
+	engine     Engine
 	walker     *unwind.Walker
 	view       View
 	now        *thread // the view's thread
@@ -70,7 +70,7 @@ type group struct {
 }
 
 func (g *group) init() (err error) {
-	if g.tracer, err = g.s.target.Tracer(g.s.cfg.MaxStack); err != nil {
+	if g.engine, err = g.s.target.Engine(g.s.cfg.MaxStack); err != nil {
 		return err
 	}
 	g.walker = unwind.NewWalker(g.s.target.Space())
@@ -79,9 +79,9 @@ func (g *group) init() (err error) {
 		g.asked += reads
 		return spans
 	}
-	g.ahead.tracer, _ = g.tracer.(AheadTracer)
-	g.late, _ = g.tracer.(LateTracer)
-	g.breath.tracer, _ = g.tracer.(SpentTracer)
+	g.ahead.tracer, _ = g.engine.(AheadTracer)
+	g.late, _ = g.engine.(LateTracer)
+	g.breath.tracer, _ = g.engine.(SpentTracer)
 	if g.s.cfg.Waits != nil {
 		g.waits = g.s.cfg.Waits(g.wake)
 	}
@@ -106,7 +106,7 @@ func (g *group) wake() {
 	h := g.hosted
 	if h == nil {
 		if g.ready.Load() {
-			g.tracer.Wake()
+			g.engine.Wake()
 		}
 		return
 	}
@@ -129,7 +129,7 @@ func (g *group) over() bool {
 		return true
 	}
 	end := g.s.end.Load()
-	return end > 0 && g.hosted == nil && int64(g.tracer.Now()) >= end
+	return end > 0 && g.hosted == nil && int64(g.engine.Now()) >= end
 }
 
 // idle is how long, in ns, a group without threads sleeps; a wake ends it.
@@ -147,7 +147,7 @@ func (g *group) run() (free bool) {
 			if end := stack.Time(g.s.end.Load()); end > 0 {
 				until = min(until, end)
 			}
-			g.tracer.SleepUntil(until)
+			g.engine.SleepUntil(until)
 		}
 	}
 	return
@@ -156,8 +156,8 @@ func (g *group) run() (free bool) {
 // step does the work that is due and returns until when there is none; 0: unknown.
 func (g *group) step() (until stack.Time) {
 	g.takeIncoming()
-	now := g.tracer.Now()
-	pending := g.tracer.Reap()
+	now := g.engine.Now()
+	pending := g.engine.Reap()
 	g.arrivals()
 	if g.every() != g.tick.every {
 		g.setRate(now)
@@ -171,14 +171,14 @@ func (g *group) step() (until stack.Time) {
 	}
 	if g.waits != nil {
 		g.waits.Late(g.rested, now+stack.Time(g.tick.every/waitShare))
-		now = g.tracer.Now()
+		now = g.engine.Now()
 	}
 	if pending == 0 && g.again == 0 && g.alone() && g.foresee(now) && g.goAhead() {
-		g.rested = g.tracer.Now()
+		g.rested = g.engine.Now()
 		g.s.peek(g.rested)
 		return 0
 	}
-	now = g.tracer.Now()
+	now = g.engine.Now()
 	if now < g.tick.due {
 		until := min(g.eve(now), g.lookAgain(now))
 		if pending > 0 && (g.late == nil || !g.late.Free()) {
@@ -188,7 +188,7 @@ func (g *group) step() (until stack.Time) {
 	}
 	g.skip(now)
 	g.round(now)
-	g.rested = g.tracer.Now()
+	g.rested = g.engine.Now()
 	g.s.peek(now)
 	if g.alone() || g.late == nil || !g.late.Free() {
 		return 0
@@ -261,7 +261,7 @@ func (g *group) takeIncoming() {
 	if len(g.threads) == 0 {
 		g.tick.every = 0 // sample the first one at once
 	}
-	now := g.tracer.Now()
+	now := g.engine.Now()
 	g.s.begins(now)
 	for _, th := range in {
 		th.acc.from.Store(int64(now))
@@ -317,7 +317,7 @@ func (g *group) round(now stack.Time) {
 	end := max(g.tick.dueOf(g.tick.k+1), g.tick.due+stack.Time(g.tick.every))
 	g.first = g.visitAll(true, g.first, end)
 	g.ask()
-	slept := g.tracer.Now()
+	slept := g.engine.Now()
 	byClock := g.dozeOn(slept)
 	var was dozed
 	known := false
@@ -325,7 +325,7 @@ func (g *group) round(now stack.Time) {
 		was, known = g.s.doze.read(slept, slept-stack.Time(g.tick.every*2/3))
 	}
 	// Sleeping threads take turns: the round continues where the one before ran out of time.
-	until := min(end, g.tracer.Now()+stack.Time(g.tick.every/sleepShare))
+	until := min(end, g.engine.Now()+stack.Time(g.tick.every/sleepShare))
 	g.turn = g.visitAll(false, g.turn, until)
 	g.ask()
 	if !byClock {
@@ -381,7 +381,7 @@ func (g *group) visitAll(active bool, from int, until stack.Time) (next int) {
 		}
 		th.round.done, th.retry.looks = true, 0
 		looks++
-		if !late && g.tracer.Now() >= until {
+		if !late && g.engine.Now() >= until {
 			late, next = true, at
 		}
 		g.visit(th, late)
@@ -420,7 +420,7 @@ func (g *group) skip(now stack.Time) {
 // next advances the clock to the next tick. Ticks that have passed entirely are counted as
 // missed; they are never made up for in a burst.
 func (g *group) next() {
-	now := g.tracer.Now()
+	now := g.engine.Now()
 	k := max(g.tick.at(now), g.tick.k+1)
 	missed, due, after := k-g.tick.k-1, g.tick.dueOf(k), g.tick.dueOf(g.tick.k+1)
 	for _, th := range g.threads {
@@ -440,7 +440,7 @@ func (g *group) next() {
 // visit handles one thread's tick: it takes a sample or records why there is none, for example
 // that the tick is over.
 func (g *group) visit(th *thread, late bool) {
-	now := g.tracer.Now()
+	now := g.engine.Now()
 	g.sure(th)
 	if th.dropped.Load() {
 		g.awake(th, false)
@@ -492,29 +492,29 @@ func (g *group) failed(th *thread, err error) {
 	g.wakes(th)
 	switch {
 	case errors.Is(err, errSpent):
-		g.stretch(th, g.tracer.Now())
+		g.stretch(th, g.engine.Now())
 		return
 	case errors.Is(err, ErrUnsure):
-		if now := g.tracer.Now(); !g.unsure(th, now) {
+		if now := g.engine.Now(); !g.unsure(th, now) {
 			g.miss(th, now, 1)
 		}
 		return
 	case errors.Is(err, ErrLater) && g.late != nil:
-		g.leftAlone(th, g.tracer.Now())
+		g.leftAlone(th, g.engine.Now())
 		return
 	case errors.Is(err, ErrTimeout):
 		th.acc.timedOut.Add(1)
-		th.gap(g.tracer.Now(), stack.WhyTimeout, g.tick.every)
+		th.gap(g.engine.Now(), stack.WhyTimeout, g.tick.every)
 	case errors.Is(err, ErrTraced):
 		th.acc.denied.Add(1)
 		if g.s.cfg.Yield {
 			g.s.yielded.Store(true)
 		}
 		g.heldBy(th, true)
-		th.gap(g.tracer.Now(), stack.WhyTraced, g.tick.every)
+		th.gap(g.engine.Now(), stack.WhyTraced, g.tick.every)
 	default:
 		th.acc.denied.Add(1)
-		th.gap(g.tracer.Now(), stack.WhyDenied, g.tick.every)
+		th.gap(g.engine.Now(), stack.WhyDenied, g.tick.every)
 	}
 	th.seen.blocked = false // the known state is outdated
 }
@@ -522,7 +522,7 @@ func (g *group) failed(th *thread, err error) {
 // heldBy marks the moment at which another tracer is first seen to hold a thread.
 func (g *group) heldBy(th *thread, other bool) {
 	if other && !th.traced {
-		th.sink.Event(g.tracer.Now(), event.Mark, uint64(stack.WhyTraced))
+		th.sink.Event(g.engine.Now(), event.Mark, uint64(stack.WhyTraced))
 	}
 	th.traced = other
 }
@@ -531,7 +531,7 @@ func (g *group) endThread(th *thread, why stack.Why) {
 	if why == stack.WhyGone {
 		g.lastWords(th)
 	}
-	now := g.tracer.Now()
+	now := g.engine.Now()
 	th.sink.End(now, why)
 	th.acc.to.Store(int64(now))
 	th.ended = true
@@ -544,19 +544,19 @@ func (g *group) endThread(th *thread, why stack.Why) {
 func (g *group) end() (free bool) {
 	// A thread that has not stopped yet cannot be released. Wait briefly, also for its sample,
 	// then leave it to the kernel, which releases it when this OS thread ends.
-	for limit := g.tracer.Now() + lingers; g.tracer.Reap() > 0 && g.tracer.Now() < limit; {
+	for limit := g.engine.Now() + lingers; g.engine.Reap() > 0 && g.engine.Now() < limit; {
 		g.arrivals()
-		g.tracer.SleepUntil(g.tracer.Now() + reapEvery)
+		g.engine.SleepUntil(g.engine.Now() + reapEvery)
 	}
 	g.finish()
-	free = g.tracer.Reap() == 0
-	g.tracer.Close()
+	free = g.engine.Reap() == 0
+	g.engine.Close()
 	return free
 }
 
-// finish ends everything except the Tracer.
+// finish ends everything except the Engine.
 func (g *group) finish() {
-	for now := int64(g.tracer.Now()); ; {
+	for now := int64(g.engine.Now()); ; {
 		if last := g.s.ended.Load(); now <= last || g.s.ended.CompareAndSwap(last, now) {
 			break
 		}

@@ -20,7 +20,7 @@ type Hosts struct {
 	all []*host
 }
 
-// Sleeper implements a host's sleep: see Tracer. It is created before the Tracers of its OS
+// Sleeper implements a host's sleep: see Engine. It is created before the Engines of its OS
 // thread and closed after them.
 type Sleeper interface {
 	SleepUntil(t stack.Time)
@@ -41,7 +41,7 @@ type host struct {
 	seed uint64
 	size atomic.Int32 // threads of all guests
 
-	sole atomic.Pointer[group] // the only guest, which may run ticks ahead: it sleeps in its own Tracer
+	sole atomic.Pointer[group] // the only guest, which may run ticks ahead: it sleeps in its own Engine
 
 	// Guarded by of.mu.
 	s      Sleeper
@@ -59,7 +59,7 @@ type hosted struct {
 	until stack.Time // time of its next step
 	began func()
 	ended func(err error)
-	left  bool       // its Sampler was notified; only its Tracer still has threads to release
+	left  bool       // its Sampler was notified; only its Engine still has threads to release
 	limit stack.Time // until when its end waits for samples
 }
 
@@ -100,7 +100,7 @@ func (x *host) wake() {
 		x.s.Wake()
 	}
 	if g := x.sole.Load(); g != nil {
-		g.tracer.Wake()
+		g.engine.Wake()
 	}
 }
 
@@ -202,14 +202,14 @@ func (x *host) pass(s Sleeper, guests []*group) []*group {
 // for their samples.
 const lingers = 100_000_000
 
-// leave ends a guest and reports whether it is done. Its Tracer must release the threads that it
+// leave ends a guest and reports whether it is done. Its Engine must release the threads that it
 // holds, because the host's OS thread lives on.
 func (g *group) leave(now stack.Time) bool {
 	h := g.hosted
 	if h.limit == 0 {
 		h.limit = now + lingers
 	}
-	pending := g.tracer.Reap() > 0
+	pending := g.engine.Reap() > 0
 	if !h.left {
 		g.arrivals()
 		if pending && now < h.limit {
@@ -223,7 +223,7 @@ func (g *group) leave(now stack.Time) bool {
 		x.of.mu.Lock() // wake holds it too: none is under way after this
 		x.sole.Store(nil)
 		x.of.mu.Unlock()
-		g.tracer.Close()
+		g.engine.Close()
 		return true
 	}
 	if !h.left {

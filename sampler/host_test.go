@@ -36,20 +36,20 @@ func (s *realSleeper) Wake() {
 
 func (s *realSleeper) Close() {}
 
-// guestTracer is a guest's Tracer.
-type guestTracer struct {
-	fakeTracer
+// guestEngine is a guest's Engine.
+type guestEngine struct {
+	fakeEngine
 	*realSleeper
 	pending atomic.Int32 // threads that have not stopped
 	closed  atomic.Bool
 }
 
-func (g *guestTracer) Now() stack.Time         { return g.realSleeper.Now() }
-func (g *guestTracer) SleepUntil(t stack.Time) { g.realSleeper.SleepUntil(t) }
-func (g *guestTracer) Wake()                   { g.realSleeper.Wake() }
-func (g *guestTracer) Reap() int               { return int(g.pending.Load()) }
-func (g *guestTracer) Close()                  { g.closed.Store(true) }
-func (g *guestTracer) Read(t Thread, v *View) (bool, error) {
+func (g *guestEngine) Now() stack.Time         { return g.realSleeper.Now() }
+func (g *guestEngine) SleepUntil(t stack.Time) { g.realSleeper.SleepUntil(t) }
+func (g *guestEngine) Wake()                   { g.realSleeper.Wake() }
+func (g *guestEngine) Reap() int               { return int(g.pending.Load()) }
+func (g *guestEngine) Close()                  { g.closed.Store(true) }
+func (g *guestEngine) Read(t Thread, v *View) (bool, error) {
 	v.Regs, v.Stopped, v.Call = &g.regs, g.Now(), stack.Call{Nr: 7}
 	return true, t.Counters(&v.Counters)
 }
@@ -75,11 +75,11 @@ func (t *guestThread) State() (stack.State, error) { return stack.StateBlocked, 
 
 type guestTarget struct {
 	fakeTarget
-	tr   *guestTracer
+	tr   *guestEngine
 	fail error
 }
 
-func (f *guestTarget) Tracer(int) (Tracer, error) { return f.tr, f.fail }
+func (f *guestTarget) Engine(int) (Engine, error) { return f.tr, f.fail }
 
 func (f *guestTarget) Open(tid stack.TID) (Thread, error) {
 	return &guestThread{fakeThread{tid: tid}, f.tr.Now}, nil
@@ -108,7 +108,7 @@ func (c *countingSink) Sample(*stack.Sample) {}
 func newGuest(t *testing.T, hosts *Hosts, begun time.Time, ownSleeps *atomic.Int64) *guest {
 	t.Helper()
 	f := &guestTarget{fakeTarget: fakeTarget{threads: []*fakeThread{{tid: 1}}},
-		tr: &guestTracer{realSleeper: &realSleeper{sleeps: ownSleeps, woken: make(chan struct{}, 1), begun: begun}}}
+		tr: &guestEngine{realSleeper: &realSleeper{sleeps: ownSleeps, woken: make(chan struct{}, 1), begun: begun}}}
 	s, err := New(f, Config{Interval: 2 * time.Millisecond, Jitter: .2, Groups: 1, Together: 1, Hosts: hosts,
 		Start: func(in stack.ThreadInfo) Sink { return &countingSink{} }})
 	if err != nil {
@@ -207,7 +207,7 @@ func TestHosts(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := s.Run(context.Background()); err != bad.fail {
-		t.Errorf("a target without a Tracer: %v", err)
+		t.Errorf("a target without an Engine: %v", err)
 	}
 	none := NewHosts(6, func() (Sleeper, error) { return nil, bad.fail })
 	if s, err = New(&fakeTarget{threads: []*fakeThread{{tid: 1}}}, Config{Groups: 1, Hosts: none, Start: func(stack.ThreadInfo) Sink { return &countingSink{} }}); err != nil {

@@ -70,7 +70,7 @@ func (g *group) asKept(th *thread) (done bool, err error) {
 	}
 	v, s := &g.view, &g.sample
 	g.plan(th)
-	ok, err := g.tracer.Read(th.file, v)
+	ok, err := g.engine.Read(th.file, v)
 	if err != nil || !ok || v.Call != th.seen.call || g.sp(v.Regs) != k.sp || v.Regs.PC != k.frames[0].PC || !g.returns(k.frames) {
 		return false, err
 	}

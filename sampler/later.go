@@ -11,7 +11,7 @@ import (
 // takes the sample when it arrives. The thread has run nothing of its own since the request, so
 // the sample holds for all ticks since.
 
-// LateTracer is an optional interface of a Tracer. Its Stop may return ErrLater. With the
+// LateTracer is an optional interface of an Engine. Its Stop may return ErrLater. With the
 // deadline AtOnce it always does, and the thread need not be asked to stop before Ask.
 type LateTracer interface {
 	// Ask sends the requests of all stops with the deadline AtOnce: all of a round together,
@@ -60,7 +60,7 @@ func (g *group) later(th *thread, now stack.Time) bool {
 	}
 	// The sample may have arrived since the round began, with the thread running on; then request
 	// a new stop.
-	g.tracer.Reap()
+	g.engine.Reap()
 	if g.arrivals(); len(th.late.ticks) == 0 {
 		return false
 	}
@@ -114,7 +114,7 @@ func (g *group) ask() {
 // askSoon calls ask once a request has been delayed for askWithin: the last look must still hold
 // when the request is sent.
 func (g *group) askSoon() {
-	if g.unasked != 0 && g.tracer.Now()-g.unasked > askWithin {
+	if g.unasked != 0 && g.engine.Now()-g.unasked > askWithin {
 		g.ask()
 	}
 }

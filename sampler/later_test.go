@@ -10,10 +10,10 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// queuer is a fakeTracer of a machine with busy CPUs: its threads run when their scripts say so,
+// queuer is a fakeEngine of a machine with busy CPUs: its threads run when their scripts say so,
 // and otherwise wait for a CPU. A waiting thread stops when it gets one.
 type queuer struct {
-	*fakeTracer
+	*fakeEngine
 	coming map[*fakeThread]View
 	free   bool
 	r      *rand.Rand
@@ -38,7 +38,7 @@ func (tr *queuer) Stop(t Thread, v *View) error {
 	}
 	tr.now = held
 	if running && v.Deadline >= stopTakes {
-		err := tr.fakeTracer.Stop(t, v)
+		err := tr.fakeEngine.Stop(t, v)
 		v.Counters = c
 		return err
 	}
@@ -96,7 +96,7 @@ func (tr *queuer) SleepUntil(t stack.Time) {
 		tr.now = max(tr.now, t)
 		return
 	}
-	tr.fakeTracer.SleepUntil(t)
+	tr.fakeEngine.SleepUntil(t)
 }
 
 func (tr *queuer) Reap() int  { return len(tr.coming) }
@@ -193,7 +193,7 @@ func TestLateAtOnceEnds(t *testing.T) {
 	s, _, _ := sampleAll(t, f, Config{Interval: 10 * time.Millisecond})
 	before, after := 0, 0
 	for _, g := range s.groups {
-		if tr, ok := g.tracer.(*queuer); ok {
+		if tr, ok := g.engine.(*queuer); ok {
 			for _, at := range tr.late {
 				if at < 301*ms {
 					before++
@@ -284,7 +284,7 @@ func TestLaterAsleep(t *testing.T) {
 // they are missing, and not at the arrival of that sample.
 func TestLeftOutWhere(t *testing.T) {
 	m := &memorySink{}
-	g := &group{tracer: &fakeTracer{now: 100 * ms}}
+	g := &group{engine: &fakeEngine{now: 100 * ms}}
 	g.tick.every = int64(ms)
 	th := &thread{sink: m}
 	th.late.ticks = append(th.late.ticks, 10*ms)

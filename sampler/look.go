@@ -21,7 +21,7 @@ type lookState struct {
 
 // read reads the thread's counters.
 func (l *lookState) read(g *group, th *thread) error {
-	l.at = g.tracer.Now()
+	l.at = g.engine.Now()
 	return th.file.Counters(&l.c)
 }
 
@@ -89,7 +89,7 @@ func (g *group) lookOn(th *thread, l *lookState) error {
 	return err
 }
 
-// runs reports whether the thread needs a stop. For a thread that uses CPUs, the Tracer
+// runs reports whether the thread needs a stop. For a thread that uses CPUs, the Engine
 // decides right before the stop whether it runs. Two checks that must agree would miss the start
 // of each burst of work.
 func (g *group) runs(th *thread, l *lookState) (bool, error) {
@@ -126,7 +126,7 @@ func (g *group) letLeave(th *thread, l *lookState) (leaving bool, err error) {
 		return false, nil
 	}
 	l.left = true
-	g.tracer.SleepUntil(l.at + leaveFor)
+	g.engine.SleepUntil(l.at + leaveFor)
 	return true, l.read(g, th)
 }
 

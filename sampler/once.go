@@ -86,7 +86,7 @@ func (o *Once) Peek(th Thread) (g Glance, ok bool, err error) {
 		return g, false, err
 	}
 	v := &View{StackDefault: 64}
-	ok, err = o.g.tracer.Read(th, v)
+	ok, err = o.g.engine.Read(th, v)
 	if err != nil || !ok {
 		return Glance{State: stack.StateRunning}, false, err
 	}
@@ -105,13 +105,13 @@ func stackPointer(t Target, r *stack.Regs) uint64 {
 
 // settle waits up to lateFor for threads that did not stop in time.
 func (o *Once) settle() {
-	for limit := o.g.tracer.Now() + lateFor; o.g.tracer.Reap() > 0 && o.g.tracer.Now() < limit; {
-		o.g.tracer.SleepUntil(o.g.tracer.Now() + reapEvery)
+	for limit := o.g.engine.Now() + lateFor; o.g.engine.Reap() > 0 && o.g.engine.Now() < limit; {
+		o.g.engine.SleepUntil(o.g.engine.Now() + reapEvery)
 	}
 }
 
 // Rest gives the CPU away for ns nanoseconds.
-func (o *Once) Rest(ns int64) { o.g.tracer.SleepUntil(o.g.tracer.Now() + stack.Time(ns)) }
+func (o *Once) Rest(ns int64) { o.g.engine.SleepUntil(o.g.engine.Now() + stack.Time(ns)) }
 
 // Close releases everything.
 func (o *Once) Close() { o.g.end() }

@@ -7,7 +7,7 @@ import (
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 
-func once(t *testing.T, f *fakeTarget, cfg Config) (*Once, *fakeTracer) {
+func once(t *testing.T, f *fakeTarget, cfg Config) (*Once, *fakeEngine) {
 	t.Helper()
 	f.until = 1 << 60
 	f.taken = []stack.TID{1} // its clock moves
@@ -16,7 +16,7 @@ func once(t *testing.T, f *fakeTarget, cfg Config) (*Once, *fakeTracer) {
 		t.Fatal(err)
 	}
 	t.Cleanup(o.Close)
-	tr := o.g.tracer.(*fakeTracer)
+	tr := o.g.engine.(*fakeEngine)
 	for _, th := range f.threads {
 		th.tr = tr
 	}

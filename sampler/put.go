@@ -72,9 +72,9 @@ func (g *group) tellWait(th *thread) {
 		}
 		gl.SP = th.wait.sp
 	}
-	begin := g.tracer.Now()
+	begin := g.engine.Now()
 	g.waits.Look(th.file, &th.info, gl, th.sink)
-	g.waited += int64(g.tracer.Now() - begin)
+	g.waited += int64(g.engine.Now() - begin)
 	th.wait.stack = th.wait.stack[:0]
 }
 

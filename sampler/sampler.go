@@ -4,7 +4,7 @@
 // thread.
 //
 // Each group of threads has its own goroutine, locked to an OS thread because ptrace requires it.
-// Within a group, the threads are looked at in turn at each tick. Only Tracer.Stop costs the
+// Within a group, the threads are looked at in turn at each tick. Only Engine.Stop costs the
 // target time; unwinding and the sink follow after the thread runs again.
 package sampler
 
@@ -94,7 +94,7 @@ type Sampler struct {
 	poke    chan struct{}
 	peeked  atomic.Int64 // time of the last peek
 	peeks   atomic.Int64 // number of peeks
-	away    atomic.Int32 // groups whose Tracer watches for changes
+	away    atomic.Int32 // groups whose Engine watches for changes
 	stamp   atomic.Uint64
 	started atomic.Bool
 	paused  atomic.Bool
@@ -508,7 +508,7 @@ func (s *Sampler) checkExec() {
 		g.wake()
 	}
 	if s.cfg.Exec != nil {
-		s.cfg.Exec(s.groups[0].tracer.Now())
+		s.cfg.Exec(s.groups[0].engine.Now())
 	}
 }
 

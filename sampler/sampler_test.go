@@ -468,7 +468,7 @@ func TestStopBesideBlockedStart(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	block, ended := make(chan struct{}), make(chan error, 1)
 	f := &guestTarget{fakeTarget: fakeTarget{threads: []*fakeThread{{tid: 1}, {tid: 2}}},
-		tr: &guestTracer{realSleeper: &realSleeper{sleeps: new(atomic.Int64), woken: make(chan struct{}, 1), begun: time.Now()}}}
+		tr: &guestEngine{realSleeper: &realSleeper{sleeps: new(atomic.Int64), woken: make(chan struct{}, 1), begun: time.Now()}}}
 	s, err := New(f, Config{Interval: time.Millisecond, Groups: 1, Start: func(in stack.ThreadInfo) Sink {
 		if in.TID == 2 {
 			<-block

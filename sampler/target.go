@@ -9,7 +9,7 @@ import (
 	"github.com/sliverprof/sliver/unwind"
 )
 
-// Errors of a Thread or Tracer that has no sample. Any other error counts as ErrDenied.
+// Errors of a Thread or Engine that has no sample. Any other error counts as ErrDenied.
 var (
 	ErrGone    = errors.New("the thread is gone")
 	ErrTimeout = errors.New("the thread did not stop in time")
@@ -34,9 +34,9 @@ type Target interface {
 	Threads(buf []stack.TID) ([]stack.TID, error)
 	Info(tid stack.TID) (stack.ThreadInfo, error)
 	Open(tid stack.TID) (Thread, error)
-	// Tracer returns a Tracer for the calling goroutine only, which is locked to its OS thread
+	// Engine returns an Engine for the calling goroutine only, which is locked to its OS thread
 	// for good. maxStack is the most bytes of stack it copies.
-	Tracer(maxStack int) (Tracer, error)
+	Engine(maxStack int) (Engine, error)
 	// Image returns a number that changes when the process execs; 0: unknown at this time.
 	Image() (uint64, error)
 	// Stamp returns a number that changes with the number of threads and with Image. Groups call
@@ -125,8 +125,8 @@ type Mortal interface {
 	Died(after stack.Time, v *View) (ok bool)
 }
 
-// Tracer looks at threads from one OS thread.
-type Tracer interface {
+// Engine looks at threads from one OS thread.
+type Engine interface {
 	// Stop suspends the thread, copies, and resumes it.
 	Stop(t Thread, v *View) error
 	// Read copies from a blocked thread without a stop; ok is false if it ran during the copy.

@@ -96,11 +96,11 @@ func (th *thread) reset() {
 	th.clock.stack = nil
 }
 
-// busyShare is the least recent share of CPU time for which the Tracer decides whether a thread
+// busyShare is the least recent share of CPU time for which the Engine decides whether a thread
 // runs. Below it the group decides, which avoids waking a stopper for a blocked thread.
 const busyShare = 1.0 / 64
 
-// decidesLate reports whether the Tracer decides whether th, with counters c, runs. It does not
+// decidesLate reports whether the Engine decides whether th, with counters c, runs. It does not
 // if the thread may be leaving a call with a timeout (mayLeave), or if CPUs are short: then a
 // herd may make the stop, which does not check.
 func (g *group) decidesLate(th *thread, c *Counters, at stack.Time) bool {
@@ -169,7 +169,7 @@ func (g *group) stopAndWalk(th *thread, c Counters, asleep *stack.Call) error {
 			break
 		}
 		if th.walk.Torn() { // otherwise it may be resumed and stopped again without an instruction in between
-			g.tracer.SleepUntil(g.tracer.Now() + tornFor)
+			g.engine.SleepUntil(g.engine.Now() + tornFor)
 		}
 	}
 	if th.walk.Torn() { // it waits for a CPU there
@@ -278,7 +278,7 @@ func (g *group) stopOnce(th *thread, c *Counters, wait bool) error {
 		}
 	}
 	g.asked = 0
-	if err := g.tracer.Stop(th.file, v); err != nil {
+	if err := g.engine.Stop(th.file, v); err != nil {
 		if errors.Is(err, ErrTimeout) {
 			g.vain += v.Deadline
 		}
@@ -327,7 +327,7 @@ func (g *group) readAndWalk(th *thread, st stack.State) (done bool, err error) {
 	v, s := &g.view, &g.sample
 	for try := 1; ; try++ {
 		g.plan(th)
-		ok, err := g.tracer.Read(th.file, v)
+		ok, err := g.engine.Read(th.file, v)
 		if err != nil || !ok {
 			return false, err
 		}
@@ -443,7 +443,7 @@ func (g *group) plan(th *thread) {
 // again, once.
 func (g *group) walkView(th *thread, s *stack.Sample) {
 	v := &g.view
-	begin := g.tracer.Now()
+	begin := g.engine.Now()
 	s.Stack, s.Reason = g.walker.Walk(&th.walk, v.Regs, &v.Mem)
 	if g.walker.Replaced() {
 		if changed, _ := g.s.target.Replaced(s.Time); changed || !g.walker.Current() {
@@ -462,5 +462,5 @@ func (g *group) walkView(th *thread, s *stack.Sample) {
 	if s.Reason != stack.ReasonNone {
 		s.Word, s.Reach, s.Here = g.word, g.walker.Reach(), g.here
 	}
-	th.acc.walk.Add(int64(g.tracer.Now() - begin))
+	th.acc.walk.Add(int64(g.engine.Now() - begin))
 }

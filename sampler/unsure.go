@@ -54,7 +54,7 @@ func (g *group) visitUnsure() {
 		}
 		th.retry.pending = false
 		th.retry.looks++
-		at := g.tracer.Now() // before the counters
+		at := g.engine.Now() // before the counters
 		var c Counters
 		if th.file.Counters(&c) == nil && c == th.early.Counters {
 			th.early.at = at
@@ -74,6 +74,6 @@ func (g *group) sure(th *thread) {
 	}
 	th.retry.pending = false
 	if len(th.late.ticks) == 0 {
-		g.miss(th, g.tracer.Now(), 1)
+		g.miss(th, g.engine.Now(), 1)
 	}
 }

@@ -104,7 +104,7 @@ func ours(pid int) (map[int]trace, error) {
 	if err != nil {
 		return nil, err
 	}
-	tr, err := tg.Tracer(target.MaxStack)
+	tr, err := tg.Engine(target.MaxStack)
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +129,7 @@ func ours(pid int) (map[int]trace, error) {
 // result: the first samples learn how much to copy.
 const looks = 4
 
-func one(tg *live.Target, tr sampler.Tracer, w *unwind.Walker, tid stack.TID) (trace, error) {
+func one(tg *live.Target, tr sampler.Engine, w *unwind.Walker, tid stack.TID) (trace, error) {
 	th, err := tg.Open(tid)
 	if err != nil {
 		return trace{}, err

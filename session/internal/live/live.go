@@ -123,8 +123,8 @@ func (t *Target) Open(tid stack.TID) (sampler.Thread, error) {
 	return &thread{Thread: th, deaths: t.deaths}, nil
 }
 
-// Tracer implements sampler.Target.
-func (t *Target) Tracer(maxStack int) (sampler.Tracer, error) {
+// Engine implements sampler.Target.
+func (t *Target) Engine(maxStack int) (sampler.Engine, error) {
 	tr, err := target.NewTracer()
 	if err != nil {
 		return nil, err
