@@ -13,14 +13,6 @@ import (
 // and the group then processes several samples at once. Anything unexpected ends such a run; the
 // rest of that tick is sampled in the ordinary way.
 
-// AheadTracer is an optional interface of an Engine.
-type AheadTracer interface {
-	// GoAhead runs the ticks of a and reports whether it could start. Wake ends it.
-	GoAhead(a *Ahead) bool
-	// Taken fills the view with stop n of the run.
-	Taken(n int, v *View)
-}
-
 // Ahead is a plan for several ticks, and its result.
 type Ahead struct {
 	Due   []stack.Time // when each tick is due, in ascending order
@@ -81,10 +73,9 @@ const (
 
 // ahead is a group's state for running ticks ahead.
 type ahead struct {
-	tracer AheadTracer // nil: not supported
-	plan   Ahead
-	order  []*thread // of the items
-	rest   int       // rounds for which nothing is planned
+	plan  Ahead
+	order []*thread // of the items
+	rest  int       // rounds for which nothing is planned
 	// clocked: some threads are left out of the plan, since their clocks take their samples.
 	clocked bool
 	failed  int // length of that pause after the last failure; 0: the last run succeeded
@@ -141,7 +132,7 @@ func (g *group) foresee(now stack.Time) bool {
 
 // mayForesee reports whether the Engine can run ticks ahead, and nothing waits for the group.
 func (g *group) mayForesee() bool {
-	return g.ahead.tracer != nil && g.ahead.rest <= 0 && !g.s.cfg.Yield &&
+	return g.can.Ahead && g.ahead.rest <= 0 && !g.s.cfg.Yield &&
 		g.s.target.Space().Runtimes() == g.runtimes && g.s.execs.Load() == g.execs &&
 		!(g.waits != nil && g.waits.Busy())
 }
@@ -283,7 +274,7 @@ func (g *group) goAhead() (ok bool) {
 	f := &g.ahead
 	a := &f.plan
 	g.s.away.Add(1)
-	ok = f.tracer.GoAhead(a)
+	ok = g.engine.GoAhead(a)
 	g.s.away.Add(-1)
 	now := g.engine.Now()
 	if !ok || a.Ticks == 0 && a.Done == 0 && a.Err == nil && !a.Asleep && now >= g.tick.due {
@@ -345,7 +336,7 @@ func (g *group) takeAhead(a *Ahead) {
 				// At the time of an exec it is unknown which program the stop belongs to.
 				g.miss(th, at, 1)
 			} else {
-				g.ahead.tracer.Taken(stop, &g.view)
+				g.engine.Taken(stop, &g.view)
 				g.takeStop(th, stop == a.Stops-1)
 			}
 			stop++

@@ -64,6 +64,7 @@ func (tr *foreseer) GoAhead(a *Ahead) bool {
 }
 
 func (tr *foreseer) Taken(n int, v *View) { *v = tr.views[n] }
+func (tr *foreseer) Can() Abilities       { return Abilities{Stops: true, Ahead: true} }
 
 // clock is the CPU time of the process as the kernel reports it. It lacks the time of a thread
 // that began to run within the last 10 ms and still runs.

@@ -14,18 +14,11 @@ const (
 	breathEach = 1_000_000
 )
 
-// SpentTracer is an optional interface of an Engine.
-type SpentTracer interface {
-	// Spent returns the CPU time, in ns, of the calling OS thread and of its stoppers.
-	Spent() int64
-}
-
 // breath is a group's account of its CPU time.
 type breath struct {
-	tracer SpentTracer // nil: unknown
-	at     stack.Time  // last update
-	spent  int64       // CPU time at the last update
-	debt   float64     // ns of work to compensate by sleep
+	at    stack.Time // last update
+	spent int64      // CPU time at the last update
+	debt  float64    // ns of work to compensate by sleep
 }
 
 // restShare returns how many ns a group has to sleep for each ns of work; 0: none.
@@ -36,7 +29,7 @@ func (s *Sampler) restShare() float64 {
 // account updates the account: all time that the group did not work counts as sleep.
 func (g *group) account(now stack.Time) (rest float64) {
 	b := &g.breath
-	spent := b.tracer.Spent()
+	spent := g.engine.Spent()
 	worked, all := float64(spent-b.spent), float64(now-b.at)
 	b.spent, b.at = spent, now
 	g.spentAll.Store(spent)
@@ -52,9 +45,6 @@ func (g *group) account(now stack.Time) (rest float64) {
 // breathe sleeps if the group has recently worked too much.
 func (g *group) breathe() {
 	b := &g.breath
-	if b.tracer == nil {
-		return
-	}
 	now := g.engine.Now()
 	if now-b.at < breathEach {
 		return

@@ -8,7 +8,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// A thread that uses a CPU for a while gets a clock of the kernel (ClockThread), which copies its
+// A thread that uses a CPU for a while gets a clock of the kernel (Thread.StartClock), which copies its
 // registers and stack each time that it has run for an interval. Its samples on a CPU then come
 // from there, in proportion to its CPU time, and ticks that find it running need no stop. Ticks
 // that find it blocked are sampled as those of other threads; those that find it waiting for a CPU
@@ -16,22 +16,6 @@ import (
 //
 // A stop takes effect at the end of a system call or some µs after the request: it never meets the
 // first µs of a burst of work. A copy has no such delay.
-
-// ClockThread is an optional interface of a Thread.
-type ClockThread interface {
-	// StartClock makes the kernel copy the thread's registers and n bytes of stack each time that
-	// it has run for period ns: by a clock of the thread, or by one of all CPUs.
-	StartClock(period int64, n int, machine bool) error
-	// SetClock starts a new period.
-	SetClock(period int64) error
-	// NextCopy fills the view with the oldest copy that was not taken yet. ran is for how long, in
-	// ns, the thread had run since StartClock, 0 if unknown; lost is how many a full buffer had no room for since the last
-	// call; ok is false if none is left.
-	NextCopy(v *View) (ran int64, lost uint64, ok bool)
-	StopClock()
-	// MaxClockStack is the most bytes of stack in a copy.
-	MaxClockStack(machine bool) int
-}
 
 const (
 	// clockBusy is the least recent share of CPU time for which a thread gets a clock; below
@@ -131,8 +115,7 @@ func (g *group) wind(th *thread, c *Counters, at stack.Time) {
 
 func (g *group) startClock(th *thread, c *Counters, at stack.Time) {
 	k := &th.clock
-	f, ok := th.file.(ClockThread)
-	if !ok {
+	if th.file.MaxClockStack(false) == 0 && th.file.MaxClockStack(true) == 0 {
 		k.refused = true
 		return
 	}
@@ -146,11 +129,11 @@ func (g *group) startClock(th *thread, c *Counters, at stack.Time) {
 	if machine {
 		refusal = &g.s.noMachineClock
 	}
-	most := uint64(f.MaxClockStack(machine))
+	most := uint64(th.file.MaxClockStack(machine))
 	if refusal.Load() || k.depth > most*3/4 || k.least > most*3/4 {
 		return
 	}
-	if err := f.StartClock(g.tick.every, int(min(max(2*k.depth, 2*k.least, leastClockStack), most)), machine); err != nil {
+	if err := th.file.StartClock(g.tick.every, int(min(max(2*k.depth, 2*k.least, leastClockStack), most)), machine); err != nil {
 		if !errors.Is(err, ErrGone) && !errors.Is(err, ErrFiles) && !errors.Is(err, ErrClockBusy) {
 			refusal.Store(true)
 		}
@@ -165,17 +148,16 @@ func (g *group) startClock(th *thread, c *Counters, at stack.Time) {
 func (g *group) unwind(th *thread) {
 	if th.clock.on {
 		th.clock.on = false
-		th.file.(ClockThread).StopClock()
+		th.file.StopClock()
 	}
 }
 
 // takeCopies records the copies of the thread's clock. c is its counters after them.
 func (g *group) takeCopies(th *thread, c *Counters) {
 	k := &th.clock
-	f := th.file.(ClockThread)
 	gone := uint64(0)
 	for k.on {
-		ran, lost, ok := f.NextCopy(&g.view)
+		ran, lost, ok := th.file.NextCopy(&g.view)
 		gone += lost
 		if !ok {
 			break
@@ -196,7 +178,7 @@ func (g *group) takeCopies(th *thread, c *Counters) {
 	}
 	if k.on && k.drawn >= clockDraw {
 		k.drawn = 0
-		_ = f.SetClock(int64(float64(k.every) * (1 + clockVary*(2*rand.Float64()-1)))) // else the period stays
+		_ = th.file.SetClock(int64(float64(k.every) * (1 + clockVary*(2*rand.Float64()-1)))) // else the period stays
 	}
 }
 

@@ -6,12 +6,8 @@ import "github.com/sliverprof/sliver/stack"
 // it, if the Thread knows it. The thread may have run for an interval since the sample before, or
 // for longer on a busy machine.
 func (g *group) lastWords(th *thread) {
-	m, ok := th.file.(Mortal)
-	if !ok {
-		return
-	}
 	v := &g.view
-	if !m.Died(stack.Time(th.acc.to.Load()), v) {
+	if !th.file.Died(stack.Time(th.acc.to.Load()), v) {
 		return
 	}
 	g.giveUp(th)

@@ -13,14 +13,6 @@ import (
 // the awake ones does not change, no dozing thread has run. Such a tick counts for a thread once
 // its own counters agree, as after an Ahead by the process's clock.
 
-// DozeTarget is an optional interface of a Target.
-type DozeTarget interface {
-	// RestCPU returns the CPU time, in ns, of all present and past threads except those given. It
-	// may lack the CPU time of a running thread since the last scheduler tick. ok is false if the
-	// parts could not be read consistently. Calls do not overlap.
-	RestCPU(but []Thread) (ns int64, ok bool)
-}
-
 const (
 	// dozeAfter is how many samples in a row must show that a thread has not run before it dozes.
 	// The number doubles each time the thread wakes.
@@ -34,7 +26,7 @@ const (
 
 // doze is the clock of all dozing threads, shared by all groups.
 type doze struct {
-	target DozeTarget // nil: not supported
+	target Target
 
 	mu    sync.Mutex
 	awake []*thread
@@ -49,9 +41,6 @@ type doze struct {
 
 // add excludes a new or awake thread from the clock.
 func (d *doze) add(th *thread) {
-	if d.target == nil {
-		return
-	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.awake = append(d.awake, th)
@@ -61,9 +50,6 @@ func (d *doze) add(th *thread) {
 
 // drop reverts add: the thread dozes, or its file is about to be closed.
 func (d *doze) drop(th *thread) {
-	if d.target == nil {
-		return
-	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for i, x := range d.awake {
@@ -92,7 +78,7 @@ type dozed struct {
 
 // read reads the clock, or returns another group's reading if that is not older than since.
 func (d *doze) read(now, since stack.Time) (x dozed, ok bool) {
-	if d.target == nil || d.size.Load() > maxAwake {
+	if d.size.Load() > maxAwake {
 		return x, false
 	}
 	d.mu.Lock()
@@ -179,9 +165,6 @@ func (g *group) dozeOn(now stack.Time) bool {
 // before it. Threads that have slept for long doze from now on. If was already covered all of
 // them, the next tick can be sampled by the clock.
 func (g *group) dozeAgain(was dozed, known bool) {
-	if g.s.doze.target == nil {
-		return
-	}
 	z := &g.dozing
 	z.on = false
 	n := 0

@@ -16,6 +16,8 @@ import (
 
 // fakeThread follows its script at each time of its group's clock.
 type fakeThread struct {
+	NoClock
+	NoDeath
 	tid stack.TID
 	// at returns the thread's counters and state.
 	at  func(now stack.Time) (c Counters, running bool, st stack.State)
@@ -56,6 +58,7 @@ func (t *fakeThread) fake() *fakeThread { return t }
 
 // fakeEngine uses its own clock, which jumps to the end of each sleep.
 type fakeEngine struct {
+	NoStops
 	f     *fakeTarget
 	now   stack.Time
 	woken chan struct{}
@@ -94,7 +97,8 @@ func (tr *fakeEngine) Read(t Thread, v *View) (bool, error) {
 	return !running, nil
 }
 
-func (tr *fakeEngine) Reap() int { return 0 }
+func (tr *fakeEngine) Can() Abilities { return Abilities{Stops: true} }
+func (tr *fakeEngine) Spent() int64   { return 0 }
 
 func (tr *fakeEngine) SleepUntil(t stack.Time) {
 	if !tr.all && tr.want > 0 && int(tr.g.size.Load()) >= tr.want {
@@ -130,6 +134,7 @@ func (tr *fakeEngine) fake() *fakeEngine { return tr }
 func (tr *fakeEngine) Close()            {}
 
 type fakeTarget struct {
+	NoCosts
 	threads []*fakeThread
 	until   stack.Time
 	late    func(stack.Time) stack.Time
@@ -220,6 +225,7 @@ func (m *memorySink) Event(t stack.Time, k event.Kind, p uint64) {
 }
 func (m *memorySink) End(stack.Time, stack.Why) { m.ended = true }
 func (m *memorySink) Flush()                    {}
+func (m *memorySink) Full() bool                { return false }
 
 // sample runs a sampler over threads for a virtual time and returns their sinks and accounts. All
 // threads of a test are in one group.

@@ -5,7 +5,7 @@ import "github.com/sliverprof/sliver/stack"
 // holdBack leaves out a tick of a thread whose sink is full, which happens if the file is written
 // more slowly than samples arrive.
 func (g *group) holdBack(th *thread, now stack.Time) bool {
-	if th.full != nil && th.full.Full() {
+	if th.sink.Full() {
 		th.held++
 		th.ahead.steady = 0
 		return true

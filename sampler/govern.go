@@ -14,11 +14,6 @@ import (
 // alone below the bound; the governor checks both periodically. If they exceed the bound, it
 // first samples sleeping threads less often and then stretches the interval of all threads.
 
-// CostTarget is an optional interface of a Target.
-type CostTarget interface {
-	Costs() Costs
-}
-
 // Costs are cumulative accounts since an arbitrary start.
 type Costs struct {
 	Own    int64   // CPU time of this program in ns, stoppers included
@@ -60,8 +55,7 @@ const (
 
 // governor enforces the bound. Any group may run it, one at a time.
 type governor struct {
-	target CostTarget   // nil: costs are unknown
-	due    atomic.Int64 // time of the next check
+	due atomic.Int64 // time of the next check
 
 	mu    sync.Mutex // guards what follows
 	begun bool
@@ -85,14 +79,18 @@ type ledger struct {
 	asleep, awake uint64
 }
 
-func (s *Sampler) ledger(now stack.Time) (l ledger) {
-	l.at, l.costs, l.held = now, s.gov.target.Costs(), s.Held()
+// ledger returns the sums as of now; ok is false if the target does not know its costs.
+func (s *Sampler) ledger(now stack.Time) (l ledger, ok bool) {
+	if l.costs, ok = s.target.Costs(); !ok {
+		return l, false
+	}
+	l.at, l.held = now, s.Held()
 	for _, g := range s.groups {
 		l.spent += g.spentAll.Load()
 		l.asleep += g.asleep.Load()
 		l.awake += g.awakes.Load()
 	}
-	return l
+	return l, true
 }
 
 // factor returns the current factor on the chosen interval.
@@ -107,7 +105,7 @@ func (v *governor) factor() float64 {
 func (s *Sampler) govern(now stack.Time) {
 	v := &s.gov
 	due := v.due.Load()
-	if v.target == nil || s.cfg.MaxOverhead <= 0 || s.cfg.OverheadOfCPU || int64(now) < due || s.first.Load() == 0 || !v.due.CompareAndSwap(due, int64(now)+governSoon) {
+	if s.cfg.MaxOverhead <= 0 || s.cfg.OverheadOfCPU || int64(now) < due || s.first.Load() == 0 || !v.due.CompareAndSwap(due, int64(now)+governSoon) {
 		return
 	}
 	v.mu.Lock()
@@ -116,12 +114,14 @@ func (s *Sampler) govern(now stack.Time) {
 		if int64(now) < s.first.Load()+settles {
 			return
 		}
-		v.begun = true
-		v.was = s.ledger(now)
+		v.was, v.begun = s.ledger(now)
 		v.from = v.was
 		return
 	}
-	l := s.ledger(now)
+	l, ok := s.ledger(now)
+	if !ok {
+		return
+	}
 	cost, sleepers := v.cost(&l, s.cpus)
 	v.was = l
 	if v.looks++; v.looks >= soonLooks {
@@ -217,7 +217,10 @@ func (s *Sampler) Cost(now stack.Time) Cost {
 	if !v.begun || now <= v.from.at {
 		return c
 	}
-	x := v.target.Costs()
+	x, ok := s.target.Costs()
+	if !ok {
+		return c
+	}
 	since := float64(now - v.from.at)
 	c.Measured = true
 	c.Own = float64(x.Own-v.from.costs.Own) / since / float64(s.cpus)

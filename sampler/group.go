@@ -18,6 +18,7 @@ type group struct {
 	index      int  // in the Sampler's groups
 	main       bool // it samples the main thread
 	engine     Engine
+	can        Abilities // of the engine
 	walker     *unwind.Walker
 	view       View
 	now        *thread // the view's thread
@@ -64,7 +65,6 @@ type group struct {
 	eves     int        // threads whose counters are read before the tick
 	eveOf    stack.Time // the tick before which they were read
 	asked    int        // reads that More made during the current stop
-	late     LateTracer // nil: not supported
 	batches  uint64     // batches of samples that came late, so far
 	hosted   *hosted    // nil: it has its own OS thread
 }
@@ -79,9 +79,7 @@ func (g *group) init() (err error) {
 		g.asked += reads
 		return spans
 	}
-	g.ahead.tracer, _ = g.engine.(AheadTracer)
-	g.late, _ = g.engine.(LateTracer)
-	g.breath.tracer, _ = g.engine.(SpentTracer)
+	g.can = g.engine.Can()
 	if g.s.cfg.Waits != nil {
 		g.waits = g.s.cfg.Waits(g.wake)
 	}
@@ -181,7 +179,7 @@ func (g *group) step() (until stack.Time) {
 	now = g.engine.Now()
 	if now < g.tick.due {
 		until := min(g.eve(now), g.lookAgain(now))
-		if pending > 0 && (g.late == nil || !g.late.Free()) {
+		if pending > 0 && !g.engine.Free() {
 			until = min(until, now+reapEvery)
 		}
 		return until
@@ -190,7 +188,7 @@ func (g *group) step() (until stack.Time) {
 	g.round(now)
 	g.rested = g.engine.Now()
 	g.s.peek(now)
-	if g.alone() || g.late == nil || !g.late.Free() {
+	if g.alone() || !g.engine.Free() {
 		return 0
 	}
 	return g.lookAgain(g.rested)
@@ -499,7 +497,7 @@ func (g *group) failed(th *thread, err error) {
 			g.miss(th, now, 1)
 		}
 		return
-	case errors.Is(err, ErrLater) && g.late != nil:
+	case errors.Is(err, ErrLater) && g.can.Late:
 		g.leftAlone(th, g.engine.Now())
 		return
 	case errors.Is(err, ErrTimeout):

@@ -11,20 +11,6 @@ import (
 // takes the sample when it arrives. The thread has run nothing of its own since the request, so
 // the sample holds for all ticks since.
 
-// LateTracer is an optional interface of an Engine. Its Stop may return ErrLater. With the
-// deadline AtOnce it always does, and the thread need not be asked to stop before Ask.
-type LateTracer interface {
-	// Ask sends the requests of all stops with the deadline AtOnce: all of a round together,
-	// which costs little more than one.
-	Ask()
-	// Arrived fills the view with a stop that came after its deadline; the view is valid until
-	// the next Reap. Its times are those of the request and of the stop. err is as for Stop; ok
-	// is false if none is left.
-	Arrived(v *View) (t Thread, err error, ok bool)
-	// Free reports whether threads that stop late are released without Reap.
-	Free() bool
-}
-
 // Limits of the wait for a sample: a thread that takes longer is not just waiting for a CPU.
 const (
 	comingFor = 200_000_000 // ns
@@ -105,8 +91,8 @@ func (g *group) leftAlone(th *thread, now stack.Time) {
 
 // ask sends the stop requests that the group does not wait for.
 func (g *group) ask() {
-	if g.late != nil && g.unasked != 0 {
-		g.late.Ask()
+	if g.can.Late && g.unasked != 0 {
+		g.engine.Ask()
 	}
 	g.unasked = 0
 }
@@ -123,14 +109,14 @@ const askWithin = 1_000_000 // ns
 
 // arrivals processes the samples that have arrived.
 func (g *group) arrivals() {
-	if g.late == nil {
+	if !g.can.Late {
 		return
 	}
 	g.batches++
 	g.view.Mem.Batch = g.batches
 	defer func() { g.view.Mem.Batch = 0 }()
 	for {
-		file, err, ok := g.late.Arrived(&g.view)
+		file, err, ok := g.engine.Arrived(&g.view)
 		if !ok {
 			return
 		}
@@ -211,7 +197,7 @@ func (g *group) arrived(th *thread) {
 // the one before has such threads, the others are treated alike: adding them to the same request
 // costs little, and less than a wait.
 func (g *group) leaves(th *thread, c *Counters) bool {
-	if g.late == nil || th.late.insist || g.view.Ask || g.walker.Guesses(&th.walk) {
+	if !g.can.Late || th.late.insist || g.view.Ask || g.walker.Guesses(&th.walk) {
 		return false
 	}
 	if th.late.stops >= latesMost || th.queues(c) || g.vain > g.tick.every/vainShare {
@@ -229,7 +215,7 @@ func (th *thread) queues(c *Counters) bool {
 // thread on a CPU, and, if its sample would be lost afterwards, also for one that waits for a
 // CPU; short enough for the group to be in time for its next tick.
 func (g *group) patience() int64 {
-	if g.late != nil {
+	if g.can.Late {
 		return min(max(g.tick.every/8, 1_000_000), 2_000_000)
 	}
 	return min(max(g.tick.every/2, 2_000_000), 10_000_000)

@@ -103,6 +103,8 @@ func (tr *queuer) Reap() int  { return len(tr.coming) }
 func (tr *queuer) Free() bool { return tr.free }
 func (tr *queuer) Ask()       {}
 
+func (tr *queuer) Can() Abilities { return Abilities{Stops: true, Late: true} }
+
 // A thread that waits for a CPU at a tick is still sampled when it gets one, in its state at that
 // tick. The group's other threads do not wait for it.
 func TestLater(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 // TestMayStop: which blocked threads are stopped if only a stop shows their state.
 func TestMayStop(t *testing.T) {
 	const exact, late, never = 1, 2, 3 // calls
-	g := &group{s: &Sampler{}}
+	g := &group{s: &Sampler{}, can: Abilities{Stops: true}}
 	g.s.cfg.Harmless = func(c *stack.Call, _ uint64) bool { return c.Nr == exact }
 	g.s.cfg.Delays = func(c *stack.Call, _ uint64) bool { return c.Nr == late }
 	for _, c := range []struct {

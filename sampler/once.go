@@ -24,6 +24,7 @@ func (l *lastSample) Gap(stack.Time, stack.Why, int64)     {}
 func (l *lastSample) Event(stack.Time, event.Kind, uint64) {}
 func (l *lastSample) End(stack.Time, stack.Why)            {}
 func (l *lastSample) Flush()                               {}
+func (l *lastSample) Full() bool                           { return false }
 
 // NewOnce returns a Once. It uses only the fields Stop, MaxStack and Harmless of cfg.
 func NewOnce(t Target, cfg Config) (*Once, error) {
@@ -36,7 +37,7 @@ func NewOnce(t Target, cfg Config) (*Once, error) {
 	if err := o.g.init(); err != nil {
 		return nil, err
 	}
-	o.g.late = nil // a late stop is tried again
+	o.g.can.Late = false // a late stop is tried again
 	return o, nil
 }
 

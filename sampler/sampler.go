@@ -39,7 +39,7 @@ type Config struct {
 	// program's own work.
 	OverheadOfCPU bool
 	// Clock samples threads that use CPUs by clocks of the kernel where it allows that: see
-	// ClockThread.
+	// Thread.StartClock.
 	Clock    bool
 	MaxStack int // most bytes of stack to copy; 8 MiB
 	// Harmless reports whether a thread blocked in this call may be stopped without changing the
@@ -150,8 +150,7 @@ func New(t Target, cfg Config) (*Sampler, error) {
 	s := &Sampler{cfg: cfg, target: t, threads: map[stack.TID]*thread{}, names: map[stack.TID]string{}, roles: map[string]bool{}, poke: make(chan struct{}, 1)}
 	s.ivl.Store(int64(cfg.Interval))
 	s.chosen.Store(cfg.Selection)
-	s.doze.target, _ = t.(DozeTarget)
-	s.gov.target, _ = t.(CostTarget)
+	s.doze.target = t
 	s.groupInit, s.wall, s.cpus = (*group).init, time.Now, runtime.NumCPU()
 	for i := range cfg.Groups + 1 {
 		s.groups = append(s.groups, &group{s: s, index: i, main: i == 0, pauses: map[string]*Histogram{}})

@@ -16,7 +16,7 @@ var (
 	// ErrUnsure: the thread waits for a CPU, possibly to leave a call or between two frames of an
 	// interpreter, or it was last seen running a while ago.
 	ErrUnsure = errors.New("the thread waits for a CPU")
-	// ErrLater is an ErrTimeout after which the sample is still pending: see LateTracer.
+	// ErrLater is an ErrTimeout after which the sample is still pending: see Engine.Arrived.
 	ErrLater = fmt.Errorf("%w yet", ErrTimeout)
 	// ErrAsleep: the thread is blocked and was not asked to stop: see View.Check.
 	ErrAsleep = errors.New("the thread is blocked")
@@ -24,6 +24,8 @@ var (
 	ErrLeft   = fmt.Errorf("%w, since a moment", ErrAsleep)
 	ErrTraced = errors.New("another tracer holds the thread")
 	ErrDenied = errors.New("the kernel refuses")
+	// ErrNoStops: the thread runs, and the engine only reads threads that do not.
+	ErrNoStops = errors.New("the engine stops no threads")
 	// ErrFiles: sliver has no free file descriptor for the thread's files.
 	ErrFiles = errors.New("sliver has too many open files; raise its limit (ulimit -n)")
 )
@@ -52,6 +54,12 @@ type Target interface {
 	Alive() bool
 	// Traced reports whether another tracer holds a thread of the process.
 	Traced() bool
+	// RestCPU returns the CPU time, in ns, of all present and past threads except those given. It
+	// may lack the CPU time of a running thread since the last scheduler tick. ok is false if the
+	// parts could not be read consistently. Calls do not overlap.
+	RestCPU(but []Thread) (ns int64, ok bool)
+	// Costs returns what sampling has cost so far; ok is false if that is unknown.
+	Costs() (c Costs, ok bool)
 }
 
 // Counters are the scheduler's accounts of a thread.
@@ -73,7 +81,23 @@ type Thread interface {
 	TimesOut(c *stack.Call) bool
 	// State returns the kind of blocked state.
 	State() (stack.State, error)
+	// Died fills the view with the thread's registers and stack at its death; ok is false if no
+	// signal is known to have killed it after that time.
+	Died(after stack.Time, v *View) (ok bool)
 	Close() error
+
+	// StartClock makes the kernel copy the thread's registers and n bytes of stack each time that
+	// it has run for period ns: by a clock of the thread, or by one of all CPUs.
+	StartClock(period int64, n int, machine bool) error
+	// SetClock starts a new period.
+	SetClock(period int64) error
+	// NextCopy fills the view with the oldest copy that was not taken yet. ran is for how long, in
+	// ns, the thread had run since StartClock, 0 if unknown; lost is how many a full buffer had no
+	// room for since the last call; ok is false if none is left.
+	NextCopy(v *View) (ran int64, lost uint64, ok bool)
+	StopClock()
+	// MaxClockStack returns the most bytes of stack in a copy; 0: the thread has no such clock.
+	MaxClockStack(machine bool) int
 }
 
 // Activity is a thread's activity at a moment.
@@ -97,7 +121,7 @@ type View struct {
 	// Check makes Stop return ErrAsleep for a blocked thread. The check, like Found, is made
 	// right before the request: see package target.
 	Check    bool
-	Deadline int64 // ns from the stop request until Stop returns without a sample; AtOnce: see LateTracer
+	Deadline int64 // ns from the stop request until Stop returns without a sample; AtOnce: see Engine
 	// More returns further spans to copy, now that Regs and Mem are known, before the thread is
 	// resumed. It must be fast, and is called again until it returns none.
 	More func(regs *stack.Regs, mem *unwind.Copy) []stack.Span
@@ -119,27 +143,51 @@ type View struct {
 	Mem       unwind.Copy // the Spans, then the stack; shorter if memory ended
 }
 
-// Mortal is an optional interface of a Thread. If a signal has killed the thread after a time,
-// Died fills the view with its registers and stack at death.
-type Mortal interface {
-	Died(after stack.Time, v *View) (ok bool)
-}
-
-// Engine looks at threads from one OS thread.
+// Engine looks at threads from one OS thread. One that lacks an ability embeds NoStops or NoLate,
+// which answer for it. Only Wake may be called from other goroutines.
 type Engine interface {
-	// Stop suspends the thread, copies, and resumes it.
-	Stop(t Thread, v *View) error
+	// Can returns the engine's abilities, which never change.
+	Can() Abilities
 	// Read copies from a blocked thread without a stop; ok is false if it ran during the copy.
 	Read(t Thread, v *View) (ok bool, err error)
+	// Stop suspends the thread, copies, and resumes it. It may return ErrLater; with the deadline
+	// AtOnce it always does, and the thread need not be asked to stop before Ask.
+	Stop(t Thread, v *View) error
 	// Reap releases threads that stopped after their deadline, and returns how many have not
 	// stopped yet.
 	Reap() (pending int)
+
+	// Ask sends the requests of all stops with the deadline AtOnce: all of a round together,
+	// which costs little more than one.
+	Ask()
+	// Arrived fills the view with a stop that came after its deadline; the view is valid until
+	// the next Reap. Its times are those of the request and of the stop. err is as for Stop; ok
+	// is false if none is left.
+	Arrived(v *View) (t Thread, err error, ok bool)
+	// Free reports whether threads that stop late are released without Reap.
+	Free() bool
+
+	// GoAhead runs the ticks of a and reports whether it could start. Wake ends it.
+	GoAhead(a *Ahead) bool
+	// Taken fills the view with stop n of the run.
+	Taken(n int, v *View)
+
+	// Spent returns the CPU time, in ns, of the calling OS thread and of the engine's helpers; 0:
+	// unknown.
+	Spent() int64
 	// SleepUntil returns at t, or earlier after a Wake.
 	SleepUntil(t stack.Time)
 	// Wake may be called from any goroutine.
 	Wake()
 	Now() stack.Time
 	Close()
+}
+
+// Abilities are what an Engine can do beside reading blocked threads.
+type Abilities struct {
+	Stops bool // Stop takes samples of running threads
+	Late  bool // Stop may return ErrLater
+	Ahead bool // GoAhead runs ticks
 }
 
 // Sink receives the sampler's findings on one thread, from the goroutine of its group. It must
@@ -150,11 +198,9 @@ type Sink interface {
 	Event(t stack.Time, k event.Kind, payload uint64)
 	End(t stack.Time, why stack.Why)
 	Flush()
+	// Full reports whether to leave out ticks of its thread and count them as late.
+	Full() bool
 }
-
-// FullSink is an optional interface of a Sink: while Full returns true, ticks of its thread are
-// left out and counted as late.
-type FullSink interface{ Full() bool }
 
 // Glance is the observed state of a thread.
 type Glance struct {

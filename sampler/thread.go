@@ -15,7 +15,6 @@ type thread struct {
 	info stack.ThreadInfo
 	file Thread
 	sink Sink
-	full FullSink // sink if it implements FullSink; nil: it is never full
 	acc  account
 	over atomic.Bool // no group samples it any more
 	role string
@@ -79,7 +78,6 @@ type seen struct {
 
 func newThread(in stack.ThreadInfo, f Thread, sink Sink) *thread {
 	th := &thread{info: in, file: f, sink: sink, active: true, budget: budget{rate: 1}}
-	th.full, _ = sink.(FullSink)
 	th.walk.TID, th.walk.Main = in.TID, in.Main
 	if in.NSTID > 0 {
 		th.walk.TID = stack.TID(in.NSTID)
@@ -104,7 +102,7 @@ const busyShare = 1.0 / 64
 // if the thread may be leaving a call with a timeout (mayLeave), or if CPUs are short: then a
 // herd may make the stop, which does not check.
 func (g *group) decidesLate(th *thread, c *Counters, at stack.Time) bool {
-	return !g.spent && th.usage.share >= busyShare && th.late.stops == 0 && g.left+g.leftBefore == 0 && !th.queues(c) && !g.mayLeave(th, c, at)
+	return g.can.Stops && !g.spent && th.usage.share >= busyShare && th.late.stops == 0 && g.left+g.leftBefore == 0 && !th.queues(c) && !g.mayLeave(th, c, at)
 }
 
 // usage is how much of a thread's time it spent on CPUs.
@@ -156,6 +154,9 @@ func (g *group) unrunSample(th *thread, c Counters, at stack.Time) {
 func (g *group) stopAndWalk(th *thread, c Counters, asleep *stack.Call) error {
 	if g.spent {
 		return errSpent // it woke up while it was read
+	}
+	if !g.can.Stops {
+		return ErrNoStops
 	}
 	if g.s.yielded.Load() {
 		return ErrTraced
@@ -380,7 +381,7 @@ func inFault(st stack.State, c *stack.Call) stack.State {
 // unknown. And the call must continue afterwards as if it had not been interrupted.
 func (g *group) mayStop(th *thread, st stack.State, call *stack.Call, why stack.Reason) bool {
 	if why != stack.ReasonRegister && why != stack.ReasonMemory && !(why == stack.ReasonNone && th.walk.Blind()) ||
-		g.s.cfg.Stop == StopRunning || g.s.yielded.Load() || g.spent {
+		g.s.cfg.Stop == StopRunning || g.s.yielded.Load() || g.spent || !g.can.Stops {
 		return false
 	}
 	if st == stack.StateStopped {

@@ -20,11 +20,13 @@ AMD64$
 ^unwind/rule/arch\.go:.* ArchOf$
 ^unwind/managed/managed\.go:.* Ranges$
 ^lang/[^/]*/stepper\.go:.* Of$
+^sampler/lacks\.go:
 LIST
 }
 # ARM64, AMD64: the other architecture calls them.
 # internal/…: only tests use these packages.
 # web/client, what it calls, WritePlain: for other programs.
+# lacks.go: engines that lack an ability embed its types; the engine in use has all.
 # ArchOf, Ranges, Of: only tests use them; they move there.
 
 case ${1-} in

@@ -103,6 +103,9 @@ func (s *Sink) Flush() {
 	s.put(0)
 }
 
+// Full reports false: a full ring overwrites its oldest events.
+func (s *Sink) Full() bool { return false }
+
 func (s *Sink) put(now stack.Time) {
 	if len(s.events) > 0 {
 		if now != 0 {

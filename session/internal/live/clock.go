@@ -9,7 +9,7 @@ import (
 	"github.com/sliverprof/sliver/unwind"
 )
 
-// StartClock implements sampler.ClockThread.
+// StartClock implements sampler.Thread.
 func (t *thread) StartClock(period int64, n int, machine bool) (err error) {
 	t.StopClock()
 	if machine {
@@ -23,10 +23,10 @@ func (t *thread) StartClock(period int64, n int, machine bool) (err error) {
 	return translate(err)
 }
 
-// SetClock implements sampler.ClockThread.
+// SetClock implements sampler.Thread.
 func (t *thread) SetClock(period int64) error { return t.clock.SetPeriod(period) }
 
-// MaxClockStack implements sampler.ClockThread.
+// MaxClockStack implements sampler.Thread.
 func (t *thread) MaxClockStack(machine bool) int {
 	if machine {
 		return target.MaxMachineClockStack
@@ -34,7 +34,7 @@ func (t *thread) MaxClockStack(machine bool) int {
 	return target.MaxClockStack
 }
 
-// NextCopy implements sampler.ClockThread.
+// NextCopy implements sampler.Thread.
 func (t *thread) NextCopy(v *sampler.View) (ran int64, lost uint64, ok bool) {
 	x, lost, ok := t.clock.Take()
 	if !ok {
@@ -47,7 +47,7 @@ func (t *thread) NextCopy(v *sampler.View) (ran int64, lost uint64, ok bool) {
 	return x.Ran, lost, true
 }
 
-// StopClock implements sampler.ClockThread.
+// StopClock implements sampler.Thread.
 func (t *thread) StopClock() {
 	if t.clock != nil {
 		t.clock.Close()

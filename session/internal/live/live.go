@@ -146,8 +146,8 @@ func (t *Target) SelfCPU() int64 {
 	return sum
 }
 
-// Costs implements sampler.CostTarget.
-func (t *Target) Costs() (c sampler.Costs) {
+// Costs implements sampler.Target.
+func (t *Target) Costs() (c sampler.Costs, ok bool) {
 	c.Own = t.SelfCPU() + target.MachineClockOthers()*sampler.ClockCost
 	c.Target, _ = t.proc.CPU()
 	idle, all := target.IdleCPU()
@@ -158,7 +158,7 @@ func (t *Target) Costs() (c sampler.Costs) {
 		c.Idle = float64(idle-t.cpuIdle) / float64(all-t.cpuAll)
 	}
 	t.cpuIdle, t.cpuAll = idle, all
-	return c
+	return c, true
 }
 
 // Image implements sampler.Target.
@@ -331,7 +331,7 @@ type thread struct {
 	clock  *target.Clock  // nil: not started
 }
 
-// Died implements sampler.Mortal.
+// Died implements sampler.Thread.
 func (t *thread) Died(after stack.Time, v *sampler.View) bool {
 	if t.deaths == nil {
 		return false
@@ -376,6 +376,11 @@ type tracer struct {
 	coming map[*target.Thread]sampler.Thread
 }
 
+// Can implements sampler.Engine.
+func (t *tracer) Can() sampler.Abilities {
+	return sampler.Abilities{Stops: true, Late: true, Ahead: true}
+}
+
 func (t *tracer) Stop(th sampler.Thread, v *sampler.View) error {
 	t.prepare(v, v.Ask)
 	if err := t.Capture(th.(*thread).Thread, t.w); err != nil {
@@ -404,7 +409,7 @@ func (t *tracer) failed(th sampler.Thread, err error) error {
 	return translate(err)
 }
 
-// Arrived implements sampler.LateTracer.
+// Arrived implements sampler.Engine.
 func (t *tracer) Arrived(v *sampler.View) (th sampler.Thread, err error, ok bool) {
 	a, ok := t.Tracer.Arrived()
 	if !ok {
@@ -419,9 +424,6 @@ func (t *tracer) Arrived(v *sampler.View) (th sampler.Thread, err error, ok bool
 	t.show(a.Window, v)
 	return th, nil, true
 }
-
-// Free implements sampler.LateTracer.
-func (t *tracer) Free() bool { return t.Tracer.Free() }
 
 // prepare lists the memory to copy. If a stack outgrew the window, the window grows
 // before the next sample: nothing is allocated while a thread is stopped.
@@ -467,7 +469,7 @@ func (t *tracer) blocks(w *target.Window, v *sampler.View) {
 	v.Mem.Blocks = append(v.Mem.Blocks, unwind.Block{Addr: w.StackAddr, Data: w.Stack()})
 }
 
-// GoAhead implements sampler.AheadTracer.
+// GoAhead implements sampler.Engine.
 func (t *tracer) GoAhead(a *sampler.Ahead) bool {
 	if t.space.Managed() || a.ByClock && !exactClocks() {
 		return false
@@ -489,14 +491,14 @@ func (t *tracer) GoAhead(a *sampler.Ahead) bool {
 	return ok
 }
 
-// Taken implements sampler.AheadTracer.
+// Taken implements sampler.Engine.
 func (t *tracer) Taken(n int, v *sampler.View) {
 	w := t.Tracer.Taken(n)
 	v.Spans = w.Spans
 	t.show(w, v)
 }
 
-// RestCPU implements sampler.DozeTarget.
+// RestCPU implements sampler.Target.
 func (t *Target) RestCPU(but []sampler.Thread) (ns int64, ok bool) {
 	if !exactClocks() {
 		return 0, false

@@ -29,6 +29,7 @@ func (s *told) Sample(*stack.Sample)             {}
 func (s *told) Gap(stack.Time, stack.Why, int64) {}
 func (s *told) End(stack.Time, stack.Why)        {}
 func (s *told) Flush()                           {}
+func (s *told) Full() bool                       { return false }
 func (s *told) Event(t stack.Time, k event.Kind, p uint64) {
 	s.events = append(s.events, event.Make(t, k, p))
 }
