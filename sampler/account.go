@@ -11,10 +11,25 @@ import (
 // account counts the outcomes of one thread's ticks. Only its group's goroutine writes; any
 // goroutine may read.
 type account struct {
+	counts
+	times
+	cuts [stack.MaxReason]atomic.Uint64
+	role string
+	// pauses counts its stops, together with those of other threads of its group with the same
+	// role.
+	pauses *Histogram
+	over   atomic.Bool // no group samples it any more
+}
+
+// counts are numbers of ticks, and of what took their samples.
+type counts struct {
 	samples, stops, stopReads, unrun, read, part, clocked, late, behind, rested, truncated, timedOut, denied, restarted, stretched atomic.Uint64
-	pause, cpu, walk                                                                                                               atomic.Int64
-	from, to                                                                                                                       atomic.Int64
-	cuts                                                                                                                           [stack.MaxReason]atomic.Uint64
+}
+
+// times are in ns.
+type times struct {
+	pause, cpu, walk atomic.Int64 // held by stops; on CPUs; spent on walks
+	from, to         atomic.Int64 // first tick and last sample
 }
 
 // snapshot reads while another goroutine writes. The writer counts a sample before its kind, and

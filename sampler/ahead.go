@@ -89,7 +89,7 @@ type ahead struct {
 type threadAhead struct {
 	steady int // samples in a row that were taken like the one before
 	way    stack.Way
-	mayRun bool // if it runs, the stopper stops it
+	mayRun bool // if it runs, the Engine stops it
 	blind  bool // ticks of Ahead.ByClock are unconfirmed
 }
 
@@ -133,11 +133,11 @@ func (g *group) foresee(now stack.Time) bool {
 // mayForesee reports whether the Engine can run ticks ahead, and nothing waits for the group.
 func (g *group) mayForesee() bool {
 	return g.can.Ahead && g.ahead.rest <= 0 && !g.s.cfg.Yield &&
-		g.s.target.Space().Runtimes() == g.runtimes && g.s.execs.Load() == g.execs &&
-		!(g.waits != nil && g.waits.Busy())
+		g.s.target.Space().Runtimes() == g.image.runtimes && g.s.ctl.execs.Load() == g.image.execs &&
+		!(g.waits.of != nil && g.waits.of.Busy())
 }
 
-// foreseeThreads decides for each thread whether the stopper stops it or expects it asleep, and
+// foreseeThreads decides for each thread whether the Engine stops it or expects it asleep, and
 // bounds the time of the stops. It returns how many are stopped; ok is false if a thread needs
 // an ordinary round.
 func (g *group) foreseeThreads(now stack.Time) (runs int, ok bool) {
@@ -146,11 +146,11 @@ func (g *group) foreseeThreads(now stack.Time) (runs int, ok bool) {
 	f.clocked = false
 	f.plan.Pause = math.MaxInt64
 	for _, th := range g.threads {
-		if th.traced || th.ahead.blind || len(th.late.ticks) > 0 || th.dropped.Load() {
+		if th.life.traced || th.ahead.blind || len(th.late.ticks) > 0 || th.life.dropped.Load() {
 			return 0, false
 		}
-		naps = naps || th.nap.skips > 0
-		if th.clock.on && th.active {
+		naps = naps || th.sleep.nap.skips > 0
+		if th.clock.on && th.life.active {
 			if th.usage.share < clockSteady {
 				return 0, false // a round takes its copies, or finds it asleep
 			}
@@ -158,14 +158,14 @@ func (g *group) foreseeThreads(now stack.Time) (runs int, ok bool) {
 			continue
 		}
 		steady := th.ahead.steady >= steadyFor
-		th.ahead.mayRun = steady && th.active || !th.clock.on && g.atOnce(th)
+		th.ahead.mayRun = steady && th.life.active || !th.clock.on && g.atOnce(th)
 		if !th.ahead.mayRun {
 			if !steady {
 				return 0, false
 			}
 			continue
 		}
-		if th.early.samples > 0 || !g.affords(th, now) { // the stopper does not implement eve.go
+		if th.leave.early.samples > 0 || !g.affords(th, now) { // an Ahead has no early counters (eve.go)
 			return 0, false
 		}
 		runs++
@@ -205,7 +205,7 @@ func (g *group) ticksAhead(runs int) int64 {
 func (g *group) foreseeTicks(n int64) bool {
 	a := &g.ahead.plan
 	a.Due, a.End = a.Due[:0], a.End[:0]
-	end := g.s.end.Load()
+	end := g.s.run.end.Load()
 	for i := range n {
 		due := g.tick.due
 		if i > 0 {
@@ -231,7 +231,7 @@ func (g *group) foreseeItems() bool {
 	}
 	for _, runs := range []bool{true, false} {
 		for _, th := range g.threads {
-			if th.ahead.mayRun == runs && !(th.clock.on && th.active) && !g.expect(th) {
+			if th.ahead.mayRun == runs && !(th.clock.on && th.life.active) && !g.expect(th) {
 				return false
 			}
 		}
@@ -239,11 +239,11 @@ func (g *group) foreseeItems() bool {
 	return true
 }
 
-// atOnce reports whether the stopper decides at the next tick whether th runs: th uses CPUs and did
+// atOnce reports whether the Engine decides at the next tick whether th runs: th uses CPUs and did
 // not sleep through the last tick. The later that decision, the more the start of each burst of work
 // is missed. Threads that may be leaving a call with a timeout are excluded (mayLeave).
 func (g *group) atOnce(th *thread) bool {
-	return th.started && !th.seen.stale && th.ahead.way != stack.WayUnrun && th.usage.share >= busyShare && th.late.stops == 0 &&
+	return th.life.started && !th.seen.stale && th.ahead.way != stack.WayUnrun && th.usage.share >= busyShare && th.late.stops == 0 &&
 		!(th.seen.blocked && g.s.cfg.Delays != nil && th.file.TimesOut(&th.seen.call))
 }
 
@@ -273,9 +273,9 @@ func (g *group) expect(th *thread) (ok bool) {
 func (g *group) goAhead() (ok bool) {
 	f := &g.ahead
 	a := &f.plan
-	g.s.away.Add(1)
+	g.s.list.away.Add(1)
 	ok = g.engine.GoAhead(a)
-	g.s.away.Add(-1)
+	g.s.list.away.Add(-1)
 	now := g.engine.Now()
 	if !ok || a.Ticks == 0 && a.Done == 0 && a.Err == nil && !a.Asleep && now >= g.tick.due {
 		f.failed = min(max(2*f.failed, 1), mostRest)
@@ -315,7 +315,7 @@ func (g *group) goAhead() (ok bool) {
 
 // takeAhead processes the results of a run.
 func (g *group) takeAhead(a *Ahead) {
-	replaced := a.Stops > 0 && (g.s.replaced() || g.s.execs.Load() != g.execs)
+	replaced := a.Stops > 0 && (g.s.replaced() || g.s.ctl.execs.Load() != g.image.execs)
 	stop := 0
 	for tick, at := range a.At {
 		n := len(a.Items)
@@ -368,7 +368,7 @@ func (g *group) takeStop(th *thread, now bool) {
 // walkTaken walks a stop that stopOnce did not make, and charges it the same way.
 func (g *group) walkTaken(th *thread, stopped stack.Time) (c Counters) {
 	v := &g.view
-	g.now = th
+	g.cur.thread = th
 	if limit := g.s.cfg.MaxOverhead; limit > 0 {
 		th.budget.refill(v.Asked, limit)
 	}
@@ -439,12 +439,12 @@ func (g *group) catchUpTo(th *thread, at stack.Time) {
 // settleAll resolves everything pending; it is called if no look at the threads follows.
 func (g *group) settleAll() {
 	g.dozing.on = false
-	g.again = 0
+	g.extra.again = 0
 	for _, th := range g.threads {
 		g.giveUp(th)
 		g.sure(th)
 		g.letIn(th, g.engine.Now())
-		if th.ahead.blind || th.nap.skips > 0 {
+		if th.ahead.blind || th.sleep.nap.skips > 0 {
 			var c Counters
 			same := th.file.Counters(&c) == nil && th.unrun(&c)
 			g.awake(th, same)
@@ -465,6 +465,7 @@ type missed struct {
 type gaps struct {
 	behind []missed   // not recorded yet, in order: earlier ticks are unconfirmed or pending
 	last   stack.Time // of the last recorded gap
+	held   int64      // ticks left out because the sink is full, not recorded yet
 }
 
 // miss records n missed ticks, the last of them at at. If earlier ticks of the thread are
@@ -502,9 +503,9 @@ func (th *thread) gap(t stack.Time, why stack.Why, ns int64) {
 // If so, it requests a check.
 func (s *Sampler) replaced() bool {
 	im, err := s.target.Image()
-	s.mu.Lock()
-	same := err == nil && im == s.image
-	s.mu.Unlock()
+	s.roll.mu.Lock()
+	same := err == nil && im == s.roll.image
+	s.roll.mu.Unlock()
 	if !same {
 		s.look()
 	}

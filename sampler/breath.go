@@ -1,6 +1,10 @@
 package sampler
 
-import "github.com/sliverprof/sliver/stack"
+import (
+	"sync/atomic"
+
+	"github.com/sliverprof/sliver/stack"
+)
 
 // Groups have priority over all other work where permissions allow it. If their load exceeded the
 // CPUs, nothing else of this program would run: neither the file writer nor signal handling. So
@@ -16,14 +20,15 @@ const (
 
 // breath is a group's account of its CPU time.
 type breath struct {
-	at    stack.Time // last update
-	spent int64      // CPU time at the last update
-	debt  float64    // ns of work to compensate by sleep
+	at    stack.Time   // last update
+	spent int64        // CPU time at the last update
+	debt  float64      // ns of work to compensate by sleep
+	all   atomic.Int64 // CPU time at the last update, for other goroutines
 }
 
 // restShare returns how many ns a group has to sleep for each ns of work; 0: none.
 func (s *Sampler) restShare() float64 {
-	return max(float64(s.working.Load())/(breathShare*float64(s.cpus))-1, 0)
+	return max(float64(s.run.working.Load())/(breathShare*float64(s.cpus))-1, 0)
 }
 
 // account updates the account: all time that the group did not work counts as sleep.
@@ -32,7 +37,7 @@ func (g *group) account(now stack.Time) (rest float64) {
 	spent := g.engine.Spent()
 	worked, all := float64(spent-b.spent), float64(now-b.at)
 	b.spent, b.at = spent, now
-	g.spentAll.Store(spent)
+	g.breath.all.Store(spent)
 	rest = g.s.restShare()
 	if rest == 0 {
 		b.debt = 0
@@ -51,7 +56,7 @@ func (g *group) breathe() {
 	}
 	if rest := g.account(now); b.debt > breathAfter && g.hosted == nil {
 		until := now + stack.Time(b.debt*rest)
-		if end := stack.Time(g.s.end.Load()); end > 0 {
+		if end := stack.Time(g.s.run.end.Load()); end > 0 {
 			until = min(until, end)
 		}
 		g.engine.SleepUntil(until)

@@ -109,7 +109,7 @@ func (g *group) stretch(th *thread, now stack.Time) {
 	th.budget.skipped++
 	th.acc.stretched.Add(1)
 	if th.seen.blocked {
-		th.active = true
+		th.life.active = true
 		th.unknown(now, g.tick.every)
 	}
 }

@@ -73,10 +73,15 @@ type clock struct {
 	silent int        // clocks in a row that made no copies
 	again  stack.Time // no new clock before
 
-	counted  stack.Time // time of the last count of switches; 0: none yet
-	switches uint64     // at that time
-	stops    uint64     // at that time
-	rate     float64    // switches a second that no stop made; below 0: unknown
+	rate switchRate
+}
+
+// switchRate is how often a thread is switched to.
+type switchRate struct {
+	at        stack.Time // time of the last count; 0: none yet
+	switches  uint64     // at that time
+	stops     uint64     // at that time
+	perSecond float64    // switches a second that no stop made; below 0: unknown
 }
 
 // ErrClockBusy: the clock of all CPUs is in use with another period.
@@ -91,24 +96,24 @@ func (g *group) wind(th *thread, c *Counters, at stack.Time) {
 	if !g.s.cfg.Clock || k.refused {
 		return
 	}
-	if stops := th.acc.stops.Load(); k.counted == 0 {
-		k.counted, k.switches, k.stops, k.rate = at, c.Switches, stops, -1
-	} else if since := at - k.counted; since >= clockLook {
-		own := max(0, float64(c.Switches-k.switches)-float64(stops-k.stops)) // a stop is a switch
-		k.rate = own * 1e9 / float64(since)
-		k.counted, k.switches, k.stops = at, c.Switches, stops
+	if stops := th.acc.stops.Load(); k.rate.at == 0 {
+		k.rate.at, k.rate.switches, k.rate.stops, k.rate.perSecond = at, c.Switches, stops, -1
+	} else if since := at - k.rate.at; since >= clockLook {
+		own := max(0, float64(c.Switches-k.rate.switches)-float64(stops-k.rate.stops)) // a stop is a switch
+		k.rate.perSecond = own * 1e9 / float64(since)
+		k.rate.at, k.rate.switches, k.rate.stops = at, c.Switches, stops
 	}
 	switch {
 	case k.on:
 		switch {
-		case th.usage.share < clockIdle, k.rate > 2*clockSwitches && !k.machine, k.every != g.tick.every:
+		case th.usage.share < clockIdle, k.rate.perSecond > 2*clockSwitches && !k.machine, k.every != g.tick.every:
 			g.unwind(th)
 		case c.CPU-k.at > 8*k.every+clockLook:
 			g.unwind(th)
 			k.silent++
 			k.again, k.refused = at+clockPause<<k.silent, k.silent == clockSilent
 		}
-	case th.usage.share >= clockBusy && k.rate >= 0 && th.started && at >= k.again:
+	case th.usage.share >= clockBusy && k.rate.perSecond >= 0 && th.life.started && at >= k.again:
 		g.startClock(th, c, at)
 	}
 }
@@ -125,9 +130,9 @@ func (g *group) startClock(th *thread, c *Counters, at stack.Time) {
 	if !g.walker.StackSuffices(&th.walk) {
 		return
 	}
-	machine, refusal := k.rate > clockSwitches, &g.s.noClocks
+	machine, refusal := k.rate.perSecond > clockSwitches, &g.s.clocks.refused
 	if machine {
-		refusal = &g.s.noMachineClock
+		refusal = &g.s.clocks.machineRefused
 	}
 	most := uint64(th.file.MaxClockStack(machine))
 	if refusal.Load() || k.depth > most*3/4 || k.least > most*3/4 {
@@ -185,7 +190,7 @@ func (g *group) takeCopies(th *thread, c *Counters) {
 // takeCopy records the copy in the view. cpu is the thread's CPU time at that moment.
 func (g *group) takeCopy(th *thread, cpu int64) {
 	k, s, v := &th.clock, &g.sample, &g.view
-	g.now = th
+	g.cur.thread = th
 	*s = stack.Sample{Time: v.Stopped, Way: stack.WayClock, CPU: cpu, Delay: th.seen.counters.Delay, Switches: th.seen.counters.Switches,
 		State: stack.StateRunning, Call: stack.Call{Nr: -1}}
 	g.walkView(th, s)
@@ -205,8 +210,8 @@ func (g *group) takeCopy(th *thread, cpu int64) {
 			k.refused = true
 		}
 	}
-	g.s.copied.Add(ClockCost)
-	th.active, th.seen.blocked, th.kept.ok = true, false, false
+	g.s.clocks.cost.Add(ClockCost)
+	th.life.active, th.seen.blocked, th.reuse.kept.ok = true, false, false
 	th.seen.state, th.seen.call = s.State, s.Call
 	th.ahead.steady = 0
 	g.put(th)
@@ -215,7 +220,7 @@ func (g *group) takeCopy(th *thread, cpu int64) {
 // lastCopies records what the clock of a thread that ended, or is not looked at for a while, has
 // copied.
 func (g *group) lastCopies(th *thread) {
-	if !th.clock.on || g.held != 0 { // nothing is sampled during a pause
+	if !th.clock.on || g.ctl.held != 0 { // nothing is sampled during a pause
 		return
 	}
 	c := Counters{CPU: math.MaxInt64}
@@ -228,8 +233,8 @@ func (g *group) lastCopies(th *thread) {
 // thread where it was last seen on one: to stop, it would have to get a CPU first.
 func (g *group) clocked(th *thread, c *Counters) (done bool) {
 	k := &th.clock
-	queued := th.started && th.stood(c, 1)
-	th.active, th.seen.blocked, th.kept.ok = true, false, false
+	queued := th.life.started && th.stood(c, 1)
+	th.life.active, th.seen.blocked, th.reuse.kept.ok = true, false, false
 	th.seen.counters = *c
 	switch {
 	case !queued: // its clock takes the samples

@@ -7,21 +7,21 @@ import (
 
 // Pause suspends sampling until Resume; the target's threads keep running.
 func (s *Sampler) Pause() {
-	s.paused.Store(true)
+	s.ctl.paused.Store(true)
 	for _, g := range s.groups {
 		g.wake()
 	}
 }
 
 // Resume ends Pause.
-func (s *Sampler) Resume() { s.paused.Store(false) }
+func (s *Sampler) Resume() { s.ctl.paused.Store(false) }
 
 // SetInterval changes the interval of all threads, from their next tick on.
 func (s *Sampler) SetInterval(d time.Duration) error {
 	if d < MinInterval || d > MaxInterval {
 		return fmt.Errorf("interval: %v is out of range; use %v to %v", d, MinInterval, MaxInterval)
 	}
-	s.ivl.Store(int64(d))
+	s.ctl.ivl.Store(int64(d))
 	for _, g := range s.groups {
 		g.wake()
 	}
@@ -32,19 +32,19 @@ func (s *Sampler) SetInterval(d time.Duration) error {
 // their frames end with a mark. If it matches no thread, it returns ErrNoThreads and changes
 // nothing.
 func (s *Sampler) SetSelection(sel *Selection) error {
-	was := s.chosen.Swap(sel)
+	was := s.ctl.chosen.Swap(sel)
 	if err := s.Check(); err != nil {
-		s.chosen.CompareAndSwap(sel, was)
+		s.ctl.chosen.CompareAndSwap(sel, was)
 		return err
 	}
 	return nil
 }
 
 // Selection returns the current selection.
-func (s *Sampler) Selection() *Selection { return s.chosen.Load() }
+func (s *Sampler) Selection() *Selection { return s.ctl.chosen.Load() }
 
 // Interval returns the current interval.
-func (s *Sampler) Interval() time.Duration { return time.Duration(s.ivl.Load()) }
+func (s *Sampler) Interval() time.Duration { return time.Duration(s.ctl.ivl.Load()) }
 
 // Paused reports whether sampling is paused.
-func (s *Sampler) Paused() bool { return s.paused.Load() }
+func (s *Sampler) Paused() bool { return s.ctl.paused.Load() }

@@ -14,7 +14,7 @@ type Copied struct{ t *thread }
 // NewCopied returns a thread without files of its own.
 func (o *Once) NewCopied(in *stack.ThreadInfo) *Copied {
 	t := newThread(*in, nil, &o.sink)
-	t.pauses = &o.pauses
+	t.acc.pauses = &o.pauses
 	return &Copied{t}
 }
 
@@ -42,7 +42,7 @@ func (o *Once) LearnCopied(c *Copied, th Thread) error {
 func (o *Once) WalkCopied(c *Copied, at stack.Time, regs *stack.Regs, blocks []unwind.Block, live func([]stack.Span) []unwind.Block) *stack.Sample {
 	g := &o.g
 	v, s := &g.view, &g.sample
-	g.now = c.t
+	g.cur.thread = c.t
 	*v = View{More: v.More, Regs: regs, Call: stack.Call{Nr: -1}, Asked: at, Stopped: at, Resumed: at}
 	v.Mem.Blocks = blocks
 	walk := func() {

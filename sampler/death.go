@@ -11,7 +11,7 @@ func (g *group) lastWords(th *thread) {
 		return
 	}
 	g.giveUp(th)
-	g.now = th
+	g.cur.thread = th
 	c := &th.seen.counters // the last known ones
 	// Ticks may have been left out between its death and now, and records must be in order.
 	g.sample = stack.Sample{Time: max(v.Stopped, th.gaps.last), Way: stack.WayRead, CPU: c.CPU, Delay: c.Delay, Switches: c.Switches,

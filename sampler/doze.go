@@ -122,7 +122,7 @@ func (z *dozing) tried(threads []*thread) {
 	quiet, naps := true, false
 	for _, th := range threads {
 		quiet = quiet && th.ahead.way == stack.WayUnrun && th.ahead.steady > 0
-		naps = naps || th.nap.level > 0
+		naps = naps || th.sleep.nap.level > 0
 	}
 	if z.on || quiet || !naps {
 		z.failed = 0
@@ -143,7 +143,7 @@ func (g *group) dozeOn(now stack.Time) bool {
 		return false
 	}
 	z.on = false // unless all checks pass
-	if g.tick.k-z.since > sleepSpan/g.tick.every || g.s.yielded.Load() || g.waits != nil && g.waits.Busy() {
+	if g.tick.k-z.since > sleepSpan/g.tick.every || g.s.ctl.yielded.Load() || g.waits.of != nil && g.waits.of.Busy() {
 		return false
 	}
 	x, ok := g.s.doze.read(now, now-stack.Time(g.tick.every*2/3))
@@ -154,7 +154,7 @@ func (g *group) dozeOn(now stack.Time) bool {
 	z.on = true
 	g.ahead.blind, g.ahead.stood = append(g.ahead.blind, now), x.at
 	for _, th := range g.threads {
-		if th.doze.on && !th.dropped.Load() {
+		if th.sleep.doze.on && !th.life.dropped.Load() {
 			th.ahead.blind, th.round.done = true, true
 		}
 	}
@@ -172,7 +172,7 @@ func (g *group) dozeAgain(was dozed, known bool) {
 		if th.ahead.blind {
 			return // some could not be checked
 		}
-		if th.doze.on || th.mayDoze() {
+		if th.sleep.doze.on || th.mayDoze() {
 			n++
 		}
 	}
@@ -180,8 +180,8 @@ func (g *group) dozeAgain(was dozed, known bool) {
 		return
 	}
 	for _, th := range g.threads {
-		if !th.doze.on && th.mayDoze() {
-			th.doze.on = true
+		if !th.sleep.doze.on && th.mayDoze() {
+			th.sleep.doze.on = true
 			g.s.doze.drop(th)
 			known = false
 		}
@@ -194,14 +194,14 @@ func (g *group) dozeAgain(was dozed, known bool) {
 
 // mayDoze reports whether the thread has slept long enough to doze.
 func (th *thread) mayDoze() bool {
-	return th.ahead.way == stack.WayUnrun && th.ahead.steady >= max(th.doze.after, dozeAfter)
+	return th.ahead.way == stack.WayUnrun && th.ahead.steady >= max(th.sleep.doze.after, dozeAfter)
 }
 
 // wakes ends the doze of a thread that was seen to have run.
 func (g *group) wakes(th *thread) {
-	if th.doze.on {
-		th.doze.on = false
-		th.doze.after = min(max(2*th.doze.after, 2*dozeAfter), dozeAfterMax)
+	if th.sleep.doze.on {
+		th.sleep.doze.on = false
+		th.sleep.doze.after = min(max(2*th.sleep.doze.after, 2*dozeAfter), dozeAfterMax)
 		g.s.doze.add(th)
 	}
 }

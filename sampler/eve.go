@@ -23,21 +23,21 @@ const (
 // sleep before its next tick.
 func (g *group) eve(now stack.Time) (until stack.Time) {
 	at := g.tick.due - eveFor
-	if g.tick.every <= longCall || g.eves == 0 || g.eveOf == g.tick.due {
+	if g.tick.every <= longCall || g.extra.eves == 0 || g.extra.eveOf == g.tick.due {
 		return g.tick.due
 	}
 	if now < at {
 		return at
 	}
-	g.eveOf, g.eves = g.tick.due, 0
+	g.extra.eveOf, g.extra.eves = g.tick.due, 0
 	for _, th := range g.threads {
-		if th.early.samples == 0 || th.dropped.Load() || len(th.late.ticks) > 0 {
+		if th.leave.early.samples == 0 || th.life.dropped.Load() || len(th.late.ticks) > 0 {
 			continue
 		}
-		g.eves++
+		g.extra.eves++
 		at := g.engine.Now() // before the counters
-		if th.file.Counters(&th.early.Counters) == nil {
-			th.early.at = at
+		if th.file.Counters(&th.leave.early.Counters) == nil {
+			th.leave.early.at = at
 		}
 	}
 	return g.tick.due
@@ -49,8 +49,8 @@ func (g *group) warily(th *thread) {
 	if g.tick.every <= longCall {
 		return
 	}
-	th.early.samples = waryFor
-	g.eves++
+	th.leave.early.samples = waryFor
+	g.extra.eves++
 }
 
 // early is a thread's last early counters.
@@ -74,7 +74,7 @@ func (g *group) mayLeave(th *thread, c *Counters, at stack.Time) bool {
 	if g.s.cfg.Delays == nil {
 		return false
 	}
-	if !th.started {
+	if !th.life.started {
 		if th.seen.firstAt == 0 {
 			th.seen.firstAt, th.seen.counters = at, *c
 		}
@@ -91,5 +91,5 @@ func (g *group) mayLeave(th *thread, c *Counters, at stack.Time) bool {
 		return false
 	}
 	g.warily(th)
-	return !th.early.wentOn(c, at)
+	return !th.leave.early.wentOn(c, at)
 }

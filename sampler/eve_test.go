@@ -76,12 +76,12 @@ func TestWentOn(t *testing.T) {
 		{"it has run, and waited for a CPU", 30 * ms, Counters{CPU: int64(ms), Delay: 15 * int64(ms), Switches: 1}, true},
 	} {
 		th := newThread(stack.ThreadInfo{TID: 1}, nil, nil)
-		if th.early.wentOn(&Counters{CPU: 1 << 40}, 1000*ms) {
+		if th.leave.early.wentOn(&Counters{CPU: 1 << 40}, 1000*ms) {
 			t.Error("known though nobody looked")
 		}
-		th.early.Counters, th.early.at = Counters{CPU: 7_000_000, Delay: 5_000_000, Switches: 9}, 1000*ms
+		th.leave.early.Counters, th.leave.early.at = Counters{CPU: 7_000_000, Delay: 5_000_000, Switches: 9}, 1000*ms
 		now := Counters{CPU: 7_000_000 + c.since.CPU, Delay: 5_000_000 + c.since.Delay, Switches: 9 + c.since.Switches}
-		if got := th.early.wentOn(&now, 1000*ms+c.ago); got != c.want {
+		if got := th.leave.early.wentOn(&now, 1000*ms+c.ago); got != c.want {
 			t.Errorf("%s: %v", c.what, got)
 		}
 	}

@@ -101,7 +101,7 @@ func (tr *fakeEngine) Can() Abilities { return Abilities{Stops: true} }
 func (tr *fakeEngine) Spent() int64   { return 0 }
 
 func (tr *fakeEngine) SleepUntil(t stack.Time) {
-	if !tr.all && tr.want > 0 && int(tr.g.size.Load()) >= tr.want {
+	if !tr.all && tr.want > 0 && int(tr.g.tally.size.Load()) >= tr.want {
 		tr.all = true // the clock runs from the first round on
 		return
 	}
@@ -271,16 +271,16 @@ func sampleTarget(t *testing.T, f *fakeTarget, target Target, cfg Config) (*Samp
 		tr := g.engine.(interface{ fake() *fakeEngine }).fake()
 		tr.g = g
 		for _, th := range f.threads {
-			if g.main == (th.tid == 1) {
+			if g.main() == (th.tid == 1) {
 				th.tr = tr
 				tr.want++
 			}
 		}
-		g.ready.Store(false)
+		g.ctl.ready.Store(false)
 	}
-	s.wall = func() time.Time { return time.Time{} }
+	s.hooks.wall = func() time.Time { return time.Time{} }
 	s.cpus = 64
-	s.groupInit = func(g *group) error { g.ready.Store(true); return nil }
+	s.hooks.groupInit = func(g *group) error { g.ctl.ready.Store(true); return nil }
 	if err := s.Run(ctx); err != nil {
 		t.Fatal(err)
 	}

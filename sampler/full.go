@@ -6,7 +6,7 @@ import "github.com/sliverprof/sliver/stack"
 // more slowly than samples arrive.
 func (g *group) holdBack(th *thread, now stack.Time) bool {
 	if th.sink.Full() {
-		th.held++
+		th.gaps.held++
 		th.ahead.steady = 0
 		return true
 	}
@@ -16,10 +16,10 @@ func (g *group) holdBack(th *thread, now stack.Time) bool {
 
 // letIn records the ticks that were left out while the sink was full.
 func (g *group) letIn(th *thread, now stack.Time) {
-	if th.held == 0 {
+	if th.gaps.held == 0 {
 		return
 	}
-	th.acc.behind.Add(uint64(th.held))
-	g.miss(th, now, th.held)
-	th.held = 0
+	th.acc.behind.Add(uint64(th.gaps.held))
+	g.miss(th, now, th.gaps.held)
+	th.gaps.held = 0
 }

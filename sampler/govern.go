@@ -16,7 +16,7 @@ import (
 
 // Costs are cumulative accounts since an arbitrary start.
 type Costs struct {
-	Own    int64   // CPU time of this program in ns, stoppers included
+	Own    int64   // CPU time of this program in ns, with the Engines' helpers
 	Target int64   // CPU time of the target in ns
 	Idle   float64 // share of all CPUs' time that was idle since the previous call; below 0: unknown
 }
@@ -56,6 +56,8 @@ const (
 // governor enforces the bound. Any group may run it, one at a time.
 type governor struct {
 	due atomic.Int64 // time of the next check
+	// napLeast is the least nap level of sleeping threads.
+	napLeast atomic.Int32
 
 	mu    sync.Mutex // guards what follows
 	begun bool
@@ -86,9 +88,9 @@ func (s *Sampler) ledger(now stack.Time) (l ledger, ok bool) {
 	}
 	l.at, l.held = now, s.Held()
 	for _, g := range s.groups {
-		l.spent += g.spentAll.Load()
-		l.asleep += g.asleep.Load()
-		l.awake += g.awakes.Load()
+		l.spent += g.breath.all.Load()
+		l.asleep += g.tally.asleep.Load()
+		l.awake += g.tally.awakes.Load()
 	}
 	return l, true
 }
@@ -105,13 +107,13 @@ func (v *governor) factor() float64 {
 func (s *Sampler) govern(now stack.Time) {
 	v := &s.gov
 	due := v.due.Load()
-	if s.cfg.MaxOverhead <= 0 || s.cfg.OverheadOfCPU || int64(now) < due || s.first.Load() == 0 || !v.due.CompareAndSwap(due, int64(now)+governSoon) {
+	if s.cfg.MaxOverhead <= 0 || s.cfg.OverheadOfCPU || int64(now) < due || s.run.first.Load() == 0 || !v.due.CompareAndSwap(due, int64(now)+governSoon) {
 		return
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if !v.begun {
-		if int64(now) < s.first.Load()+settles {
+		if int64(now) < s.run.first.Load()+settles {
 			return
 		}
 		v.was, v.begun = s.ledger(now)
@@ -158,7 +160,7 @@ func (v *governor) cost(l *ledger, cpus int) (cost, sleepers float64) {
 // steer adjusts the naps and the interval.
 func (v *governor) steer(s *Sampler, cost, sleepers float64) {
 	limit := s.cfg.MaxOverhead
-	factor, nap := v.factor(), s.napLeast.Load()
+	factor, nap := v.factor(), s.gov.napLeast.Load()
 	switch {
 	case cost > limit:
 		v.low = 0
@@ -173,7 +175,7 @@ func (v *governor) steer(s *Sampler, cost, sleepers float64) {
 			return
 		}
 		v.high = 0
-		factor = min(factor*over, mostStretch, float64(MaxInterval)/float64(s.ivl.Load()))
+		factor = min(factor*over, mostStretch, float64(MaxInterval)/float64(s.ctl.ivl.Load()))
 	case cost < lowShare*limit:
 		v.high = 0
 		if v.low++; v.low < lowLooks {
@@ -190,7 +192,7 @@ func (v *governor) steer(s *Sampler, cost, sleepers float64) {
 	default:
 		v.low, v.high = 0, 0
 	}
-	s.napLeast.Store(nap)
+	s.gov.napLeast.Store(nap)
 	v.most.Store(max(v.most.Load(), nap))
 	if was := v.factor(); factor != was {
 		v.stretch.Store(math.Float64bits(factor))

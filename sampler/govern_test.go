@@ -26,7 +26,7 @@ func TestGovern(t *testing.T) {
 			t.Fatal(err)
 		}
 		cost := func() (all, sleepers float64) {
-			asleep := c.asleep / math.Exp2(float64(s.napLeast.Load())) / s.gov.factor()
+			asleep := c.asleep / math.Exp2(float64(s.gov.napLeast.Load())) / s.gov.factor()
 			awake := c.awake / s.gov.factor()
 			return asleep + awake + c.always, asleep / max(asleep+awake, 1e-9)
 		}
@@ -34,12 +34,12 @@ func TestGovern(t *testing.T) {
 		for range 60 {
 			all, sleepers := cost()
 			s.gov.steer(s, all, sleepers)
-			if s.napLeast.Load() == 0 && sleepers > .25 {
+			if s.gov.napLeast.Load() == 0 && sleepers > .25 {
 				early = max(early, s.gov.factor())
 			}
 		}
 		if all, _ := cost(); all > .01 {
-			t.Errorf("%s: costs %.4f; sleepers nap %d, the interval is stretched by %.2f", c.name, all, s.napLeast.Load(), s.gov.factor())
+			t.Errorf("%s: costs %.4f; sleepers nap %d, the interval is stretched by %.2f", c.name, all, s.gov.napLeast.Load(), s.gov.factor())
 		}
 		if early > 1 || (s.gov.factor() > 1) != c.stretched {
 			t.Errorf("%s: the interval is stretched by %.2f, by %.2f before sleepers napped", c.name, s.gov.factor(), early)
@@ -47,8 +47,8 @@ func TestGovern(t *testing.T) {
 		for range 200 {
 			s.gov.steer(s, .0001, 0)
 		}
-		if s.gov.factor() != 1 || s.napLeast.Load() != 0 {
-			t.Errorf("%s: afterwards sleepers nap %d, and the interval is stretched by %.2f", c.name, s.napLeast.Load(), s.gov.factor())
+		if s.gov.factor() != 1 || s.gov.napLeast.Load() != 0 {
+			t.Errorf("%s: afterwards sleepers nap %d, and the interval is stretched by %.2f", c.name, s.gov.napLeast.Load(), s.gov.factor())
 		}
 	}
 }

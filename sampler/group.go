@@ -3,8 +3,6 @@ package sampler
 import (
 	"errors"
 	"math/rand/v2"
-	"sync"
-	"sync/atomic"
 
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace/event"
@@ -14,60 +12,31 @@ import (
 
 // group is a set of threads and the goroutine that samples them.
 type group struct {
-	s          *Sampler
-	index      int  // in the Sampler's groups
-	main       bool // it samples the main thread
-	engine     Engine
-	can        Abilities // of the engine
-	walker     *unwind.Walker
-	view       View
-	now        *thread // the view's thread
-	queued     int64   // ns of that stop during which the thread waited for a CPU
-	sample     stack.Sample
-	word       func(uint64) (uint64, bool) // Sample.Word
-	here       func(*stack.Frame) bool     // Sample.Here
-	pauses     map[string]*Histogram       // by role, guarded by s.mu
-	waits      Waits                       // nil: waits are not resolved
-	glance     Glance
-	waited     int64 // ns that waits took in this round
-	missed     int   // most rounds in a row in which a wait was not resolved, as of this round and the one before
-	behind     int
-	left       int // threads left to their stoppers because they had no CPU: in this round, and the one before
-	leftBefore int
-	woke       bool       // the current thread was blocked at first
-	spent      bool       // the current thread has used up its share of stops
-	again      stack.Time // time of the next repeated look for this tick; 0: none
-	unasked    stack.Time // since when threads have waited for Ask; 0: none
-	vain       int64      // ns spent in this round waiting for threads that did not stop
-
-	spentAll atomic.Int64  // CPU time at the last reading: see breath
-	asleep   atomic.Uint64 // looks at threads that slept at the last look
-	awakes   atomic.Uint64 // looks at the others
-	size     atomic.Int32
-	stopping atomic.Bool
-	ready    atomic.Bool
-	mu       sync.Mutex
-	incoming []*thread // guarded by mu
+	s      *Sampler
+	index  int     // in the Sampler's groups; the first one samples the main thread
+	hosted *hosted // nil: it has its own OS thread
+	engine Engine
+	can    Abilities // of the engine
+	walker *unwind.Walker
+	view   View
+	sample stack.Sample
 
 	threads []*thread
-	execs   uint64
-	// runtimes is the Space's Runtimes. Stacks taken before it changed are stale.
-	runtimes uint32
-	tick     tick
-	rested   stack.Time // end of the last round
-	breath   breath
-	calls    halted
-	first    int        // index of the thread that comes first among the running ones
-	turn     int        // the same for sleeping ones
-	held     stack.Time // since when sampling is paused; 0: it is not
-	ahead    ahead
-	dozing   dozing
-	eves     int        // threads whose counters are read before the tick
-	eveOf    stack.Time // the tick before which they were read
-	asked    int        // reads that More made during the current stop
-	batches  uint64     // batches of samples that came late, so far
-	hosted   *hosted    // nil: it has its own OS thread
+	ctl     groupControl
+	tick    tick
+	image   imageSeen
+	pass    pass
+	cur     current
+	waits   waiting
+	extra   extraLooks
+	ahead   ahead
+	dozing  dozing
+	breath  breath
+	tally   tally
 }
+
+// main reports whether the group samples the main thread.
+func (g *group) main() bool { return g.index == 0 }
 
 func (g *group) init() (err error) {
 	if g.engine, err = g.s.target.Engine(g.s.cfg.MaxStack); err != nil {
@@ -75,27 +44,27 @@ func (g *group) init() (err error) {
 	}
 	g.walker = unwind.NewWalker(g.s.target.Space())
 	g.view.More = func(regs *stack.Regs, mem *unwind.Copy) []stack.Span {
-		spans, reads := g.walker.More(&g.now.walk, regs, mem)
-		g.asked += reads
+		spans, reads := g.walker.More(&g.cur.thread.walk, regs, mem)
+		g.cur.asked += reads
 		return spans
 	}
 	g.can = g.engine.Can()
 	if g.s.cfg.Waits != nil {
-		g.waits = g.s.cfg.Waits(g.wake)
+		g.waits.of = g.s.cfg.Waits(g.wake)
 	}
 	if g.s.target.Space().Arch() == rule.AMD64 {
-		g.word = g.view.Mem.Word
+		g.cur.word = g.view.Mem.Word
 	}
-	g.here = g.walker.Here
-	g.ready.Store(true)
-	g.s.working.Add(1)
+	g.cur.here = g.walker.Here
+	g.ctl.ready.Store(true)
+	g.s.run.working.Add(1)
 	return nil
 }
 
 func (g *group) add(th *thread) {
-	g.mu.Lock()
-	g.incoming = append(g.incoming, th)
-	g.mu.Unlock()
+	g.ctl.mu.Lock()
+	g.ctl.incoming = append(g.ctl.incoming, th)
+	g.ctl.mu.Unlock()
 	g.grow(1)
 	g.wake()
 }
@@ -103,7 +72,7 @@ func (g *group) add(th *thread) {
 func (g *group) wake() {
 	h := g.hosted
 	if h == nil {
-		if g.ready.Load() {
+		if g.ctl.ready.Load() {
 			g.engine.Wake()
 		}
 		return
@@ -115,7 +84,7 @@ func (g *group) wake() {
 }
 
 func (g *group) stop() {
-	g.stopping.Store(true)
+	g.ctl.stopping.Store(true)
 	g.wake()
 }
 
@@ -123,10 +92,10 @@ func (g *group) stop() {
 // passed. The group checks its own clock, because with all CPUs busy the goroutine that calls
 // stop may have to wait for one.
 func (g *group) over() bool {
-	if g.stopping.Load() {
+	if g.ctl.stopping.Load() {
 		return true
 	}
-	end := g.s.end.Load()
+	end := g.s.run.end.Load()
 	return end > 0 && g.hosted == nil && int64(g.engine.Now()) >= end
 }
 
@@ -142,7 +111,7 @@ func (g *group) run() (free bool) {
 	defer func() { free = g.end() }() // on a panic too
 	for !g.over() {
 		if until := g.step(); until > 0 {
-			if end := stack.Time(g.s.end.Load()); end > 0 {
+			if end := stack.Time(g.s.run.end.Load()); end > 0 {
 				until = min(until, end)
 			}
 			g.engine.SleepUntil(until)
@@ -160,20 +129,20 @@ func (g *group) step() (until stack.Time) {
 	if g.every() != g.tick.every {
 		g.setRate(now)
 	}
-	if len(g.threads) == 0 || g.s.paused.Load() {
+	if len(g.threads) == 0 || g.s.ctl.paused.Load() {
 		return g.rest(now, pending)
 	}
-	if g.held != 0 {
+	if g.ctl.held != 0 {
 		g.resumed(now)
-		g.rested = now
+		g.pass.rested = now
 	}
-	if g.waits != nil {
-		g.waits.Late(g.rested, now+stack.Time(g.tick.every/waitShare))
+	if g.waits.of != nil {
+		g.waits.of.Late(g.pass.rested, now+stack.Time(g.tick.every/waitShare))
 		now = g.engine.Now()
 	}
-	if pending == 0 && g.again == 0 && g.alone() && g.foresee(now) && g.goAhead() {
-		g.rested = g.engine.Now()
-		g.s.peek(g.rested)
+	if pending == 0 && g.extra.again == 0 && g.alone() && g.foresee(now) && g.goAhead() {
+		g.pass.rested = g.engine.Now()
+		g.s.peek(g.pass.rested)
 		return 0
 	}
 	now = g.engine.Now()
@@ -186,12 +155,12 @@ func (g *group) step() (until stack.Time) {
 	}
 	g.skip(now)
 	g.round(now)
-	g.rested = g.engine.Now()
+	g.pass.rested = g.engine.Now()
 	g.s.peek(now)
 	if g.alone() || !g.engine.Free() {
 		return 0
 	}
-	return g.lookAgain(g.rested)
+	return g.lookAgain(g.pass.rested)
 }
 
 // rest handles a group with nothing to sample; the clock restarts after it.
@@ -202,9 +171,9 @@ func (g *group) rest(now stack.Time, pending int) (until stack.Time) {
 	} else if len(g.threads) > 0 {
 		until = now + 50_000_000 // paused: Resume does not wake
 	}
-	if g.s.paused.Load() && g.held == 0 {
+	if g.s.ctl.paused.Load() && g.ctl.held == 0 {
 		g.settleAll()
-		g.held = now
+		g.ctl.held = now
 	}
 	g.tick.every = 0
 	return until
@@ -213,17 +182,17 @@ func (g *group) rest(now stack.Time, pending int) (until stack.Time) {
 // resumed records the time for which sampling was paused.
 func (g *group) resumed(now stack.Time) {
 	for _, th := range g.threads {
-		if from := max(g.held, stack.Time(th.acc.from.Load())); now > from {
+		if from := max(g.ctl.held, stack.Time(th.acc.from.Load())); now > from {
 			th.sink.Gap(now, stack.WhyStopped, int64(now-from))
 		}
 		th.seen.blocked = false
 		th.clock.since = now
 	}
-	g.held = 0
+	g.ctl.held = 0
 }
 
 func (g *group) every() int64 {
-	return int64(float64(g.s.ivl.Load()) * g.s.gov.factor())
+	return int64(float64(g.s.ctl.ivl.Load()) * g.s.gov.factor())
 }
 
 // setRate restarts the clock at now.
@@ -237,10 +206,10 @@ func (g *group) setRate(now stack.Time) {
 	} else { // without jitter, the groups take turns
 		g.tick.begin(now, float64(g.index)/float64(len(g.s.groups)))
 	}
-	g.rested = now
+	g.pass.rested = now
 	if changed {
 		for _, th := range g.threads {
-			th.sink.Event(now, event.Rate, uint64(g.tick.every<<th.nap.level))
+			th.sink.Event(now, event.Rate, uint64(g.tick.every<<th.sleep.nap.level))
 			if g.s.gov.factor() > 1 {
 				th.sink.Event(now, event.Mark, uint64(stack.WhyBudget))
 			}
@@ -249,10 +218,10 @@ func (g *group) setRate(now stack.Time) {
 }
 
 func (g *group) takeIncoming() {
-	g.mu.Lock()
-	in := g.incoming
-	g.incoming = nil
-	g.mu.Unlock()
+	g.ctl.mu.Lock()
+	in := g.ctl.incoming
+	g.ctl.incoming = nil
+	g.ctl.mu.Unlock()
 	if len(in) == 0 {
 		return
 	}
@@ -265,7 +234,7 @@ func (g *group) takeIncoming() {
 		th.acc.from.Store(int64(now))
 		th.acc.to.Store(int64(now))
 		th.sink.Event(now, event.Rate, uint64(g.every()))
-		if missed := int64(g.s.wall().Sub(th.added)) / g.every(); missed > 0 {
+		if missed := int64(g.s.hooks.wall().Sub(th.life.added)) / g.every(); missed > 0 {
 			th.acc.late.Add(uint64(missed))
 			th.sink.Gap(now, stack.WhyLate, missed*g.every())
 		}
@@ -275,23 +244,23 @@ func (g *group) takeIncoming() {
 
 // dropIncoming closes threads that arrived after the group had ended.
 func (g *group) dropIncoming() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, th := range g.incoming {
+	g.ctl.mu.Lock()
+	defer g.ctl.mu.Unlock()
+	for _, th := range g.ctl.incoming {
 		g.s.doze.drop(th)
 		th.file.Close()
 	}
-	g.incoming = nil
+	g.ctl.incoming = nil
 }
 
 // round looks at every thread of the group once. Threads that were running come first, so that
 // many sleeping ones do not delay them.
 func (g *group) round(now stack.Time) {
-	if n := g.s.execs.Load(); n != g.execs {
-		g.execs = n
+	if n := g.s.ctl.execs.Load(); n != g.image.execs {
+		g.image.execs = n
 		g.walker = unwind.NewWalker(g.s.target.Space())
-		if g.waits != nil {
-			g.waits.Forget(0)
+		if g.waits.of != nil {
+			g.waits.of.Forget(0)
 		}
 		g.settleAll()
 		for _, th := range g.threads {
@@ -300,20 +269,20 @@ func (g *group) round(now stack.Time) {
 			th.clock.since = now
 		}
 	}
-	if n := g.s.target.Space().Runtimes(); n != g.runtimes {
-		g.runtimes, g.dozing.on = n, false
+	if n := g.s.target.Space().Runtimes(); n != g.image.runtimes {
+		g.image.runtimes, g.dozing.on = n, false
 		for _, th := range g.threads {
 			th.seen.stale = true
 		}
 	}
 	g.ahead.rest = max(g.ahead.rest-1, 0)
-	g.again = 0 // all are looked at now
-	g.calls.read = false
-	g.waited, g.vain = 0, 0
-	g.leftBefore, g.left = g.left, 0
-	g.behind, g.missed = g.missed, 0
+	g.extra.again = 0 // all are looked at now
+	g.pass.calls.read = false
+	g.waits.took, g.pass.vain = 0, 0
+	g.pass.leftBefore, g.pass.left = g.pass.left, 0
+	g.waits.behind, g.waits.missed = g.waits.missed, 0
 	end := max(g.tick.dueOf(g.tick.k+1), g.tick.due+stack.Time(g.tick.every))
-	g.first = g.visitAll(true, g.first, end)
+	g.pass.first = g.visitAll(true, g.pass.first, end)
 	g.ask()
 	slept := g.engine.Now()
 	byClock := g.dozeOn(slept)
@@ -324,7 +293,7 @@ func (g *group) round(now stack.Time) {
 	}
 	// Sleeping threads take turns: the round continues where the one before ran out of time.
 	until := min(end, g.engine.Now()+stack.Time(g.tick.every/sleepShare))
-	g.turn = g.visitAll(false, g.turn, until)
+	g.pass.turn = g.visitAll(false, g.pass.turn, until)
 	g.ask()
 	if !byClock {
 		g.dozeAgain(was, known)
@@ -333,7 +302,7 @@ func (g *group) round(now stack.Time) {
 	kept := g.threads[:0]
 	for _, th := range g.threads {
 		th.round.done = false
-		if th.ended {
+		if th.life.ended {
 			g.s.doze.drop(th)
 			th.file.Close()
 			g.grow(-1)
@@ -359,15 +328,15 @@ func (g *group) visitAll(active bool, from int, until stack.Time) (next int) {
 	looks := uint64(0)
 	defer func() {
 		if active {
-			g.awakes.Add(looks)
+			g.tally.awakes.Add(looks)
 		} else {
-			g.asleep.Add(looks)
+			g.tally.asleep.Add(looks)
 		}
 	}()
 	for i := range n {
 		at := (from + i) % n
 		th := g.threads[at]
-		if th.active != active || th.round.done || th.ended || active && g.sleeps(th) {
+		if th.life.active != active || th.round.done || th.life.ended || active && g.sleeps(th) {
 			continue
 		}
 		if !active && g.naps(th) {
@@ -377,7 +346,7 @@ func (g *group) visitAll(active bool, from int, until stack.Time) (next int) {
 		if g.over() {
 			break
 		}
-		th.round.done, th.retry.looks = true, 0
+		th.round.done, th.leave.retry.looks = true, 0
 		looks++
 		if !late && g.engine.Now() >= until {
 			late, next = true, at
@@ -392,13 +361,13 @@ func (g *group) visitAll(active bool, from int, until stack.Time) (next int) {
 // sleeps reports whether a thread that was never looked at is asleep. Among many new threads, the
 // running ones must not wait for all the others.
 func (g *group) sleeps(th *thread) bool {
-	if th.started || th.seen.firstAt != 0 || len(g.threads) <= fewSleep {
+	if th.life.started || th.seen.firstAt != 0 || len(g.threads) <= fewSleep {
 		return false
 	}
 	var call stack.Call
 	running, err := th.file.Call(&call)
-	th.active = err != nil || running
-	return !th.active
+	th.life.active = err != nil || running
+	return !th.life.active
 }
 
 // skip counts as missed all ticks that ended before their round could begin.
@@ -440,7 +409,7 @@ func (g *group) next() {
 func (g *group) visit(th *thread, late bool) {
 	now := g.engine.Now()
 	g.sure(th)
-	if th.dropped.Load() {
+	if th.life.dropped.Load() {
 		g.awake(th, false)
 		g.confirm(th, false)
 		g.giveUp(th)
@@ -456,9 +425,9 @@ func (g *group) visit(th *thread, late bool) {
 		th.round.late = true
 		return
 	}
-	g.spent = th.budget.spent(now, g.s.cfg.MaxOverhead, g.tick.every)
+	g.cur.spent = th.budget.spent(now, g.s.cfg.MaxOverhead, g.tick.every)
 	err := g.look(th)
-	g.spent = false
+	g.cur.spent = false
 	if errors.Is(err, errClocked) {
 		th.budget.ticked(false)
 		g.heldBy(th, false)
@@ -506,7 +475,7 @@ func (g *group) failed(th *thread, err error) {
 	case errors.Is(err, ErrTraced):
 		th.acc.denied.Add(1)
 		if g.s.cfg.Yield {
-			g.s.yielded.Store(true)
+			g.s.ctl.yielded.Store(true)
 		}
 		g.heldBy(th, true)
 		th.gap(g.engine.Now(), stack.WhyTraced, g.tick.every)
@@ -519,10 +488,10 @@ func (g *group) failed(th *thread, err error) {
 
 // heldBy marks the moment at which another tracer is first seen to hold a thread.
 func (g *group) heldBy(th *thread, other bool) {
-	if other && !th.traced {
+	if other && !th.life.traced {
 		th.sink.Event(g.engine.Now(), event.Mark, uint64(stack.WhyTraced))
 	}
-	th.traced = other
+	th.life.traced = other
 }
 
 func (g *group) endThread(th *thread, why stack.Why) {
@@ -532,9 +501,9 @@ func (g *group) endThread(th *thread, why stack.Why) {
 	now := g.engine.Now()
 	th.sink.End(now, why)
 	th.acc.to.Store(int64(now))
-	th.ended = true
-	if g.waits != nil {
-		g.waits.Forget(th.info.TID)
+	th.life.ended = true
+	if g.waits.of != nil {
+		g.waits.of.Forget(th.info.TID)
 	}
 }
 
@@ -555,7 +524,7 @@ func (g *group) end() (free bool) {
 // finish ends everything except the Engine.
 func (g *group) finish() {
 	for now := int64(g.engine.Now()); ; {
-		if last := g.s.ended.Load(); now <= last || g.s.ended.CompareAndSwap(last, now) {
+		if last := g.s.run.ended.Load(); now <= last || g.s.run.ended.CompareAndSwap(last, now) {
 			break
 		}
 	}
@@ -565,10 +534,10 @@ func (g *group) finish() {
 		g.lastWords(th) // the target may have ended
 		th.sink.Flush()
 	}
-	g.ready.Store(false)
-	g.s.working.Add(-1)
-	if g.waits != nil {
-		g.waits.Close()
+	g.ctl.ready.Store(false)
+	g.s.run.working.Add(-1)
+	if g.waits.of != nil {
+		g.waits.of.Close()
 	}
 	g.takeIncoming()
 	for _, th := range g.threads {
@@ -580,7 +549,7 @@ func (g *group) finish() {
 
 // grow changes the number of the group's threads by n.
 func (g *group) grow(n int32) {
-	g.size.Add(n)
+	g.tally.size.Add(n)
 	if g.hosted != nil {
 		g.hosted.host.Load().size.Add(n)
 	}
@@ -591,5 +560,5 @@ func (g *group) load() int32 {
 	if g.hosted != nil {
 		return g.hosted.host.Load().size.Load()
 	}
-	return g.size.Load()
+	return g.tally.size.Load()
 }

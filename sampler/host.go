@@ -125,7 +125,7 @@ func (x *host) run() (again bool) {
 				x.gone(g, e)
 				continue
 			}
-			if e := g.s.groupInit(g); e != nil {
+			if e := g.s.hooks.groupInit(g); e != nil {
 				x.gone(g, e)
 				continue
 			}
@@ -177,7 +177,7 @@ func (x *host) pass(s Sleeper, guests []*group) []*group {
 	kept := guests[:0]
 	for _, g := range guests {
 		h := g.hosted
-		if h.left || g.stopping.Load() {
+		if h.left || g.ctl.stopping.Load() {
 			if g.leave(s.Now()) {
 				x.gone(g, nil)
 				continue

@@ -29,11 +29,11 @@ type halted struct {
 
 // keep saves the stack of the sample that was read, if it qualifies.
 func (g *group) keep(th *thread) {
-	k := &th.kept
+	k := &th.reuse.kept
 	s := &g.sample
 	k.ok = false
 	n := len(s.Stack)
-	if g.word == nil || len(g.threads) <= fewSleep || s.Reason != stack.ReasonNone || s.State != stack.StateBlocked || n < 2 ||
+	if g.cur.word == nil || len(g.threads) <= fewSleep || s.Reason != stack.ReasonNone || s.State != stack.StateBlocked || n < 2 ||
 		g.s.cfg.Sleeps == nil || !g.s.cfg.Sleeps(&s.Call) || g.view.Ask || th.walk.Gaps() || th.walk.Blind() {
 		return
 	}
@@ -54,7 +54,7 @@ func (g *group) keep(th *thread) {
 // returns reports whether the return addresses of frames are unchanged in the view.
 func (g *group) returns(frames []stack.Frame) bool {
 	for i := range frames[:len(frames)-1] {
-		if w, ok := g.word(frames[i].CFA - 8); !ok || w != frames[i+1].PC {
+		if w, ok := g.cur.word(frames[i].CFA - 8); !ok || w != frames[i+1].PC {
 			return false
 		}
 	}
@@ -64,7 +64,7 @@ func (g *group) returns(frames []stack.Frame) bool {
 // asKept records the sample of a thread that went back to the sleep of its last look. If done is
 // false, the thread needs an ordinary look.
 func (g *group) asKept(th *thread) (done bool, err error) {
-	k := &th.kept
+	k := &th.reuse.kept
 	if !k.ok || !th.seen.blocked || th.seen.stale || !g.nobodyStopped(th) {
 		return false, nil
 	}
@@ -76,27 +76,27 @@ func (g *group) asKept(th *thread) (done bool, err error) {
 	}
 	*s = stack.Sample{Time: v.Stopped, Way: stack.WayRead, CPU: v.Counters.CPU, Delay: v.Counters.Delay,
 		Switches: v.Counters.Switches, State: stack.StateBlocked, Call: v.Call, Stack: append(s.Stack[:0], k.frames...)}
-	th.active, th.seen.gil = false, false // such a stack has no functions of an interpreter
+	th.life.active, th.seen.gil = false, false // such a stack has no functions of an interpreter
 	th.seen.counters, th.seen.state = v.Counters, s.State
 	sum := g.stackHash(k.frames[len(k.frames)-1].CFA - k.sp)
-	g.glance.Again = sum != 0 && sum == k.bytes && k.looks%keptLooks < keptLooks-1
+	g.waits.glance.Again = sum != 0 && sum == k.bytes && k.looks%keptLooks < keptLooks-1
 	k.bytes = sum
 	k.looks++
-	if !g.glance.Again {
+	if !g.waits.glance.Again {
 		g.owedCalls(th)
 	}
 	g.put(th)
-	g.glance.Again = false
+	g.waits.glance.Again = false
 	return true, nil
 }
 
 // nobodyStopped reports whether no signal has stopped the process. One thread is read per round,
 // as such a signal stops them all.
 func (g *group) nobodyStopped(th *thread) bool {
-	if !g.calls.read {
+	if !g.pass.calls.read {
 		st, err := th.file.State()
-		g.calls.read = true
-		g.calls.halted = err != nil || st != stack.StateBlocked && st != stack.StateRunning
+		g.pass.calls.read = true
+		g.pass.calls.halted = err != nil || st != stack.StateBlocked && st != stack.StateRunning
 	}
-	return !g.calls.halted
+	return !g.pass.calls.halted
 }

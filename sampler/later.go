@@ -84,23 +84,23 @@ func (g *group) leftAlone(th *thread, now stack.Time) {
 	th.late.stops++
 	th.late.expect(now)
 	th.seen.blocked = false
-	if g.unasked == 0 {
-		g.unasked = now
+	if g.pass.unasked == 0 {
+		g.pass.unasked = now
 	}
 }
 
 // ask sends the stop requests that the group does not wait for.
 func (g *group) ask() {
-	if g.can.Late && g.unasked != 0 {
+	if g.can.Late && g.pass.unasked != 0 {
 		g.engine.Ask()
 	}
-	g.unasked = 0
+	g.pass.unasked = 0
 }
 
 // askSoon calls ask once a request has been delayed for askWithin: the last look must still hold
 // when the request is sent.
 func (g *group) askSoon() {
-	if g.unasked != 0 && g.engine.Now()-g.unasked > askWithin {
+	if g.pass.unasked != 0 && g.engine.Now()-g.pass.unasked > askWithin {
 		g.ask()
 	}
 }
@@ -112,8 +112,8 @@ func (g *group) arrivals() {
 	if !g.can.Late {
 		return
 	}
-	g.batches++
-	g.view.Mem.Batch = g.batches
+	g.cur.batches++
+	g.view.Mem.Batch = g.cur.batches
 	defer func() { g.view.Mem.Batch = 0 }()
 	for {
 		file, err, ok := g.engine.Arrived(&g.view)
@@ -172,9 +172,9 @@ func (g *group) arrived(th *thread) {
 		g.giveUp(th)
 		return
 	}
-	if s := &g.sample; s.State == stack.StateRunning && g.queued > int64(stopped-v.Halted)/2 {
+	if s := &g.sample; s.State == stack.StateRunning && g.cur.queued > int64(stopped-v.Halted)/2 {
 		s.State = stack.StateRunnable
-		th.late.owed -= g.queued // the next look need not compensate for it
+		th.late.owed -= g.cur.queued // the next look need not compensate for it
 	}
 	g.catchUpTo(th, v.Stopped)
 	g.stopped(th, c)
@@ -186,12 +186,12 @@ func (g *group) arrived(th *thread) {
 			g.miss(th, at, 1) // it may have run before that
 		}
 	}
-	th.active, th.late.ticks = true, ticks[:0]
+	th.life.active, th.late.ticks = true, ticks[:0]
 	g.catchUp(th)
 }
 
-// leaves reports whether a thread with counters c probably has no CPU. Then its stopper waits for
-// it alone, which saves the group a wait and costs no more. It holds if the thread was late
+// leaves reports whether a thread with counters c probably has no CPU. Then the Engine waits for
+// it, which saves the group a wait and costs no more. It holds if the thread was late
 // several times in a row, if it has waited longer than it ran since the last look, or if this
 // round has waited in vain until the remaining threads would be late. If this round or
 // the one before has such threads, the others are treated alike: adding them to the same request
@@ -200,15 +200,15 @@ func (g *group) leaves(th *thread, c *Counters) bool {
 	if !g.can.Late || th.late.insist || g.view.Ask || g.walker.Guesses(&th.walk) {
 		return false
 	}
-	if th.late.stops >= latesMost || th.queues(c) || g.vain > g.tick.every/vainShare {
-		g.left++
+	if th.late.stops >= latesMost || th.queues(c) || g.pass.vain > g.tick.every/vainShare {
+		g.pass.left++
 		return true
 	}
-	return g.left+g.leftBefore > 1 // other threads than this one
+	return g.pass.left+g.pass.leftBefore > 1 // other threads than this one
 }
 
 func (th *thread) queues(c *Counters) bool {
-	return th.started && c.Delay-th.seen.counters.Delay > c.CPU-th.seen.counters.CPU
+	return th.life.started && c.Delay-th.seen.counters.Delay > c.CPU-th.seen.counters.CPU
 }
 
 // patience returns the deadline, in ns, of a stop that the group waits for: long enough for a

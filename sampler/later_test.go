@@ -92,7 +92,7 @@ func (t *fakeThread) stands(since stack.Time) {
 
 // SleepUntil continues after the end, because the group may still wait for a stop.
 func (tr *queuer) SleepUntil(t stack.Time) {
-	if tr.g.stopping.Load() {
+	if tr.g.ctl.stopping.Load() {
 		tr.now = max(tr.now, t)
 		return
 	}

@@ -43,7 +43,7 @@ func (g *group) look(th *thread) error {
 	}
 	g.wind(th, &l.c, l.at)
 	l.woke, th.round.asleep = th.round.asleep, false
-	if !same && th.kept.ok && th.usage.share < busyShare {
+	if !same && th.reuse.kept.ok && th.usage.share < busyShare {
 		if done, err := g.asKept(th); done || err != nil {
 			return err
 		}
@@ -83,9 +83,9 @@ func (g *group) lookOn(th *thread, l *lookState) error {
 			return err
 		}
 	}
-	g.woke = true
+	g.cur.woke = true
 	err := g.stopAndWalk(th, l.c, nil)
-	g.woke = false
+	g.cur.woke = false
 	return err
 }
 
@@ -110,7 +110,7 @@ func (g *group) runs(th *thread, l *lookState) (bool, error) {
 // letLeave keeps a running thread from a stop while it may be leaving a call with a timeout. It
 // waits for that once and then reports leaving: the look starts again.
 func (g *group) letLeave(th *thread, l *lookState) (leaving bool, err error) {
-	if g.spent {
+	if g.cur.spent {
 		return false, errSpent
 	}
 	if !g.mayLeave(th, &l.c, l.at) {
@@ -119,7 +119,7 @@ func (g *group) letLeave(th *thread, l *lookState) (leaving bool, err error) {
 	if on, err := th.file.OnCPU(); err != nil {
 		return false, err
 	} else if !on {
-		th.early.Counters, th.early.at = l.c, l.at // the next tick shows whether it went on from here
+		th.leave.early.Counters, th.leave.early.at = l.c, l.at // the next tick shows whether it went on from here
 		return false, ErrUnsure
 	}
 	if l.left {
@@ -132,9 +132,9 @@ func (g *group) letLeave(th *thread, l *lookState) (leaving bool, err error) {
 
 // stopLooked stops the thread. It returns ErrAsleep if the thread fell asleep before.
 func (g *group) stopLooked(th *thread, l *lookState) error {
-	g.view.Check, g.woke = !l.woke, l.woke
+	g.view.Check, g.cur.woke = !l.woke, l.woke
 	err := g.stopAndWalk(th, l.c, nil)
-	g.view.Check, g.woke = false, false
+	g.view.Check, g.cur.woke = false, false
 	if errors.Is(err, ErrAsleep) {
 		l.woke, th.round.left = true, errors.Is(err, ErrLeft)
 	}

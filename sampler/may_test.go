@@ -36,7 +36,7 @@ func TestMayStop(t *testing.T) {
 	} {
 		g.s.cfg.Stop = c.policy
 		th := newThread(stack.ThreadInfo{TID: 1}, nil, nil)
-		th.started = true
+		th.life.started = true
 		th.acc.to.Store(int64(5000 * ms))
 		g.view.Stopped, g.view.Counters.Switches = 5000*ms+c.asleep, 40
 		if got := g.mayStop(th, stack.StateBlocked, &stack.Call{Nr: c.nr}, c.why); got != c.want {
@@ -45,7 +45,7 @@ func TestMayStop(t *testing.T) {
 	}
 	// Once per wait.
 	th := newThread(stack.ThreadInfo{TID: 1}, nil, nil)
-	th.started = true
+	th.life.started = true
 	g.s.cfg.Stop = StopAlways
 	var got []bool
 	for i, switches := range []uint64{40, 42, 42, 43, 45, 46} {
@@ -81,7 +81,7 @@ func TestMayLeave(t *testing.T) {
 		{"it was not switched", 0, 50 * ms, Counters{}, false},
 	} {
 		th := newThread(stack.ThreadInfo{TID: 1}, &fakeThread{times: func(c *stack.Call) bool { return c.Nr == delays }}, nil)
-		th.started, th.seen.blocked, th.seen.call.Nr = true, c.blocked != 0, c.blocked
+		th.life.started, th.seen.blocked, th.seen.call.Nr = true, c.blocked != 0, c.blocked
 		th.seen.counters = Counters{CPU: 7_000_000, Delay: 5_000_000, Switches: 9}
 		th.acc.to.Store(int64(1000 * ms))
 		now := Counters{CPU: 7_000_000 + c.since.CPU, Delay: 5_000_000 + c.since.Delay, Switches: 9 + c.since.Switches}

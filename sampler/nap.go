@@ -39,12 +39,12 @@ type nap struct {
 // naps reports whether this tick of a sleeping thread is left out. Different threads are looked
 // at in different ticks.
 func (g *group) naps(th *thread) bool {
-	n := &th.nap
+	n := &th.sleep.nap
 	level := n.level
-	if least := int(g.s.napLeast.Load()); level < least {
+	if least := int(g.s.gov.napLeast.Load()); level < least {
 		level = least
 	}
-	if level == 0 || len(g.threads) <= fewSleep || g.dozing.whole || th.ahead.blind || th.seen.stale || !th.seen.blocked || len(th.late.ticks) > 0 || th.retry.pending || th.held > 0 || th.dropped.Load() ||
+	if level == 0 || len(g.threads) <= fewSleep || g.dozing.whole || th.ahead.blind || th.seen.stale || !th.seen.blocked || len(th.late.ticks) > 0 || th.leave.retry.pending || th.gaps.held > 0 || th.life.dropped.Load() ||
 		(g.tick.k+int64(th.info.TID))&(1<<level-1) == 0 {
 		return false
 	}
@@ -55,7 +55,7 @@ func (g *group) naps(th *thread) bool {
 
 // awake resolves the ticks that were left out. same: the thread is known to have slept until now.
 func (g *group) awake(th *thread, same bool) {
-	n := &th.nap
+	n := &th.sleep.nap
 	if n.skips == 0 {
 		return
 	}
@@ -70,7 +70,7 @@ func (g *group) awake(th *thread, same bool) {
 
 // calmly records at a look how much the thread has run since the last one.
 func (g *group) calmly(th *thread, c *Counters, at stack.Time) {
-	n := &th.nap
+	n := &th.sleep.nap
 	ran, since := c.CPU-n.cpu, int64(at-n.at)
 	first := n.at == 0
 	n.cpu, n.at = c.CPU, at

@@ -56,7 +56,7 @@ const (
 // Look takes one sample of th; in describes the thread.
 func (o *Once) Look(th Thread, in *stack.ThreadInfo) (Glance, error) {
 	t := newThread(*in, th, &o.sink)
-	t.pauses = &o.pauses
+	t.acc.pauses = &o.pauses
 	for try := 1; ; try++ {
 		err := o.g.look(t)
 		if errors.Is(err, ErrTimeout) && try < onceTries {

@@ -5,17 +5,17 @@ import "github.com/sliverprof/sliver/stack"
 // put records the sample and resolves the thread's wait.
 func (g *group) put(th *thread) {
 	g.write(th)
-	if g.waits != nil {
+	if g.waits.of != nil {
 		g.tellWait(th)
 	}
 }
 
 func (g *group) write(th *thread) {
-	th.started = true
-	th.early.samples = max(th.early.samples-1, 0)
+	th.life.started = true
+	th.leave.early.samples = max(th.leave.early.samples-1, 0)
 	n := uint64(1 + g.sample.Again)
 	if th.acc.samples.Add(n) == n {
-		g.s.first.CompareAndSwap(0, int64(g.sample.Time))
+		g.s.run.first.CompareAndSwap(0, int64(g.sample.Time))
 	}
 	if g.sample.Way != stack.WayClock {
 		th.clock.stack = th.clock.stack[:0]
@@ -55,7 +55,7 @@ type pendingWait struct {
 // tellWait resolves the wait of th. The thread runs, or sleeps undisturbed, and its sample is
 // written.
 func (g *group) tellWait(th *thread) {
-	gl := &g.glance
+	gl := &g.waits.glance
 	*gl = Glance{State: th.seen.state, Call: th.seen.call, Counters: th.seen.counters, Sample: &g.sample, Frames: g.sample.Stack, Again: gl.Again}
 	if g.sample.Way == stack.WayUnrun {
 		gl.Frames = th.wait.stack
@@ -73,8 +73,8 @@ func (g *group) tellWait(th *thread) {
 		gl.SP = th.wait.sp
 	}
 	begin := g.engine.Now()
-	g.waits.Look(th.file, &th.info, gl, th.sink)
-	g.waited += int64(g.engine.Now() - begin)
+	g.waits.of.Look(th.file, &th.info, gl, th.sink)
+	g.waits.took += int64(g.engine.Now() - begin)
 	th.wait.stack = th.wait.stack[:0]
 }
 
@@ -82,9 +82,9 @@ func (g *group) tellWait(th *thread) {
 // share is used, only the threads that were left out for longest get the rest.
 func (g *group) tooLong(th *thread) bool {
 	share := g.tick.every / waitShare
-	if g.waited > share || th.wait.missed < g.behind && g.waited > share/2 {
+	if g.waits.took > share || th.wait.missed < g.waits.behind && g.waits.took > share/2 {
 		th.wait.missed++
-		g.missed = max(g.missed, th.wait.missed)
+		g.waits.missed = max(g.waits.missed, th.wait.missed)
 		return true
 	}
 	th.wait.missed = 0

@@ -113,16 +113,16 @@ func (s *Sampler) Refused() []Refused {
 
 // Untaken returns how many selected threads had not been taken up when sampling ended, including
 // those of which nothing had been read yet.
-func (s *Sampler) Untaken() int { return int(s.untaken.Load()) }
+func (s *Sampler) Untaken() int { return int(s.run.untaken.Load()) }
 
 // leave counts the threads of tids that are selected and were never sampled, including those of
 // which nothing is known yet. Refused threads are not counted here.
 func (s *Sampler) leave(r *roster, tids []stack.TID) {
 	n := 0
 	var rest []stack.ThreadInfo
-	s.mu.Lock()
+	s.roll.mu.Lock()
 	for _, tid := range tids {
-		if s.threads[tid] != nil || s.refused.has(tid) {
+		if s.roll.threads[tid] != nil || s.refused.has(tid) {
 			continue
 		}
 		if k := r.known[tid]; k == nil {
@@ -131,6 +131,6 @@ func (s *Sampler) leave(r *roster, tids []stack.TID) {
 			rest = append(rest, k.info)
 		}
 	}
-	s.mu.Unlock()
-	s.untaken.Store(int64(n + len(s.chosen.Load().Pick(rest))))
+	s.roll.mu.Unlock()
+	s.run.untaken.Store(int64(n + len(s.ctl.chosen.Load().Pick(rest))))
 }

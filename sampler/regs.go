@@ -36,14 +36,14 @@ type lastStop struct {
 // keepRegs saves the registers of a stop in a system call, or in a process stopped by a signal,
 // for later looks that show only SP and PC.
 func (g *group) keepRegs(th *thread) {
-	th.lastStop.hash = 0
+	th.reuse.stop.hash = 0
 	if g.sample.Reason != stack.ReasonNone || g.sample.Call.Nr < 0 && !g.view.Group {
 		return
 	}
 	end := g.walker.StackEnd()
 	if sp := g.sp(g.view.Regs); end > sp {
-		th.lastStop.regs, th.lastStop.bytes = *g.view.Regs, end-sp
-		th.lastStop.hash = g.stackHash(th.lastStop.bytes)
+		th.reuse.stop.regs, th.reuse.stop.bytes = *g.view.Regs, end-sp
+		th.reuse.stop.hash = g.stackHash(th.reuse.stop.bytes)
 	}
 }
 
@@ -52,10 +52,10 @@ func (g *group) keepRegs(th *thread) {
 // needs, are the same too.
 func (g *group) borrowRegs(th *thread) bool {
 	r := g.view.Regs
-	if th.lastStop.hash == 0 || r.PC != th.lastStop.regs.PC || g.sp(r) != g.sp(&th.lastStop.regs) || g.stackHash(th.lastStop.bytes) != th.lastStop.hash {
+	if th.reuse.stop.hash == 0 || r.PC != th.reuse.stop.regs.PC || g.sp(r) != g.sp(&th.reuse.stop.regs) || g.stackHash(th.reuse.stop.bytes) != th.reuse.stop.hash {
 		return false
 	}
-	*r = th.lastStop.regs
+	*r = th.reuse.stop.regs
 	return true
 }
 

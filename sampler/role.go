@@ -52,17 +52,17 @@ type RoleAccount struct {
 
 // Roles returns the accounts so far by role, ordered by name. Any goroutine may call it.
 func (s *Sampler) Roles() []RoleAccount {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.roll.mu.Lock()
+	defer s.roll.mu.Unlock()
 	by := map[string]*RoleAccount{}
-	for role, a := range s.past {
+	for role, a := range s.roll.past {
 		by[role] = new(*a)
 	}
-	for _, th := range s.all {
-		a := by[th.role]
+	for _, th := range s.roll.all {
+		a := by[th.acc.role]
 		if a == nil {
-			a = &RoleAccount{Role: th.role}
-			by[th.role] = a
+			a = &RoleAccount{Role: th.acc.role}
+			by[th.acc.role] = a
 		}
 		a.Threads++
 		x := th.acc.snapshot(0)
@@ -72,7 +72,7 @@ func (s *Sampler) Roles() []RoleAccount {
 	for role, a := range by {
 		var hs []*Histogram
 		for _, g := range s.groups {
-			if h := g.pauses[role]; h != nil {
+			if h := g.tally.pauses[role]; h != nil {
 				hs = append(hs, h)
 			}
 		}
@@ -85,30 +85,30 @@ func (s *Sampler) Roles() []RoleAccount {
 
 // assign gives a new thread of g its role and that role's histogram. The caller holds s.mu.
 func (s *Sampler) assign(th *thread, g *group) {
-	th.role = RoleOf(&th.info)
-	if !s.roles[th.role] {
-		if len(s.roles) >= maxRoles {
-			th.role = RoleOther
+	th.acc.role = RoleOf(&th.info)
+	if !s.roll.roles[th.acc.role] {
+		if len(s.roll.roles) >= maxRoles {
+			th.acc.role = RoleOther
 		}
-		s.roles[th.role] = true
+		s.roll.roles[th.acc.role] = true
 	}
-	if g.pauses[th.role] == nil {
-		g.pauses[th.role] = new(Histogram)
+	if g.tally.pauses[th.acc.role] == nil {
+		g.tally.pauses[th.acc.role] = new(Histogram)
 	}
-	th.pauses = g.pauses[th.role]
+	th.acc.pauses = g.tally.pauses[th.acc.role]
 }
 
 // First returns the time of the first sample; 0: none yet.
-func (s *Sampler) First() stack.Time { return stack.Time(s.first.Load()) }
+func (s *Sampler) First() stack.Time { return stack.Time(s.run.first.Load()) }
 
 // Held returns the total time, in ns, for which stops have held threads, without the time that
 // the threads waited for a CPU during stops. Copies of clocks count as ClockCost.
 func (s *Sampler) Held() (ns int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	ns = s.copied.Load()
+	s.roll.mu.Lock()
+	defer s.roll.mu.Unlock()
+	ns = s.clocks.cost.Load()
 	for _, g := range s.groups {
-		for _, h := range g.pauses {
+		for _, h := range g.tally.pauses {
 			ns += h.sum.Load()
 		}
 	}

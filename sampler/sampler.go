@@ -3,7 +3,7 @@
 // implements one for a real process), unwinds the copied data, and passes samples to one Sink per
 // thread.
 //
-// Each group of threads has its own goroutine, locked to an OS thread because ptrace requires it.
+// Each group of threads has its own goroutine, locked to an OS thread because an Engine may belong to one.
 // Within a group, the threads are looked at in turn at each tick. Only Engine.Stop costs the
 // target time; unwinding and the sink follow after the thread runs again.
 package sampler
@@ -73,7 +73,21 @@ type Sampler struct {
 	cfg    Config
 	target Target
 	groups []*group
+	cpus   int // of the machine
 
+	roll    roll
+	run     runState
+	list    listWatch
+	ctl     controls
+	clocks  clockUse
+	doze    doze
+	refused refusals
+	gov     governor
+	hooks   hooks
+}
+
+// roll lists the target's threads; mu guards it.
+type roll struct {
 	mu      sync.Mutex
 	threads map[stack.TID]*thread
 	names   map[stack.TID]string
@@ -81,6 +95,10 @@ type Sampler struct {
 	roles   map[string]bool
 	past    map[string]*RoleAccount // of threads that Forget dropped
 	image   uint64
+}
+
+// runState is when sampling began and ends.
+type runState struct {
 	first   atomic.Int64 // time of the first sample
 	began   atomic.Int64 // first tick of the first thread
 	lasts   atomic.Int64 // ns from then until all groups stop on their own; 0: they do not
@@ -89,33 +107,39 @@ type Sampler struct {
 	working atomic.Int32 // groups that have begun and not ended
 	ended   atomic.Int64 // last look of the last group
 	untaken atomic.Int64 // selected threads that were not taken up when Run ended
+}
 
-	// State that groups share to watch the list of threads: see peek.
-	poke    chan struct{}
-	peeked  atomic.Int64 // time of the last peek
-	peeks   atomic.Int64 // number of peeks
-	away    atomic.Int32 // groups whose Engine watches for changes
-	stamp   atomic.Uint64
+// listWatch is the state that groups share to watch the list of threads: see peek.
+type listWatch struct {
+	poke   chan struct{}
+	peeked atomic.Int64 // time of the last peek
+	peeks  atomic.Int64 // number of peeks
+	away   atomic.Int32 // groups whose Engine watches for changes
+	stamp  atomic.Uint64
+}
+
+// controls are what a user or the target changes while groups sample.
+type controls struct {
 	started atomic.Bool
 	paused  atomic.Bool
 	chosen  atomic.Pointer[Selection]
 	ivl     atomic.Int64
 	execs   atomic.Uint64
 	yielded atomic.Bool // another tracer has the process
-	doze    doze
-	refused refusals
-	gov     governor
+}
 
-	noClocks       atomic.Bool  // the kernel refuses clocks of threads
-	noMachineClock atomic.Bool  // … and one of all CPUs
-	copied         atomic.Int64 // ns that copies of clocks are assumed to have cost
-	// napLeast is the least nap level of sleeping threads, set to keep the overhead bound.
-	napLeast atomic.Int32
+// clockUse is what the clocks of all threads share.
+type clockUse struct {
+	refused        atomic.Bool  // the kernel refuses clocks of threads
+	machineRefused atomic.Bool  // … and one of all CPUs
+	cost           atomic.Int64 // ns that copies of clocks are assumed to have cost
+}
 
+// hooks are what tests replace.
+type hooks struct {
 	begin     func(*group) error // starts a group; set by Run and used by its goroutine
 	groupInit func(*group) error // group.init, except in tests
 	wall      func() time.Time   // time.Now, except in tests
-	cpus      int                // of the machine
 }
 
 // New checks cfg and returns a Sampler.
@@ -147,13 +171,17 @@ func New(t Target, cfg Config) (*Sampler, error) {
 	if cfg.Selection == nil {
 		cfg.Selection, _ = ParseSelection("all")
 	}
-	s := &Sampler{cfg: cfg, target: t, threads: map[stack.TID]*thread{}, names: map[stack.TID]string{}, roles: map[string]bool{}, poke: make(chan struct{}, 1)}
-	s.ivl.Store(int64(cfg.Interval))
-	s.chosen.Store(cfg.Selection)
+	s := &Sampler{cfg: cfg, target: t, cpus: runtime.NumCPU()}
+	s.roll.threads, s.roll.names, s.roll.roles = map[stack.TID]*thread{}, map[stack.TID]string{}, map[string]bool{}
+	s.list.poke = make(chan struct{}, 1)
+	s.ctl.ivl.Store(int64(cfg.Interval))
+	s.ctl.chosen.Store(cfg.Selection)
 	s.doze.target = t
-	s.groupInit, s.wall, s.cpus = (*group).init, time.Now, runtime.NumCPU()
+	s.hooks.groupInit, s.hooks.wall = (*group).init, time.Now
 	for i := range cfg.Groups + 1 {
-		s.groups = append(s.groups, &group{s: s, index: i, main: i == 0, pauses: map[string]*Histogram{}})
+		g := &group{s: s, index: i}
+		g.tally.pauses = map[string]*Histogram{}
+		s.groups = append(s.groups, g)
 	}
 	if cfg.Hosts != nil {
 		s.groups[0].hosted = &hosted{}
@@ -166,7 +194,7 @@ var ErrNoThreads = errors.New("no thread is selected")
 
 // Check returns ErrNoThreads if the selection currently matches no thread.
 func (s *Sampler) Check() error {
-	if s.chosen.Load().All() { // names need not be read
+	if s.ctl.chosen.Load().All() { // names need not be read
 		tids, err := s.target.Threads(nil)
 		if err == nil && len(tids) == 0 {
 			err = ErrNoThreads
@@ -185,25 +213,25 @@ func (s *Sampler) pick() ([]stack.ThreadInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.chosen.Load().Pick(new(roster).list(s.target, tids, true, s.over)), nil
+	return s.ctl.chosen.Load().Pick(new(roster).list(s.target, tids, true, s.over)), nil
 }
 
 // Run samples until ctx ends or the target does; it returns nil in both cases. On every return,
 // no thread is held.
 func (s *Sampler) Run(ctx context.Context) error {
-	if s.started.Swap(true) {
+	if s.ctl.started.Swap(true) {
 		return errors.New("sampler: Run called twice")
 	}
 	var err error
-	if s.image, err = s.target.Image(); err != nil {
+	if s.roll.image, err = s.target.Image(); err != nil {
 		return err
 	}
 	var wg sync.WaitGroup
 	// Groups start with their first thread, because most programs have few.
-	s.begin = func(g *group) error {
+	s.hooks.begin = func(g *group) error {
 		ready := make(chan error, 1)
 		wg.Add(1)
-		if g.main && s.cfg.Hosts != nil {
+		if g.main() && s.cfg.Hosts != nil {
 			s.cfg.Hosts.take(g, func() { ready <- nil }, func(err error) {
 				if err != nil {
 					ready <- err
@@ -213,7 +241,7 @@ func (s *Sampler) Run(ctx context.Context) error {
 		} else {
 			background.Go(func() (again bool) {
 				defer wg.Done()
-				err := s.groupInit(g)
+				err := s.hooks.groupInit(g)
 				if ready <- err; err != nil {
 					return false
 				}
@@ -225,13 +253,13 @@ func (s *Sampler) Run(ctx context.Context) error {
 	}
 	// Groups stop as soon as ctx ends, whatever follow is doing.
 	stop := func() {
-		s.ending.Store(true)
+		s.run.ending.Store(true)
 		for _, g := range s.groups {
 			g.stop()
 		}
 	}
 	defer context.AfterFunc(ctx, stop)()
-	if err := s.begin(s.groups[0]); err != nil {
+	if err := s.hooks.begin(s.groups[0]); err != nil {
 		wg.Wait()
 		return err
 	}
@@ -246,10 +274,10 @@ func (s *Sampler) Run(ctx context.Context) error {
 }
 
 // Ended returns the end of the last look at a thread, once Run has returned.
-func (s *Sampler) Ended() stack.Time { return stack.Time(s.ended.Load()) }
+func (s *Sampler) Ended() stack.Time { return stack.Time(s.run.ended.Load()) }
 
 // over reports whether Run is ending and takes up no more threads.
-func (s *Sampler) over() bool { return s.ending.Load() }
+func (s *Sampler) over() bool { return s.run.ending.Load() }
 
 // followEvery returns how soon a new thread is noticed: one interval, limited to 20 … 200 ms.
 func (s *Sampler) followEvery() time.Duration {
@@ -272,7 +300,7 @@ func (s *Sampler) follow(ctx context.Context) error {
 	for {
 		every := s.followEvery()
 		if stamp, err := s.target.Stamp(); err == nil {
-			s.stamp.Store(stamp) // read before the list, so that later changes are noticed
+			s.list.stamp.Store(stamp) // read before the list, so that later changes are noticed
 		}
 		var err error
 		tids, err = s.target.Threads(tids)
@@ -284,7 +312,7 @@ func (s *Sampler) follow(ctx context.Context) error {
 		if (due || len(tids) == 1) && !s.target.Alive() {
 			return nil
 		}
-		if sel := s.chosen.Load(); due || sel != was || !sameTIDs(tids, before) {
+		if sel := s.ctl.chosen.Load(); due || sel != was || !sameTIDs(tids, before) {
 			was = sel
 			if due {
 				whole = time.Now()
@@ -294,7 +322,7 @@ func (s *Sampler) follow(ctx context.Context) error {
 		}
 		s.checkExec()
 		if s.cfg.Yield {
-			s.yielded.Store(s.target.Traced())
+			s.ctl.yielded.Store(s.target.Traced())
 		}
 		if !s.rest(ctx, every) {
 			return nil
@@ -306,7 +334,7 @@ func (s *Sampler) follow(ctx context.Context) error {
 // restFor periods of every, or after one period if no group peeks. It returns false if ctx has
 // ended.
 func (s *Sampler) rest(ctx context.Context, every time.Duration) bool {
-	seen := s.peeks.Load()
+	seen := s.list.peeks.Load()
 	for n := range restFor {
 		wait := every/4 + background.Until(every)
 		if every == mostFollow { // peeks are farther apart than a part of that
@@ -320,12 +348,12 @@ func (s *Sampler) rest(ctx context.Context, every time.Duration) bool {
 		case <-ctx.Done():
 			t.Stop()
 			return false
-		case <-s.poke:
+		case <-s.list.poke:
 			t.Stop()
 			return true
 		case <-t.C:
 		}
-		if n > 0 || s.peeks.Load() == seen && s.away.Load() == 0 || s.cfg.Yield {
+		if n > 0 || s.list.peeks.Load() == seen && s.list.away.Load() == 0 || s.cfg.Yield {
 			return true
 		}
 	}
@@ -336,12 +364,12 @@ func (s *Sampler) rest(ctx context.Context, every time.Duration) bool {
 // threads has to be read.
 func (s *Sampler) peek(now stack.Time) {
 	s.govern(now)
-	last := s.peeked.Load()
-	if int64(now)-last < int64(s.followEvery())*3/4 || !s.peeked.CompareAndSwap(last, int64(now)) {
+	last := s.list.peeked.Load()
+	if int64(now)-last < int64(s.followEvery())*3/4 || !s.list.peeked.CompareAndSwap(last, int64(now)) {
 		return
 	}
-	s.peeks.Add(1)
-	if stamp, err := s.target.Stamp(); err != nil || stamp != s.stamp.Load() {
+	s.list.peeks.Add(1)
+	if stamp, err := s.target.Stamp(); err != nil || stamp != s.list.stamp.Load() {
 		s.look()
 	}
 }
@@ -349,7 +377,7 @@ func (s *Sampler) peek(now stack.Time) {
 // look requests a reading of the list of threads.
 func (s *Sampler) look() {
 	select {
-	case s.poke <- struct{}{}:
+	case s.list.poke <- struct{}{}:
 	default: // already requested
 	}
 }
@@ -369,7 +397,7 @@ func sameTIDs(a, b []stack.TID) bool {
 // update takes up new selected threads and records changed names.
 func (s *Sampler) update(r *roster, tids []stack.TID, due bool) {
 	r.refused = s.refused.note
-	picked := s.chosen.Load().Pick(r.list(s.target, tids, due, s.over))
+	picked := s.ctl.chosen.Load().Pick(r.list(s.target, tids, due, s.over))
 	if s.over() {
 		s.leave(r, tids)
 		return
@@ -380,11 +408,11 @@ func (s *Sampler) update(r *roster, tids []stack.TID, due bool) {
 			s.leave(r, tids)
 			return
 		}
-		s.mu.Lock()
-		th := s.threads[in.TID]
-		renamed := th != nil && s.names[in.TID] != in.Name
-		s.names[in.TID] = in.Name
-		s.mu.Unlock()
+		s.roll.mu.Lock()
+		th := s.roll.threads[in.TID]
+		renamed := th != nil && s.roll.names[in.TID] != in.Name
+		s.roll.names[in.TID] = in.Name
+		s.roll.mu.Unlock()
 		if renamed && s.cfg.Renamed != nil {
 			s.cfg.Renamed(in)
 		}
@@ -401,7 +429,7 @@ const updateEach = 256
 // thousands takes a while, on a busy machine seconds, during which the first ones can be sampled.
 func (s *Sampler) updateAll(r *roster, tids []stack.TID, due bool) {
 	s.refused.listed(tids)
-	if s.chosen.Load().All() && len(tids) > updateEach && r.unread(tids) > updateEach {
+	if s.ctl.chosen.Load().All() && len(tids) > updateEach && r.unread(tids) > updateEach {
 		for n := updateEach; n < len(tids) && !s.over(); n += updateEach {
 			s.update(r, tids[:n], false)
 		}
@@ -411,19 +439,19 @@ func (s *Sampler) updateAll(r *roster, tids []stack.TID, due bool) {
 
 // release drops threads that a new selection does not include.
 func (s *Sampler) release(picked []stack.ThreadInfo) {
-	if s.chosen.Load() == s.cfg.Selection {
+	if s.ctl.chosen.Load() == s.cfg.Selection {
 		return // the first selection: threads stay taken up even if renamed
 	}
 	keep := make(map[stack.TID]bool, len(picked))
 	for i := range picked {
 		keep[picked[i].TID] = true
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for tid, th := range s.threads {
+	s.roll.mu.Lock()
+	defer s.roll.mu.Unlock()
+	for tid, th := range s.roll.threads {
 		if !keep[tid] {
-			th.dropped.Store(true)
-			delete(s.threads, tid)
+			th.life.dropped.Store(true)
+			delete(s.roll.threads, tid)
 		}
 	}
 }
@@ -433,19 +461,19 @@ func (s *Sampler) add(in stack.ThreadInfo) {
 	if s.refused.note(in.TID, err); err != nil {
 		return
 	}
-	at := s.wall()
+	at := s.hooks.wall()
 	th := newThread(in, t, s.cfg.Start(in))
 	s.doze.add(th)
-	th.added = at // the recording lacks the time until the first look
+	th.life.added = at // the recording lacks the time until the first look
 	g := s.groups[0]
 	if !in.Main && int(g.load()) >= s.cfg.Together {
 		g = s.other()
 	}
-	s.mu.Lock()
-	s.threads[in.TID] = th
-	s.all = append(s.all, th)
+	s.roll.mu.Lock()
+	s.roll.threads[in.TID] = th
+	s.roll.all = append(s.roll.all, th)
 	s.assign(th, g)
-	s.mu.Unlock()
+	s.roll.mu.Unlock()
 	g.add(th)
 }
 
@@ -459,15 +487,15 @@ func (s *Sampler) other() *group {
 	full := int32(s.Interval() / fillEach)
 	var g *group
 	for _, x := range s.groups[1:] {
-		n := x.size.Load()
-		if !x.ready.Load() && g != nil && g.size.Load() < full {
+		n := x.tally.size.Load()
+		if !x.ctl.ready.Load() && g != nil && g.tally.size.Load() < full {
 			continue
 		}
-		if g == nil || n < g.size.Load() {
+		if g == nil || n < g.tally.size.Load() {
 			g = x
 		}
 	}
-	if s.begin != nil && !g.ready.Load() && s.begin(g) != nil {
+	if s.hooks.begin != nil && !g.ctl.ready.Load() && s.hooks.begin(g) != nil {
 		return s.groups[0]
 	}
 	return g
@@ -475,14 +503,14 @@ func (s *Sampler) other() *group {
 
 // gone is called by a group when a thread has ended.
 func (s *Sampler) gone(th *thread) {
-	s.mu.Lock()
-	if s.threads[th.info.TID] == th {
-		delete(s.threads, th.info.TID)
-		delete(s.names, th.info.TID)
+	s.roll.mu.Lock()
+	if s.roll.threads[th.info.TID] == th {
+		delete(s.roll.threads, th.info.TID)
+		delete(s.roll.names, th.info.TID)
 	}
-	last := len(s.threads) == 0
-	th.over.Store(true)
-	s.mu.Unlock()
+	last := len(s.roll.threads) == 0
+	th.acc.over.Store(true)
+	s.roll.mu.Unlock()
 	if last { // the process may have ended, with no group left to peek
 		s.look()
 	}
@@ -494,15 +522,15 @@ func (s *Sampler) checkExec() {
 	if err != nil || im == 0 {
 		return
 	}
-	s.mu.Lock()
-	changed := im != s.image
-	s.image = im
-	s.mu.Unlock()
+	s.roll.mu.Lock()
+	changed := im != s.roll.image
+	s.roll.image = im
+	s.roll.mu.Unlock()
 	if !changed {
 		return
 	}
 	s.target.Remap(true)
-	s.execs.Add(1)
+	s.ctl.execs.Add(1)
 	for _, g := range s.groups {
 		g.wake()
 	}
@@ -513,23 +541,23 @@ func (s *Sampler) checkExec() {
 
 // Threads returns the number of threads that are sampled now.
 func (s *Sampler) Threads() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.threads)
+	s.roll.mu.Lock()
+	defer s.roll.mu.Unlock()
+	return len(s.roll.threads)
 }
 
 // Accounts returns the accounts so far of every thread ever taken up, in the order in which they
 // were, and the distribution of pauses.
 func (s *Sampler) Accounts() ([]stack.ThreadStats, stack.Pauses) {
-	s.mu.Lock()
-	all := append([]*thread(nil), s.all...)
+	s.roll.mu.Lock()
+	all := append([]*thread(nil), s.roll.all...)
 	var hs []*Histogram
 	for _, g := range s.groups {
-		for _, h := range g.pauses {
+		for _, h := range g.tally.pauses {
 			hs = append(hs, h)
 		}
 	}
-	s.mu.Unlock()
+	s.roll.mu.Unlock()
 	out := make([]stack.ThreadStats, len(all))
 	for i, th := range all {
 		out[i] = th.acc.snapshot(th.info.TID)

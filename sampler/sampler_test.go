@@ -295,7 +295,7 @@ func TestSelectionChanges(t *testing.T) {
 				t.Errorf("a selection of nothing: %v", err)
 			}
 		}
-		if of != nil && of.Threads() == 1 && s.groups[1].size.Load() == 1 {
+		if of != nil && of.Threads() == 1 && s.groups[1].tally.size.Load() == 1 {
 			f.cancel()
 		}
 	}
@@ -445,7 +445,7 @@ func TestTicks(t *testing.T) {
 func TestEndAfter(t *testing.T) {
 	f := &fakeTarget{threads: []*fakeThread{running(30_000)}, until: 1000 * ms}
 	f.steer = func(s *Sampler, now stack.Time) {
-		if s.end.Load() == 0 {
+		if s.run.end.Load() == 0 {
 			s.EndAfter(time.Duration(500*ms + 3_000_000 - s.Began()))
 		}
 	}
@@ -509,7 +509,7 @@ func TestUntaken(t *testing.T) {
 		tids, _ := f.Threads(nil)
 		var r roster
 		r.list(f, tids[:4], true, s.over) // nothing is known of 5
-		s.threads[1], s.threads[2] = &thread{}, &thread{}
+		s.roll.threads[1], s.roll.threads[2] = &thread{}, &thread{}
 		for range 2 {
 			s.leave(&r, tids)
 		}

@@ -10,49 +10,59 @@ import (
 	"github.com/sliverprof/sliver/unwind"
 )
 
-// thread is one sampled thread. All fields except acc and over belong to its group.
+// thread is one sampled thread. All fields except acc belong to its group.
 type thread struct {
 	info stack.ThreadInfo
 	file Thread
 	sink Sink
+	walk unwind.Thread
 	acc  account
-	over atomic.Bool // no group samples it any more
-	role string
-	// pauses counts its stops, together with those of other threads of its group with the same
-	// role.
-	pauses *Histogram
-	// added is the time at which the group received it.
-	added time.Time
-	walk  unwind.Thread
+	life life
+	task uint64 // last recorded payload of event.Task
 
-	active  bool  // it ran at the last look: it comes first in a round
-	started bool  // a sample of it was written
-	held    int64 // ticks left out because its sink is full, not recorded yet
+	seen   seen
+	wait   pendingWait
+	round  inRound
+	ahead  threadAhead
+	late   late
+	gaps   gaps
+	sleep  sleep
+	leave  leave
+	reuse  reuse
+	usage  usage
+	budget budget
+	clock  clock
+}
+
+// life is how far a thread's sampling has come.
+type life struct {
+	added   time.Time   // when the group received it
+	started bool        // a sample of it was written
+	active  bool        // it ran at the last look: it comes first in a round
+	traced  bool        // another tracer held it at the last look
+	dropped atomic.Bool // a new selection excludes it
 	ended   bool
-	traced  bool // another tracer held it at the last look
-	// dropped: a new selection excludes it.
-	dropped atomic.Bool
+}
 
+// sleep is how rarely a thread that sleeps is looked at.
+type sleep struct {
+	nap  nap
+	doze threadDoze
+}
+
+// leave is what decides whether a thread may be leaving a call that a stop would restart.
+type leave struct {
+	early early
+	retry retry
 	// delayed: a stop restarted the timeout of a call; this is the thread's number of switches
 	// before that stop. 0: none did.
 	delayed uint64
-	task    uint64 // last recorded payload of event.Task
+}
 
-	seen     seen
-	wait     pendingWait
-	round    inRound
-	ahead    threadAhead
-	late     late
-	gaps     gaps
-	nap      nap
-	kept     kept
-	doze     threadDoze
-	early    early
-	retry    retry
-	lastStop lastStop
-	usage    usage
-	budget   budget
-	clock    clock
+// reuse is what a look may use again if the thread is where it was.
+type reuse struct {
+	kept kept
+	stop lastStop
 }
 
 // inRound is a thread's state in the current round.
@@ -77,7 +87,8 @@ type seen struct {
 }
 
 func newThread(in stack.ThreadInfo, f Thread, sink Sink) *thread {
-	th := &thread{info: in, file: f, sink: sink, active: true, budget: budget{rate: 1}}
+	th := &thread{info: in, file: f, sink: sink, budget: budget{rate: 1}}
+	th.life.active = true
 	th.walk.TID, th.walk.Main = in.TID, in.Main
 	if in.NSTID > 0 {
 		th.walk.TID = stack.TID(in.NSTID)
@@ -88,21 +99,21 @@ func newThread(in stack.ThreadInfo, f Thread, sink Sink) *thread {
 // reset drops all state derived from the thread's memory: an exec replaced it.
 func (th *thread) reset() {
 	th.walk = unwind.Thread{TID: th.walk.TID, Main: th.walk.Main}
-	th.seen.blocked, th.started, th.seen.firstAt, th.early.at = false, false, 0, 0
-	th.lastStop.hash, th.task = 0, 0
-	th.kept.ok = false
+	th.seen.blocked, th.life.started, th.seen.firstAt, th.leave.early.at = false, false, 0, 0
+	th.reuse.stop.hash, th.task = 0, 0
+	th.reuse.kept.ok = false
 	th.clock.stack = nil
 }
 
 // busyShare is the least recent share of CPU time for which the Engine decides whether a thread
-// runs. Below it the group decides, which avoids waking a stopper for a blocked thread.
+// runs. Below it the group decides, which is cheaper for a blocked thread.
 const busyShare = 1.0 / 64
 
 // decidesLate reports whether the Engine decides whether th, with counters c, runs. It does not
 // if the thread may be leaving a call with a timeout (mayLeave), or if CPUs are short: then a
-// herd may make the stop, which does not check.
+// the Engine does not check.
 func (g *group) decidesLate(th *thread, c *Counters, at stack.Time) bool {
-	return g.can.Stops && !g.spent && th.usage.share >= busyShare && th.late.stops == 0 && g.left+g.leftBefore == 0 && !th.queues(c) && !g.mayLeave(th, c, at)
+	return g.can.Stops && !g.cur.spent && th.usage.share >= busyShare && th.late.stops == 0 && g.pass.left+g.pass.leftBefore == 0 && !th.queues(c) && !g.mayLeave(th, c, at)
 }
 
 // usage is how much of a thread's time it spent on CPUs.
@@ -132,7 +143,7 @@ const (
 
 // unrun reports whether the thread was blocked at the last look and has not run since.
 func (th *thread) unrun(c *Counters) bool {
-	return th.seen.blocked && th.started && c.Switches == th.seen.counters.Switches && c.CPU == th.seen.counters.CPU
+	return th.seen.blocked && th.life.started && c.Switches == th.seen.counters.Switches && c.CPU == th.seen.counters.CPU
 }
 
 // unrun records the sample of a thread that has not run since the last look.
@@ -146,19 +157,19 @@ func (g *group) unrunSample(th *thread, c Counters, at stack.Time) {
 	s := &g.sample
 	*s = stack.Sample{Time: at, Way: stack.WayUnrun, CPU: c.CPU, Delay: c.Delay, Switches: c.Switches,
 		State: th.seen.state, GIL: th.seen.gil, Call: th.seen.call, Stack: s.Stack[:0]}
-	th.active = false
+	th.life.active = false
 }
 
 // stopAndWalk stops the thread for its sample. asleep is the call that it was blocked in right
 // before; nil: it ran.
 func (g *group) stopAndWalk(th *thread, c Counters, asleep *stack.Call) error {
-	if g.spent {
+	if g.cur.spent {
 		return errSpent // it woke up while it was read
 	}
 	if !g.can.Stops {
 		return ErrNoStops
 	}
-	if g.s.yielded.Load() {
+	if g.s.ctl.yielded.Load() {
 		return ErrTraced
 	}
 	for try := 1; ; try++ {
@@ -185,7 +196,7 @@ func (g *group) stopAndWalk(th *thread, c Counters, asleep *stack.Call) error {
 func (g *group) walkStop(th *thread, c *Counters, asleep *stack.Call, try int) *stack.Call {
 	s, v := &g.sample, &g.view
 	st, call := g.didAt(th, c, try)
-	*s = stack.Sample{Time: v.Stopped, Begin: v.Asked, Pause: max(int64(v.Resumed-v.Asked)-g.queued, 1), Way: stack.WayStop, CPU: c.CPU,
+	*s = stack.Sample{Time: v.Stopped, Begin: v.Asked, Pause: max(int64(v.Resumed-v.Asked)-g.cur.queued, 1), Way: stack.WayStop, CPU: c.CPU,
 		Delay: c.Delay, Switches: c.Switches, State: st, Call: call}
 	if asleep != nil && asleep.Nr >= 0 && *asleep == v.Call {
 		s.State, s.Call = stack.StateBlocked, v.Call
@@ -204,7 +215,7 @@ func (g *group) walkStop(th *thread, c *Counters, asleep *stack.Call, try int) *
 func (g *group) didAt(th *thread, c *Counters, try int) (stack.State, stack.Call) {
 	v, none := &g.view, stack.Call{Nr: -1}
 	switch {
-	case g.woke:
+	case g.cur.woke:
 		return stack.StateRunnable, none // it was blocked, and woke before it could be read
 	case v.Found == ActivityAsleep && v.Call.Nr >= 0:
 		return stack.StateBlocked, v.Call
@@ -212,7 +223,7 @@ func (g *group) didAt(th *thread, c *Counters, try int) (stack.State, stack.Call
 		return stack.StateRunnable, none
 	case th.clock.on: // samples on a CPU come from its clock; this stop represents its time waiting
 		return stack.StateRunnable, none
-	case v.Found == ActivityUnknown && v.Call.Nr < 0 && th.started && th.stood(c, try):
+	case v.Found == ActivityUnknown && v.Call.Nr < 0 && th.life.started && th.stood(c, try):
 		return stack.StateRunnable, none
 	}
 	return stack.StateRunning, none
@@ -224,8 +235,8 @@ func (g *group) stopped(th *thread, c Counters) {
 	if sp, end := g.sp(g.view.Regs), g.walker.StackEnd(); end > sp && g.sample.Reason == stack.ReasonNone {
 		th.clock.depth = end - sp
 	}
-	th.active, th.seen.blocked, th.late.insist = true, false, false
-	th.kept.ok = false
+	th.life.active, th.seen.blocked, th.late.insist = true, false, false
+	th.reuse.kept.ok = false
 	th.seen.counters, th.seen.state, th.seen.call = c, g.sample.State, g.sample.Call
 	g.put(th)
 }
@@ -271,21 +282,21 @@ func (g *group) stopOnce(th *thread, c *Counters, wait bool) error {
 	v.Deadline = g.patience()
 	if !wait && g.leaves(th, c) {
 		v.Deadline = AtOnce
-		if v.Check { // a herd does not check
+		if v.Check { // with that deadline the Engine does not check
 			var call stack.Call
 			if running, err := th.file.Call(&call); err != nil || !running {
 				return cmp.Or(err, ErrAsleep)
 			}
 		}
 	}
-	g.asked = 0
+	g.cur.asked = 0
 	if err := g.engine.Stop(th.file, v); err != nil {
 		if errors.Is(err, ErrTimeout) {
-			g.vain += v.Deadline
+			g.pass.vain += v.Deadline
 		}
 		return err
 	}
-	v.Reads += g.asked
+	v.Reads += g.cur.asked
 	th.late.stops = 0
 	g.charge(th, c, v.Stopped)
 	return nil
@@ -295,10 +306,10 @@ func (g *group) stopOnce(th *thread, c *Counters, wait bool) error {
 func (g *group) charge(th *thread, c *Counters, stopped stack.Time) {
 	v := &g.view
 	pause := int64(v.Resumed - v.Asked)
-	g.queued = th.queued(int64(stopped-v.Asked), c)
+	g.cur.queued = th.queued(int64(stopped-v.Asked), c)
 	th.late.slow = pause >= longStop
-	taken := pause - g.queued
-	th.pauses.Add(taken)
+	taken := pause - g.cur.queued
+	th.acc.pauses.Add(taken)
 	th.acc.stops.Add(1)
 	th.acc.stopReads.Add(uint64(v.Reads))
 	th.acc.pause.Add(taken)
@@ -353,7 +364,7 @@ func (g *group) readAndWalk(th *thread, st stack.State) (done bool, err error) {
 		s.Way = stack.WayPart
 	}
 	s.State = inFault(s.State, &v.Call)
-	th.active, th.seen.blocked = false, true
+	th.life.active, th.seen.blocked = false, true
 	th.seen.counters, th.seen.state, th.seen.call = v.Counters, s.State, s.Call
 	g.keep(th)
 	if th.round.left { // at the tick it was on a CPU, entering the call
@@ -381,7 +392,7 @@ func inFault(st stack.State, c *stack.Call) stack.State {
 // unknown. And the call must continue afterwards as if it had not been interrupted.
 func (g *group) mayStop(th *thread, st stack.State, call *stack.Call, why stack.Reason) bool {
 	if why != stack.ReasonRegister && why != stack.ReasonMemory && !(why == stack.ReasonNone && th.walk.Blind()) ||
-		g.s.cfg.Stop == StopRunning || g.s.yielded.Load() || g.spent || !g.can.Stops {
+		g.s.cfg.Stop == StopRunning || g.s.ctl.yielded.Load() || g.cur.spent || !g.can.Stops {
 		return false
 	}
 	if st == stack.StateStopped {
@@ -420,21 +431,21 @@ const ownSwitches = 2
 // its call: once per wait, and only if it cannot have waited for long.
 func (g *group) mayDelay(th *thread, call *stack.Call) bool {
 	switches := g.view.Counters.Switches
-	if th.delayed != 0 && switches <= th.delayed+ownSwitches {
+	if th.leave.delayed != 0 && switches <= th.leave.delayed+ownSwitches {
 		return false // it sleeps on in the call that was delayed
 	}
-	th.delayed = 0
-	if !th.started || g.s.cfg.Delays == nil || !g.s.cfg.Delays(call, g.sleepsAt()) ||
+	th.leave.delayed = 0
+	if !th.life.started || g.s.cfg.Delays == nil || !g.s.cfg.Delays(call, g.sleepsAt()) ||
 		int64(g.view.Stopped)-th.acc.to.Load() > maxDelay {
 		return false
 	}
-	th.delayed = switches
+	th.leave.delayed = switches
 	return true
 }
 
 // plan sets what to copy.
 func (g *group) plan(th *thread) {
-	g.now = th
+	g.cur.thread = th
 	g.view.Spans = g.walker.Plan(&th.walk)
 	g.view.Ask = g.walker.Asks(&th.walk)
 	g.view.StackLow, g.view.StackHigh, g.view.StackDefault = g.walker.StackPlan(&th.walk)
@@ -461,7 +472,7 @@ func (g *group) walkView(th *thread, s *stack.Sample) {
 	th.seen.gil = s.GIL
 	s.Word, s.Reach, s.Here = nil, 0, nil
 	if s.Reason != stack.ReasonNone {
-		s.Word, s.Reach, s.Here = g.word, g.walker.Reach(), g.here
+		s.Word, s.Reach, s.Here = g.cur.word, g.walker.Reach(), g.cur.here
 	}
 	th.acc.walk.Add(int64(g.engine.Now() - begin))
 }

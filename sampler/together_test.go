@@ -36,7 +36,7 @@ func TestTogether(t *testing.T) {
 		}
 		var got []int32
 		for _, g := range s.groups {
-			got = append(got, g.size.Load())
+			got = append(got, g.tally.size.Load())
 		}
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%d threads, %d together: %d, want %d", c.threads, c.together, got, c.want)

@@ -20,15 +20,22 @@ type retry struct {
 	looks   int  // number of them
 }
 
+// extraLooks is a group's state for looks between ticks.
+type extraLooks struct {
+	again stack.Time // time of the next repeated look for this tick; 0: none
+	eves  int        // threads whose counters are read before the tick
+	eveOf stack.Time // the tick before which they were read
+}
+
 // unsure handles a tick of a thread that may or may not be stopped, and reports whether the
 // thread is looked at again for it.
 func (g *group) unsure(th *thread, now stack.Time) bool {
-	if g.tick.every <= 2*againEach || th.retry.looks >= againMost {
+	if g.tick.every <= 2*againEach || th.leave.retry.looks >= againMost {
 		return false
 	}
-	th.retry.pending = true
-	if g.again == 0 {
-		g.again = now + againEach
+	th.leave.retry.pending = true
+	if g.extra.again == 0 {
+		g.extra.again = now + againEach
 	}
 	return true
 }
@@ -36,28 +43,28 @@ func (g *group) unsure(th *thread, now stack.Time) bool {
 // lookAgain repeats the looks that are due, and returns until when the group may sleep before the
 // next ones.
 func (g *group) lookAgain(now stack.Time) (until stack.Time) {
-	if g.again != 0 && now >= g.again {
-		g.again = 0
+	if g.extra.again != 0 && now >= g.extra.again {
+		g.extra.again = 0
 		g.visitUnsure()
 	}
-	if g.again == 0 {
+	if g.extra.again == 0 {
 		return g.tick.due
 	}
-	return min(g.again, g.tick.due)
+	return min(g.extra.again, g.tick.due)
 }
 
 // visitUnsure looks at all such threads.
 func (g *group) visitUnsure() {
 	for _, th := range g.threads {
-		if !th.retry.pending || len(th.late.ticks) > 0 || th.ended {
+		if !th.leave.retry.pending || len(th.late.ticks) > 0 || th.life.ended {
 			continue
 		}
-		th.retry.pending = false
-		th.retry.looks++
+		th.leave.retry.pending = false
+		th.leave.retry.looks++
 		at := g.engine.Now() // before the counters
 		var c Counters
-		if th.file.Counters(&c) == nil && c == th.early.Counters {
-			th.early.at = at
+		if th.file.Counters(&c) == nil && c == th.leave.early.Counters {
+			th.leave.early.at = at
 			g.failed(th, ErrUnsure) // it has not run at all
 			continue
 		}
@@ -69,10 +76,10 @@ func (g *group) visitUnsure() {
 
 // sure counts the tick as left out if the thread still needed another look for it.
 func (g *group) sure(th *thread) {
-	if !th.retry.pending {
+	if !th.leave.retry.pending {
 		return
 	}
-	th.retry.pending = false
+	th.leave.retry.pending = false
 	if len(th.late.ticks) == 0 {
 		g.miss(th, g.engine.Now(), 1)
 	}
