@@ -5,16 +5,12 @@ package live
 
 import (
 	"debug/elf"
-	"errors"
 	"fmt"
 	"io"
-	"os"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 
 	"github.com/sliverprof/sliver/internal/elffile"
 	"github.com/sliverprof/sliver/lang"
@@ -38,13 +34,12 @@ type Target struct {
 	left   atomic.Int64 // files with code that stamp left out
 	unread stack.Time   // until then the maps are not read again: see manyMappings
 	onMap  func(maps []stack.Mapping, at stack.Time, exec bool)
-	// tracers are all tracers ever made, for their statistics.
-	tracers         []*target.Tracer
+	// engines are all engines ever made, for their statistics.
+	engines         []*engine
 	cpuIdle, cpuAll uint64 // of the last Costs, in clock ticks; guarded by mu
 	locks           lockReader
 	later           wait.Later
-	rest            []*target.Thread // for RestCPU
-	restBuf         []byte
+	rest            restClock
 
 	ranges  []managed.Range // the ranges whose addresses are in the maps
 	changed chan struct{}   // signaled when the code changed
@@ -116,23 +111,23 @@ func Info(p *target.Process, tid stack.TID) (stack.ThreadInfo, error) {
 
 // Open implements sampler.Target.
 func (t *Target) Open(tid stack.TID) (sampler.Thread, error) {
-	th, err := t.proc.Thread(tid)
+	th, err := openThread(t.proc, tid, t.deaths)
 	if err != nil {
-		return nil, translate(err)
+		return nil, err
 	}
-	return &thread{Thread: th, deaths: t.deaths}, nil
+	return th, nil
 }
 
 // Engine implements sampler.Target.
 func (t *Target) Engine(maxStack int) (sampler.Engine, error) {
-	tr, err := target.NewTracer()
+	e, err := newEngine(t.proc, t.space, maxStack)
 	if err != nil {
 		return nil, err
 	}
 	t.mu.Lock()
-	t.tracers = append(t.tracers, tr)
+	t.engines = append(t.engines, e)
 	t.mu.Unlock()
-	return &tracer{Tracer: tr, space: t.space, w: target.NewWindow(0), max: maxStack, proc: t.proc, coming: map[*target.Thread]sampler.Thread{}}, nil
+	return e, nil
 }
 
 // SelfCPU returns the CPU time in ns that this program has used, including the stops.
@@ -140,8 +135,8 @@ func (t *Target) SelfCPU() int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	sum := target.SelfCPU()
-	for _, tr := range t.tracers {
-		sum += tr.CPU()
+	for _, e := range t.engines {
+		sum += e.CPU()
 	}
 	return sum
 }
@@ -160,6 +155,9 @@ func (t *Target) Costs() (c sampler.Costs, ok bool) {
 	t.cpuIdle, t.cpuAll = idle, all
 	return c, true
 }
+
+// RestCPU implements sampler.Target.
+func (t *Target) RestCPU(but []sampler.Thread) (ns int64, ok bool) { return t.rest.read(t.proc, but) }
 
 // Image implements sampler.Target.
 func (t *Target) Image() (uint64, error) { return t.proc.Image() }
@@ -297,238 +295,6 @@ type memory Target
 func (m *memory) ReadSpans(spans []stack.Span, b []byte) int { return m.proc.ReadSpans(spans, b) }
 
 func (m *memory) ReadAt(p []byte, addr int64) (int, error) { return m.proc.ReadAt(p, uint64(addr)) }
-
-// translate converts target's errors to the sampler's.
-func translate(err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, target.ErrGone):
-		return sampler.ErrGone
-	case errors.Is(err, target.ErrLater):
-		return sampler.ErrLater
-	case errors.Is(err, target.ErrTimeout):
-		return sampler.ErrTimeout
-	case errors.Is(err, target.ErrStale):
-		return sampler.ErrUnsure
-	case errors.Is(err, target.ErrLeft):
-		return sampler.ErrLeft
-	case errors.Is(err, target.ErrAsleep):
-		return sampler.ErrAsleep
-	case errors.Is(err, target.ErrTraced):
-		return sampler.ErrTraced
-	case errors.Is(err, target.ErrDenied):
-		return sampler.ErrDenied
-	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
-		return sampler.ErrFiles
-	}
-	return err
-}
-
-type thread struct {
-	*target.Thread
-	deaths *target.Deaths // nil: deaths are not recorded
-	clock  *target.Clock  // nil: not started
-}
-
-// Died implements sampler.Thread.
-func (t *thread) Died(after stack.Time, v *sampler.View) bool {
-	if t.deaths == nil {
-		return false
-	}
-	x, ok := t.Thread.Died(t.deaths, after)
-	if !ok {
-		return false
-	}
-	*v = sampler.View{More: v.More, Regs: &x.Regs, Call: stack.Call{Nr: -1}, Asked: x.At, Stopped: x.At, Resumed: x.At}
-	v.Mem.Blocks = append(v.Mem.Blocks, unwind.Block{Addr: x.SP, Data: x.Stack})
-	return true
-}
-
-func (t *thread) Counters(c *sampler.Counters) error {
-	return translate(t.Thread.Counters((*target.Counters)(c)))
-}
-
-func (t *thread) Call(c *stack.Call) (running bool, err error) {
-	running, _, _, err = t.Thread.Syscall(c)
-	return running, translate(err)
-}
-
-func (t *thread) OnCPU() (bool, error) {
-	on, err := t.Thread.OnCPU()
-	return on, translate(err)
-}
-
-func (t *thread) State() (stack.State, error) {
-	s, err := t.Thread.State()
-	return s, translate(err)
-}
-
-type tracer struct {
-	*target.Tracer
-	space *unwind.Space
-	w     *target.Window
-	v     *sampler.View // the view of the current window
-	max   int
-	proc  *target.Process
-	ahead target.Ahead
-	// coming are the threads whose samples are pending: see Arrived.
-	coming map[*target.Thread]sampler.Thread
-}
-
-// Can implements sampler.Engine.
-func (t *tracer) Can() sampler.Abilities {
-	return sampler.Abilities{Stops: true, Late: true, Ahead: true}
-}
-
-func (t *tracer) Stop(th sampler.Thread, v *sampler.View) error {
-	t.prepare(v, v.Ask)
-	if err := t.Capture(th.(*thread).Thread, t.w); err != nil {
-		return t.failed(th, err)
-	}
-	t.show(t.w, v)
-	return nil
-}
-
-func (t *tracer) Read(th sampler.Thread, v *sampler.View) (bool, error) {
-	t.prepare(v, true)
-	ok, err := th.(*thread).ReadBlocked(t.w)
-	if !ok || err != nil {
-		return false, translate(err)
-	}
-	t.show(t.w, v)
-	return true, nil
-}
-
-// failed translates the reason for a missing sample, and records a thread whose sample
-// is pending.
-func (t *tracer) failed(th sampler.Thread, err error) error {
-	if err == target.ErrLater {
-		t.coming[th.(*thread).Thread] = th
-	}
-	return translate(err)
-}
-
-// Arrived implements sampler.Engine.
-func (t *tracer) Arrived(v *sampler.View) (th sampler.Thread, err error, ok bool) {
-	a, ok := t.Tracer.Arrived()
-	if !ok {
-		return nil, nil, false
-	}
-	th = t.coming[a.Thread]
-	delete(t.coming, a.Thread)
-	if a.Window == nil {
-		return th, translate(a.Err), true
-	}
-	v.Spans = a.Window.Spans
-	t.show(a.Window, v)
-	return th, nil, true
-}
-
-// prepare lists the memory to copy. If a stack outgrew the window, the window grows
-// before the next sample: nothing is allocated while a thread is stopped.
-func (t *tracer) prepare(v *sampler.View, ask bool) {
-	if want := max(v.StackDefault, t.w.StackWanted()); want > t.w.Cap() {
-		t.w.Grow(min(want+want/4, t.max))
-	}
-	// The callback costs time while the thread is stopped, so it is only used if a
-	// stack may continue outside the stack that the registers point to.
-	t.v, t.w.More = v, nil
-	if ask && v.More != nil && t.space.Managed() {
-		t.w.More = t.more
-	}
-	t.w.Check = v.Check
-	t.w.Spans, t.w.Deadline, t.w.Later = v.Spans, v.Deadline, v.Deadline == sampler.AtOnce
-	t.w.StackLow, t.w.StackHigh, t.w.StackDefault = v.StackLow, v.StackHigh, v.StackDefault
-}
-
-// more fills the view with the data copied so far and returns the spans that it requests.
-func (t *tracer) more() []stack.Span {
-	t.blocks(t.w, t.v)
-	return t.v.More(&t.w.Regs, &t.v.Mem)
-}
-
-// show fills the view from a window.
-func (t *tracer) show(w *target.Window, v *sampler.View) {
-	v.Regs, v.Call, v.Counters = &w.Regs, w.Call, sampler.Counters(w.Counters)
-	v.Asked, v.Halted, v.Stopped, v.Resumed = w.Asked, w.Halted, w.Stopped, w.Resumed
-	v.Restarted, v.Group, v.Reads, v.Found = w.Restarted, w.Group, w.Reads, sampler.Activity(w.Found)
-	t.blocks(w, v)
-}
-
-// blocks adds the copied blocks to the view, the stack last.
-func (t *tracer) blocks(w *target.Window, v *sampler.View) {
-	v.Regs = &w.Regs
-	v.Mem.Blocks = v.Mem.Blocks[:0]
-	for i := range v.Spans {
-		v.Mem.Blocks = append(v.Mem.Blocks, unwind.Block{Addr: v.Spans[i].Addr, Data: w.Block(i)})
-	}
-	for _, e := range w.Extra {
-		v.Mem.Blocks = append(v.Mem.Blocks, unwind.Block{Addr: e.Addr, Data: e.Data})
-	}
-	v.Mem.Blocks = append(v.Mem.Blocks, unwind.Block{Addr: w.StackAddr, Data: w.Stack()})
-}
-
-// GoAhead implements sampler.Engine.
-func (t *tracer) GoAhead(a *sampler.Ahead) bool {
-	if t.space.Managed() || a.ByClock && !exactClocks() {
-		return false
-	}
-	x := &t.ahead
-	x.Process, x.ByClock, x.Fresh, x.Due, x.End, x.Pause, x.Long, x.Slept = t.proc, a.ByClock, a.Fresh, a.Due, a.End, a.Pause, a.Long, a.Slept
-	x.Items = x.Items[:0]
-	for i := range a.Items {
-		it := &a.Items[i]
-		x.Items = append(x.Items, target.AheadItem{Thread: it.Thread.(*thread).Thread, Runs: it.Runs, Counters: target.Counters(it.Counters), At: it.At,
-			Spans: it.Spans, StackLow: it.StackLow, StackHigh: it.StackHigh, StackDefault: it.StackDefault, Deadline: it.Deadline})
-	}
-	ok := t.Tracer.GoAhead(x, t.w.Cap())
-	a.At, a.Ticks, a.Done, a.Stops, a.Stood, a.Err = x.At, x.Ticks, x.Done, x.Stops, x.Stood, nil
-	a.Asleep, a.Left = x.Asleep, x.Left
-	if x.Err != nil {
-		a.Err = t.failed(a.Items[a.Done].Thread, x.Err)
-	}
-	return ok
-}
-
-// Taken implements sampler.Engine.
-func (t *tracer) Taken(n int, v *sampler.View) {
-	w := t.Tracer.Taken(n)
-	v.Spans = w.Spans
-	t.show(w, v)
-}
-
-// RestCPU implements sampler.Target.
-func (t *Target) RestCPU(but []sampler.Thread) (ns int64, ok bool) {
-	if !exactClocks() {
-		return 0, false
-	}
-	t.rest = t.rest[:0]
-	for _, th := range but {
-		t.rest = append(t.rest, th.(*thread).Thread)
-	}
-	ns, t.restBuf, ok = t.proc.RestCPU(t.rest, t.restBuf)
-	return ns, ok
-}
-
-// exactClocks reports whether the kernel updates the CPU time of processes at each
-// scheduler tick or more often: CPUs without ticks do so once a second.
-var exactClocks = sync.OnceValue(func() bool {
-	b, err := os.ReadFile("/sys/devices/system/cpu/nohz_full")
-	s := strings.TrimSpace(string(b))
-	return err != nil || s == "" || s == "(null)"
-})
-
-func (t *tracer) Now() stack.Time { return target.Now() }
-
-func (t *tracer) Reap() int {
-	t.Tracer.Reap()
-	return t.Late()
-}
-
-func (t *tracer) SleepUntil(at stack.Time) { t.Tracer.SleepUntil(at) }
-
-func (t *tracer) Close() { _ = t.Tracer.Close() } // a late thread is released when the OS thread ends
 
 // Harmless is sampler.Config.Harmless for this machine.
 func Harmless(c *stack.Call, sp uint64) bool { return target.StopRisk(c, sp) == target.RiskNone }

@@ -9,6 +9,55 @@ import (
 	"github.com/sliverprof/sliver/unwind"
 )
 
+// thread implements sampler.Thread.
+type thread struct {
+	*target.Thread
+	deaths *target.Deaths // nil: deaths are not recorded
+	clock  *target.Clock  // nil: not started
+}
+
+// openThread opens a thread of p. deaths may be nil: its death is not recorded.
+func openThread(p *target.Process, tid stack.TID, deaths *target.Deaths) (*thread, error) {
+	th, err := p.Thread(tid)
+	if err != nil {
+		return nil, translate(err)
+	}
+	return &thread{Thread: th, deaths: deaths}, nil
+}
+
+// Died implements sampler.Thread.
+func (t *thread) Died(after stack.Time, v *sampler.View) bool {
+	if t.deaths == nil {
+		return false
+	}
+	x, ok := t.Thread.Died(t.deaths, after)
+	if !ok {
+		return false
+	}
+	*v = sampler.View{More: v.More, Regs: &x.Regs, Call: stack.Call{Nr: -1}, Asked: x.At, Stopped: x.At, Resumed: x.At}
+	v.Mem.Blocks = append(v.Mem.Blocks, unwind.Block{Addr: x.SP, Data: x.Stack})
+	return true
+}
+
+func (t *thread) Counters(c *sampler.Counters) error {
+	return translate(t.Thread.Counters((*target.Counters)(c)))
+}
+
+func (t *thread) Call(c *stack.Call) (running bool, err error) {
+	running, _, _, err = t.Thread.Syscall(c)
+	return running, translate(err)
+}
+
+func (t *thread) OnCPU() (bool, error) {
+	on, err := t.Thread.OnCPU()
+	return on, translate(err)
+}
+
+func (t *thread) State() (stack.State, error) {
+	s, err := t.Thread.State()
+	return s, translate(err)
+}
+
 // StartClock implements sampler.Thread.
 func (t *thread) StartClock(period int64, n int, machine bool) (err error) {
 	t.StopClock()

@@ -1,0 +1,225 @@
+package live
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/sliverprof/sliver/sampler"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/target"
+	"github.com/sliverprof/sliver/unwind"
+)
+
+// engine implements sampler.Engine: a target.Tracer stops threads, and each thread of the target reads
+// itself while it is blocked.
+type engine struct {
+	*target.Tracer
+	space *unwind.Space
+	w     *target.Window
+	v     *sampler.View // the view of the current window
+	max   int
+	proc  *target.Process
+	ahead target.Ahead
+	// coming are the threads whose samples are pending: see Arrived.
+	coming map[*target.Thread]sampler.Thread
+}
+
+// newEngine returns an engine for threads of p. It belongs to the calling goroutine, which is locked to its
+// OS thread. maxStack is the most bytes of stack that it copies.
+func newEngine(p *target.Process, space *unwind.Space, maxStack int) (*engine, error) {
+	tr, err := target.NewTracer()
+	if err != nil {
+		return nil, err
+	}
+	return &engine{Tracer: tr, space: space, w: target.NewWindow(0), max: maxStack, proc: p, coming: map[*target.Thread]sampler.Thread{}}, nil
+}
+
+// Can implements sampler.Engine.
+func (e *engine) Can() sampler.Abilities {
+	return sampler.Abilities{Stops: true, Late: true, Ahead: true}
+}
+
+func (e *engine) Stop(th sampler.Thread, v *sampler.View) error {
+	e.prepare(v, v.Ask)
+	if err := e.Capture(th.(*thread).Thread, e.w); err != nil {
+		return e.failed(th, err)
+	}
+	e.show(e.w, v)
+	return nil
+}
+
+func (e *engine) Read(th sampler.Thread, v *sampler.View) (bool, error) {
+	e.prepare(v, true)
+	ok, err := th.(*thread).ReadBlocked(e.w)
+	if !ok || err != nil {
+		return false, translate(err)
+	}
+	e.show(e.w, v)
+	return true, nil
+}
+
+// failed translates the reason for a missing sample, and records a thread whose sample
+// is pending.
+func (e *engine) failed(th sampler.Thread, err error) error {
+	if err == target.ErrLater {
+		e.coming[th.(*thread).Thread] = th
+	}
+	return translate(err)
+}
+
+// Arrived implements sampler.Engine.
+func (e *engine) Arrived(v *sampler.View) (th sampler.Thread, err error, ok bool) {
+	a, ok := e.Tracer.Arrived()
+	if !ok {
+		return nil, nil, false
+	}
+	th = e.coming[a.Thread]
+	delete(e.coming, a.Thread)
+	if a.Window == nil {
+		return th, translate(a.Err), true
+	}
+	v.Spans = a.Window.Spans
+	e.show(a.Window, v)
+	return th, nil, true
+}
+
+// prepare lists the memory to copy. If a stack outgrew the window, the window grows
+// before the next sample: nothing is allocated while a thread is stopped.
+func (e *engine) prepare(v *sampler.View, ask bool) {
+	if want := max(v.StackDefault, e.w.StackWanted()); want > e.w.Cap() {
+		e.w.Grow(min(want+want/4, e.max))
+	}
+	// The callback costs time while the thread is stopped, so it is only used if a
+	// stack may continue outside the stack that the registers point to.
+	e.v, e.w.More = v, nil
+	if ask && v.More != nil && e.space.Managed() {
+		e.w.More = e.more
+	}
+	e.w.Check = v.Check
+	e.w.Spans, e.w.Deadline, e.w.Later = v.Spans, v.Deadline, v.Deadline == sampler.AtOnce
+	e.w.StackLow, e.w.StackHigh, e.w.StackDefault = v.StackLow, v.StackHigh, v.StackDefault
+}
+
+// more fills the view with the data copied so far and returns the spans that it requests.
+func (e *engine) more() []stack.Span {
+	e.blocks(e.w, e.v)
+	return e.v.More(&e.w.Regs, &e.v.Mem)
+}
+
+// show fills the view from a window.
+func (e *engine) show(w *target.Window, v *sampler.View) {
+	v.Regs, v.Call, v.Counters = &w.Regs, w.Call, sampler.Counters(w.Counters)
+	v.Asked, v.Halted, v.Stopped, v.Resumed = w.Asked, w.Halted, w.Stopped, w.Resumed
+	v.Restarted, v.Group, v.Reads, v.Found = w.Restarted, w.Group, w.Reads, sampler.Activity(w.Found)
+	e.blocks(w, v)
+}
+
+// blocks adds the copied blocks to the view, the stack last.
+func (e *engine) blocks(w *target.Window, v *sampler.View) {
+	v.Regs = &w.Regs
+	v.Mem.Blocks = v.Mem.Blocks[:0]
+	for i := range v.Spans {
+		v.Mem.Blocks = append(v.Mem.Blocks, unwind.Block{Addr: v.Spans[i].Addr, Data: w.Block(i)})
+	}
+	for _, e := range w.Extra {
+		v.Mem.Blocks = append(v.Mem.Blocks, unwind.Block{Addr: e.Addr, Data: e.Data})
+	}
+	v.Mem.Blocks = append(v.Mem.Blocks, unwind.Block{Addr: w.StackAddr, Data: w.Stack()})
+}
+
+// GoAhead implements sampler.Engine.
+func (e *engine) GoAhead(a *sampler.Ahead) bool {
+	if e.space.Managed() || a.ByClock && !exactClocks() {
+		return false
+	}
+	x := &e.ahead
+	x.Process, x.ByClock, x.Fresh, x.Due, x.End, x.Pause, x.Long, x.Slept = e.proc, a.ByClock, a.Fresh, a.Due, a.End, a.Pause, a.Long, a.Slept
+	x.Items = x.Items[:0]
+	for i := range a.Items {
+		it := &a.Items[i]
+		x.Items = append(x.Items, target.AheadItem{Thread: it.Thread.(*thread).Thread, Runs: it.Runs, Counters: target.Counters(it.Counters), At: it.At,
+			Spans: it.Spans, StackLow: it.StackLow, StackHigh: it.StackHigh, StackDefault: it.StackDefault, Deadline: it.Deadline})
+	}
+	ok := e.Tracer.GoAhead(x, e.w.Cap())
+	a.At, a.Ticks, a.Done, a.Stops, a.Stood, a.Err = x.At, x.Ticks, x.Done, x.Stops, x.Stood, nil
+	a.Asleep, a.Left = x.Asleep, x.Left
+	if x.Err != nil {
+		a.Err = e.failed(a.Items[a.Done].Thread, x.Err)
+	}
+	return ok
+}
+
+// Taken implements sampler.Engine.
+func (e *engine) Taken(n int, v *sampler.View) {
+	w := e.Tracer.Taken(n)
+	v.Spans = w.Spans
+	e.show(w, v)
+}
+
+func (e *engine) Now() stack.Time { return target.Now() }
+
+func (e *engine) Reap() int {
+	e.Tracer.Reap()
+	return e.Late()
+}
+
+func (e *engine) SleepUntil(at stack.Time) { e.Tracer.SleepUntil(at) }
+
+func (e *engine) Close() { _ = e.Tracer.Close() } // a late thread is released when the OS thread ends
+
+// translate converts target's errors to the sampler's.
+func translate(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, target.ErrGone):
+		return sampler.ErrGone
+	case errors.Is(err, target.ErrLater):
+		return sampler.ErrLater
+	case errors.Is(err, target.ErrTimeout):
+		return sampler.ErrTimeout
+	case errors.Is(err, target.ErrStale):
+		return sampler.ErrUnsure
+	case errors.Is(err, target.ErrLeft):
+		return sampler.ErrLeft
+	case errors.Is(err, target.ErrAsleep):
+		return sampler.ErrAsleep
+	case errors.Is(err, target.ErrTraced):
+		return sampler.ErrTraced
+	case errors.Is(err, target.ErrDenied):
+		return sampler.ErrDenied
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+		return sampler.ErrFiles
+	}
+	return err
+}
+
+// restClock implements sampler.Target.RestCPU.
+type restClock struct {
+	threads []*target.Thread
+	buf     []byte
+}
+
+// read returns the CPU time, in ns, of all threads of the process except some.
+func (r *restClock) read(p *target.Process, but []sampler.Thread) (ns int64, ok bool) {
+	if !exactClocks() {
+		return 0, false
+	}
+	r.threads = r.threads[:0]
+	for _, th := range but {
+		r.threads = append(r.threads, th.(*thread).Thread)
+	}
+	ns, r.buf, ok = p.RestCPU(r.threads, r.buf)
+	return ns, ok
+}
+
+// exactClocks reports whether the kernel updates the CPU time of processes at each
+// scheduler tick or more often: CPUs without ticks do so once a second.
+var exactClocks = sync.OnceValue(func() bool {
+	b, err := os.ReadFile("/sys/devices/system/cpu/nohz_full")
+	s := strings.TrimSpace(string(b))
+	return err != nil || s == "" || s == "(null)"
+})
