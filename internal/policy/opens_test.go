@@ -16,7 +16,7 @@ var opens = []struct{ file, why string }{
 	{"internal/safefile/", "the one place"},
 	{"internal/elffile/", "ELF files with bounds on what their headers say"},
 	{"target/", "/proc, /sys and their like, below the directory of one process that is held open"},
-	{"session/internal/live/live.go", "/sys/devices/system/cpu/nohz_full"},
+	{"engine/ptrace/engine.go", "/sys/devices/system/cpu/nohz_full"},
 	{"linux/procdir/procdir.go", "/proc"},
 	{"watch/control/alive.go", "/proc, and the folder of this user's sockets"},
 	{"internal/limits/", "/proc and /sys/fs/cgroup, of this process"},

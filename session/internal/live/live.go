@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/sliverprof/sliver/engine/ptrace"
 	"github.com/sliverprof/sliver/internal/elffile"
 	"github.com/sliverprof/sliver/lang"
 	"github.com/sliverprof/sliver/sampler"
@@ -35,11 +36,11 @@ type Target struct {
 	unread stack.Time   // until then the maps are not read again: see manyMappings
 	onMap  func(maps []stack.Mapping, at stack.Time, exec bool)
 	// engines are all engines ever made, for their statistics.
-	engines         []*engine
+	engines         []*ptrace.Engine
 	cpuIdle, cpuAll uint64 // of the last Costs, in clock ticks; guarded by mu
 	locks           lockReader
 	later           wait.Later
-	rest            restClock
+	rest            ptrace.RestClock
 
 	ranges  []managed.Range // the ranges whose addresses are in the maps
 	changed chan struct{}   // signaled when the code changed
@@ -103,7 +104,7 @@ func (t *Target) Info(tid stack.TID) (stack.ThreadInfo, error) {
 func Info(p *target.Process, tid stack.TID) (stack.ThreadInfo, error) {
 	in, err := p.ThreadInfo(tid)
 	if err != nil {
-		return stack.ThreadInfo{}, translate(err)
+		return stack.ThreadInfo{}, ptrace.Translate(err)
 	}
 	return stack.ThreadInfo{TID: in.TID, NSTID: in.NSTID, Name: in.Name, Main: int(in.TID) == p.PID(), Born: in.Start,
 		State: target.StateOf(in.State), CPU: in.CPU}, nil
@@ -111,7 +112,7 @@ func Info(p *target.Process, tid stack.TID) (stack.ThreadInfo, error) {
 
 // Open implements sampler.Target.
 func (t *Target) Open(tid stack.TID) (sampler.Thread, error) {
-	th, err := openThread(t.proc, tid, t.deaths)
+	th, err := ptrace.Open(t.proc, tid, t.deaths)
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +121,7 @@ func (t *Target) Open(tid stack.TID) (sampler.Thread, error) {
 
 // Engine implements sampler.Target.
 func (t *Target) Engine(maxStack int) (sampler.Engine, error) {
-	e, err := newEngine(t.proc, t.space, maxStack)
+	e, err := ptrace.New(t.proc, t.space, maxStack)
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +158,7 @@ func (t *Target) Costs() (c sampler.Costs, ok bool) {
 }
 
 // RestCPU implements sampler.Target.
-func (t *Target) RestCPU(but []sampler.Thread) (ns int64, ok bool) { return t.rest.read(t.proc, but) }
+func (t *Target) RestCPU(but []sampler.Thread) (ns int64, ok bool) { return t.rest.Read(t.proc, but) }
 
 // Image implements sampler.Target.
 func (t *Target) Image() (uint64, error) { return t.proc.Image() }

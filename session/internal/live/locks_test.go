@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sliverprof/sliver/engine/ptrace"
 	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"
@@ -82,7 +83,7 @@ type flocked struct {
 	*waits
 	t       *testing.T
 	held    *os.File
-	thread  *thread
+	thread  *ptrace.Thread
 	info    stack.ThreadInfo
 	says    *bufio.Reader // the thread's TID, printed again when it has the lock
 	woken   chan struct{}
@@ -151,7 +152,7 @@ func newFlocked(t *testing.T, relatives bool) *flocked {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x.thread = &thread{Thread: th}
+	x.thread = &ptrace.Thread{Thread: th}
 	t.Cleanup(func() { x.thread.Close() })
 	return x
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sliverprof/sliver/engine/ptrace"
 	"github.com/sliverprof/sliver/internal/testprog"
 	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/stack"
@@ -95,7 +96,7 @@ func TestUnread(t *testing.T) {
 }
 
 // waiter returns the thread of a program that sleeps on a futex.
-func waiter(t *testing.T, proc *target.Process, tg *Target) (*thread, stack.ThreadInfo) {
+func waiter(t *testing.T, proc *target.Process, tg *Target) (*ptrace.Thread, stack.ThreadInfo) {
 	t.Helper()
 	for limit := time.Now().Add(time.Minute); time.Now().Before(limit); runtime.Gosched() {
 		tids, err := proc.Threads(nil)
@@ -107,7 +108,7 @@ func waiter(t *testing.T, proc *target.Process, tg *Target) (*thread, stack.Thre
 			if err != nil {
 				continue
 			}
-			x := &thread{Thread: th}
+			x := &ptrace.Thread{Thread: th}
 			var call stack.Call
 			if running, err := x.Call(&call); err == nil && !running && call.Nr == syscall.SYS_FUTEX && tid != stack.TID(proc.PID()) {
 				return x, stack.ThreadInfo{TID: tid}

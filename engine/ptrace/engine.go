@@ -1,4 +1,8 @@
-package live
+// Package ptrace is sampler's engine: it stops running threads for some µs (package target does), reads blocked
+// ones, and takes copies that the kernel's clocks make. What a sample means, and when one is due, is left to
+// sampler; which memory a walk needs is left to unwind. An Engine belongs to one goroutine, locked to its OS
+// thread; only Wake and CPU may be called from others. A Thread is used by one goroutine at a time.
+package ptrace
 
 import (
 	"errors"
@@ -13,9 +17,9 @@ import (
 	"github.com/sliverprof/sliver/unwind"
 )
 
-// engine implements sampler.Engine: a target.Tracer stops threads, and each thread of the target reads
+// Engine implements sampler.Engine: a target.Tracer stops threads, and each thread of the target reads
 // itself while it is blocked.
-type engine struct {
+type Engine struct {
 	*target.Tracer
 	space *unwind.Space
 	w     *target.Window
@@ -27,35 +31,35 @@ type engine struct {
 	coming map[*target.Thread]sampler.Thread
 }
 
-// newEngine returns an engine for threads of p. It belongs to the calling goroutine, which is locked to its
+// New returns an engine for threads of p. It belongs to the calling goroutine, which is locked to its
 // OS thread. maxStack is the most bytes of stack that it copies.
-func newEngine(p *target.Process, space *unwind.Space, maxStack int) (*engine, error) {
+func New(p *target.Process, space *unwind.Space, maxStack int) (*Engine, error) {
 	tr, err := target.NewTracer()
 	if err != nil {
 		return nil, err
 	}
-	return &engine{Tracer: tr, space: space, w: target.NewWindow(0), max: maxStack, proc: p, coming: map[*target.Thread]sampler.Thread{}}, nil
+	return &Engine{Tracer: tr, space: space, w: target.NewWindow(0), max: maxStack, proc: p, coming: map[*target.Thread]sampler.Thread{}}, nil
 }
 
 // Can implements sampler.Engine.
-func (e *engine) Can() sampler.Abilities {
+func (e *Engine) Can() sampler.Abilities {
 	return sampler.Abilities{Stops: true, Late: true, Ahead: true}
 }
 
-func (e *engine) Stop(th sampler.Thread, v *sampler.View) error {
+func (e *Engine) Stop(th sampler.Thread, v *sampler.View) error {
 	e.prepare(v, v.Ask)
-	if err := e.Capture(th.(*thread).Thread, e.w); err != nil {
+	if err := e.Capture(th.(*Thread).Thread, e.w); err != nil {
 		return e.failed(th, err)
 	}
 	e.show(e.w, v)
 	return nil
 }
 
-func (e *engine) Read(th sampler.Thread, v *sampler.View) (bool, error) {
+func (e *Engine) Read(th sampler.Thread, v *sampler.View) (bool, error) {
 	e.prepare(v, true)
-	ok, err := th.(*thread).ReadBlocked(e.w)
+	ok, err := th.(*Thread).ReadBlocked(e.w)
 	if !ok || err != nil {
-		return false, translate(err)
+		return false, Translate(err)
 	}
 	e.show(e.w, v)
 	return true, nil
@@ -63,15 +67,15 @@ func (e *engine) Read(th sampler.Thread, v *sampler.View) (bool, error) {
 
 // failed translates the reason for a missing sample, and records a thread whose sample
 // is pending.
-func (e *engine) failed(th sampler.Thread, err error) error {
+func (e *Engine) failed(th sampler.Thread, err error) error {
 	if err == target.ErrLater {
-		e.coming[th.(*thread).Thread] = th
+		e.coming[th.(*Thread).Thread] = th
 	}
-	return translate(err)
+	return Translate(err)
 }
 
 // Arrived implements sampler.Engine.
-func (e *engine) Arrived(v *sampler.View) (th sampler.Thread, err error, ok bool) {
+func (e *Engine) Arrived(v *sampler.View) (th sampler.Thread, err error, ok bool) {
 	a, ok := e.Tracer.Arrived()
 	if !ok {
 		return nil, nil, false
@@ -79,7 +83,7 @@ func (e *engine) Arrived(v *sampler.View) (th sampler.Thread, err error, ok bool
 	th = e.coming[a.Thread]
 	delete(e.coming, a.Thread)
 	if a.Window == nil {
-		return th, translate(a.Err), true
+		return th, Translate(a.Err), true
 	}
 	v.Spans = a.Window.Spans
 	e.show(a.Window, v)
@@ -88,7 +92,7 @@ func (e *engine) Arrived(v *sampler.View) (th sampler.Thread, err error, ok bool
 
 // prepare lists the memory to copy. If a stack outgrew the window, the window grows
 // before the next sample: nothing is allocated while a thread is stopped.
-func (e *engine) prepare(v *sampler.View, ask bool) {
+func (e *Engine) prepare(v *sampler.View, ask bool) {
 	if want := max(v.StackDefault, e.w.StackWanted()); want > e.w.Cap() {
 		e.w.Grow(min(want+want/4, e.max))
 	}
@@ -104,13 +108,13 @@ func (e *engine) prepare(v *sampler.View, ask bool) {
 }
 
 // more fills the view with the data copied so far and returns the spans that it requests.
-func (e *engine) more() []stack.Span {
+func (e *Engine) more() []stack.Span {
 	e.blocks(e.w, e.v)
 	return e.v.More(&e.w.Regs, &e.v.Mem)
 }
 
 // show fills the view from a window.
-func (e *engine) show(w *target.Window, v *sampler.View) {
+func (e *Engine) show(w *target.Window, v *sampler.View) {
 	v.Regs, v.Call, v.Counters = &w.Regs, w.Call, sampler.Counters(w.Counters)
 	v.Asked, v.Halted, v.Stopped, v.Resumed = w.Asked, w.Halted, w.Stopped, w.Resumed
 	v.Restarted, v.Group, v.Reads, v.Found = w.Restarted, w.Group, w.Reads, sampler.Activity(w.Found)
@@ -118,7 +122,7 @@ func (e *engine) show(w *target.Window, v *sampler.View) {
 }
 
 // blocks adds the copied blocks to the view, the stack last.
-func (e *engine) blocks(w *target.Window, v *sampler.View) {
+func (e *Engine) blocks(w *target.Window, v *sampler.View) {
 	v.Regs = &w.Regs
 	v.Mem.Blocks = v.Mem.Blocks[:0]
 	for i := range v.Spans {
@@ -131,7 +135,7 @@ func (e *engine) blocks(w *target.Window, v *sampler.View) {
 }
 
 // GoAhead implements sampler.Engine.
-func (e *engine) GoAhead(a *sampler.Ahead) bool {
+func (e *Engine) GoAhead(a *sampler.Ahead) bool {
 	if e.space.Managed() || a.ByClock && !exactClocks() {
 		return false
 	}
@@ -140,7 +144,7 @@ func (e *engine) GoAhead(a *sampler.Ahead) bool {
 	x.Items = x.Items[:0]
 	for i := range a.Items {
 		it := &a.Items[i]
-		x.Items = append(x.Items, target.AheadItem{Thread: it.Thread.(*thread).Thread, Runs: it.Runs, Counters: target.Counters(it.Counters), At: it.At,
+		x.Items = append(x.Items, target.AheadItem{Thread: it.Thread.(*Thread).Thread, Runs: it.Runs, Counters: target.Counters(it.Counters), At: it.At,
 			Spans: it.Spans, StackLow: it.StackLow, StackHigh: it.StackHigh, StackDefault: it.StackDefault, Deadline: it.Deadline})
 	}
 	ok := e.Tracer.GoAhead(x, e.w.Cap())
@@ -153,25 +157,25 @@ func (e *engine) GoAhead(a *sampler.Ahead) bool {
 }
 
 // Taken implements sampler.Engine.
-func (e *engine) Taken(n int, v *sampler.View) {
+func (e *Engine) Taken(n int, v *sampler.View) {
 	w := e.Tracer.Taken(n)
 	v.Spans = w.Spans
 	e.show(w, v)
 }
 
-func (e *engine) Now() stack.Time { return target.Now() }
+func (e *Engine) Now() stack.Time { return target.Now() }
 
-func (e *engine) Reap() int {
+func (e *Engine) Reap() int {
 	e.Tracer.Reap()
 	return e.Late()
 }
 
-func (e *engine) SleepUntil(at stack.Time) { e.Tracer.SleepUntil(at) }
+func (e *Engine) SleepUntil(at stack.Time) { e.Tracer.SleepUntil(at) }
 
-func (e *engine) Close() { _ = e.Tracer.Close() } // a late thread is released when the OS thread ends
+func (e *Engine) Close() { _ = e.Tracer.Close() } // a late thread is released when the OS thread ends
 
-// translate converts target's errors to the sampler's.
-func translate(err error) error {
+// Translate converts target's errors to the sampler's.
+func Translate(err error) error {
 	switch {
 	case err == nil:
 		return nil
@@ -197,20 +201,20 @@ func translate(err error) error {
 	return err
 }
 
-// restClock implements sampler.Target.RestCPU.
-type restClock struct {
+// RestClock implements sampler.Target.RestCPU.
+type RestClock struct {
 	threads []*target.Thread
 	buf     []byte
 }
 
-// read returns the CPU time, in ns, of all threads of the process except some.
-func (r *restClock) read(p *target.Process, but []sampler.Thread) (ns int64, ok bool) {
+// Read returns the CPU time, in ns, of all threads of the process except some.
+func (r *RestClock) Read(p *target.Process, but []sampler.Thread) (ns int64, ok bool) {
 	if !exactClocks() {
 		return 0, false
 	}
 	r.threads = r.threads[:0]
 	for _, th := range but {
-		r.threads = append(r.threads, th.(*thread).Thread)
+		r.threads = append(r.threads, th.(*Thread).Thread)
 	}
 	ns, r.buf, ok = p.RestCPU(r.threads, r.buf)
 	return ns, ok

@@ -1,4 +1,4 @@
-package live
+package ptrace
 
 import (
 	"errors"
@@ -9,24 +9,24 @@ import (
 	"github.com/sliverprof/sliver/unwind"
 )
 
-// thread implements sampler.Thread.
-type thread struct {
+// Thread implements sampler.Thread.
+type Thread struct {
 	*target.Thread
 	deaths *target.Deaths // nil: deaths are not recorded
 	clock  *target.Clock  // nil: not started
 }
 
-// openThread opens a thread of p. deaths may be nil: its death is not recorded.
-func openThread(p *target.Process, tid stack.TID, deaths *target.Deaths) (*thread, error) {
+// Open opens a thread of p. deaths may be nil: its death is not recorded.
+func Open(p *target.Process, tid stack.TID, deaths *target.Deaths) (*Thread, error) {
 	th, err := p.Thread(tid)
 	if err != nil {
-		return nil, translate(err)
+		return nil, Translate(err)
 	}
-	return &thread{Thread: th, deaths: deaths}, nil
+	return &Thread{Thread: th, deaths: deaths}, nil
 }
 
 // Died implements sampler.Thread.
-func (t *thread) Died(after stack.Time, v *sampler.View) bool {
+func (t *Thread) Died(after stack.Time, v *sampler.View) bool {
 	if t.deaths == nil {
 		return false
 	}
@@ -39,27 +39,27 @@ func (t *thread) Died(after stack.Time, v *sampler.View) bool {
 	return true
 }
 
-func (t *thread) Counters(c *sampler.Counters) error {
-	return translate(t.Thread.Counters((*target.Counters)(c)))
+func (t *Thread) Counters(c *sampler.Counters) error {
+	return Translate(t.Thread.Counters((*target.Counters)(c)))
 }
 
-func (t *thread) Call(c *stack.Call) (running bool, err error) {
+func (t *Thread) Call(c *stack.Call) (running bool, err error) {
 	running, _, _, err = t.Thread.Syscall(c)
-	return running, translate(err)
+	return running, Translate(err)
 }
 
-func (t *thread) OnCPU() (bool, error) {
+func (t *Thread) OnCPU() (bool, error) {
 	on, err := t.Thread.OnCPU()
-	return on, translate(err)
+	return on, Translate(err)
 }
 
-func (t *thread) State() (stack.State, error) {
+func (t *Thread) State() (stack.State, error) {
 	s, err := t.Thread.State()
-	return s, translate(err)
+	return s, Translate(err)
 }
 
 // StartClock implements sampler.Thread.
-func (t *thread) StartClock(period int64, n int, machine bool) (err error) {
+func (t *Thread) StartClock(period int64, n int, machine bool) (err error) {
 	t.StopClock()
 	if machine {
 		t.clock, err = t.Thread.OpenMachineClock(period)
@@ -69,14 +69,14 @@ func (t *thread) StartClock(period int64, n int, machine bool) (err error) {
 	if errors.Is(err, target.ErrClockPeriod) {
 		return sampler.ErrClockBusy
 	}
-	return translate(err)
+	return Translate(err)
 }
 
 // SetClock implements sampler.Thread.
-func (t *thread) SetClock(period int64) error { return t.clock.SetPeriod(period) }
+func (t *Thread) SetClock(period int64) error { return t.clock.SetPeriod(period) }
 
 // MaxClockStack implements sampler.Thread.
-func (t *thread) MaxClockStack(machine bool) int {
+func (t *Thread) MaxClockStack(machine bool) int {
 	if machine {
 		return target.MaxMachineClockStack
 	}
@@ -84,7 +84,7 @@ func (t *thread) MaxClockStack(machine bool) int {
 }
 
 // NextCopy implements sampler.Thread.
-func (t *thread) NextCopy(v *sampler.View) (ran int64, lost uint64, ok bool) {
+func (t *Thread) NextCopy(v *sampler.View) (ran int64, lost uint64, ok bool) {
 	x, lost, ok := t.clock.Take()
 	if !ok {
 		return 0, lost, false
@@ -97,7 +97,7 @@ func (t *thread) NextCopy(v *sampler.View) (ran int64, lost uint64, ok bool) {
 }
 
 // StopClock implements sampler.Thread.
-func (t *thread) StopClock() {
+func (t *Thread) StopClock() {
 	if t.clock != nil {
 		t.clock.Close()
 		t.clock = nil
@@ -105,7 +105,7 @@ func (t *thread) StopClock() {
 }
 
 // Close closes the thread's files and its clock.
-func (t *thread) Close() error {
+func (t *Thread) Close() error {
 	t.StopClock()
 	return t.Thread.Close()
 }
