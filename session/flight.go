@@ -3,7 +3,6 @@ package session
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -247,22 +246,7 @@ func (f *Flight) copy() *flight.Copy {
 	return c
 }
 
-// finder finds debug files in the target's file system, in ours, and in the places of
-// the options.
-func (f *Flight) finder() symbol.Finder {
-	dirs := symbol.Dirs{Root: f.root(), Extra: f.o.DebugDirs}
-	if f.o.Finder == nil {
-		return dirs
-	}
-	return symbol.Finders{dirs, f.o.Finder}
-}
-
-func (f *Flight) root() string {
-	if !f.proc.Alive() {
-		return ""
-	}
-	return fmt.Sprintf("/proc/%d/root", f.proc.PID())
-}
+func (f *Flight) finder() symbol.Finder { return live.Finder(f.proc, f.o.DebugDirs, f.o.Finder) }
 
 // writeDump writes c to a hidden file next to the first output, adds names, and makes
 // the outputs from it. It leaves no incomplete file.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sliverprof/sliver/sampler"
+	"github.com/sliverprof/sliver/session/internal/live"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/symbol"
 	"github.com/sliverprof/sliver/symbol/naming"
@@ -113,22 +114,10 @@ func (s *Session) namingOptions(captured []trace.Captured) naming.Options {
 	return naming.Options{Finder: s.finder(), FullNames: s.o.FullNames, Captured: captured, Cache: s.o.Cache}
 }
 
-// finder finds debug files in the target's file system and in ours.
-func (s *Session) finder() symbol.Finder {
-	root := fmt.Sprintf("/proc/%d/root", s.proc.PID())
-	if !s.proc.Alive() {
-		root = ""
-	}
-	dirs := symbol.Dirs{Root: root, Extra: s.o.DebugDirs}
-	if s.o.Finder != nil {
-		return symbol.Finders{dirs, s.o.Finder}
-	}
-	return dirs
-}
+func (s *Session) finder() symbol.Finder { return live.Finder(s.proc, s.o.DebugDirs, s.o.Finder) }
 
 func (s *Session) newLiveNames() *naming.Live {
 	return naming.NewLive(s.mods, naming.LiveOptions{Finder: s.finder(), FullNames: s.o.FullNames, Cache: s.o.Cache, Arch: runtime.GOARCH,
-		PerfMap: naming.PerfMapOf(s.proc.PerfMap),
-		Objects: func() []*symbol.JITObject { return s.live.GDBObjects(s.o.FullNames) },
+		Made:    s.live.Made(s.o.FullNames),
 		Managed: func(addr uint64) (symbol.Frame, bool) { return s.runtimes.Find(addr) }})
 }

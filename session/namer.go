@@ -2,10 +2,12 @@ package session
 
 import (
 	"fmt"
+	"io"
 	"runtime"
 	"slices"
 	"strings"
 
+	"github.com/sliverprof/sliver/session/internal/live"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/symbol"
 	"github.com/sliverprof/sliver/symbol/naming"
@@ -18,7 +20,7 @@ import (
 // files. It is for one goroutine; Close it before the Flight.
 type Namer struct {
 	f     *Flight
-	files map[int]*naming.Source // by module ID; nil: unreadable
+	files *naming.Files[int] // by module ID
 	known map[place][]string
 	buf   []symbol.Frame
 }
@@ -33,7 +35,8 @@ const maxPlaces = 1 << 16
 
 // Namer returns a new Namer.
 func (f *Flight) Namer() *Namer {
-	return &Namer{f: f, files: map[int]*naming.Source{}, known: map[place][]string{}}
+	files := naming.NewFiles[int](runtime.GOARCH, 0, naming.Options{Finder: live.Finder(f.proc, f.o.DebugDirs, nil), FullNames: f.o.FullNames, Cache: f.o.Cache})
+	return &Namer{f: f, files: files, known: map[place][]string{}}
 }
 
 // Funcs returns the functions at w as of t, inlined ones included, leaf first. It is
@@ -73,15 +76,7 @@ func (n *Namer) Funcs(w event.Word, t stack.Time) []string {
 
 // file returns the file of module id, nil if it cannot be read.
 func (n *Namer) file(id int, m *trace.Module) *naming.Source {
-	file, ok := n.files[id]
-	if !ok {
-		if r, _, err := n.f.mods.Open(id, nil); err == nil {
-			file, _ = naming.Open(r, m.Path, runtime.GOARCH, naming.Options{
-				Finder: symbol.Dirs{Root: n.f.root(), Extra: n.f.o.DebugDirs}, FullNames: n.f.o.FullNames, Cache: n.f.o.Cache})
-		}
-		n.files[id] = file // nil: it is not tried again
-	}
-	return file
+	return n.files.Source(id, m.Path, func() (io.ReaderAt, io.Closer, error) { return n.f.mods.Open(id, nil) })
 }
 
 // Find returns the addresses in memory, at most most, of functions that match want
@@ -129,10 +124,4 @@ func (n *Namer) Name(w event.Word, t stack.Time) string {
 }
 
 // Close closes the files.
-func (n *Namer) Close() {
-	for _, f := range n.files {
-		if f != nil {
-			f.Close()
-		}
-	}
-}
+func (n *Namer) Close() { n.files.Close() }

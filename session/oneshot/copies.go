@@ -139,6 +139,9 @@ func (c *Copies) Complete(id uint32) bool {
 	return id != 0 && int(id) < len(c.all) && c.all[id].reason == stack.ReasonNone && !c.all[id].gap
 }
 
+// page is the size of a page, in bytes.
+const page = 4096
+
 // Pages returns the pages of memory to copy with the thread's next stack.
 func (c *Copies) Pages(tid stack.TID, most int) (pages []uint64) {
 	th := c.by[tid]
@@ -247,7 +250,7 @@ func (c *Copies) lost(frames []stack.Frame) bool {
 		if machine(f) {
 			pl := c.v.names.at[lookup(f)]
 			found = found || pl.mod != nil && slices.ContainsFunc(live.Languages(), func(l *lang.Language) bool {
-				return l.Runs != nil && l.Runs(pl.mod.path)
+				return l.Runs != nil && l.Runs(pl.mod.Key.Path)
 			})
 		}
 	}
@@ -276,7 +279,7 @@ func (c *Copies) Top(id uint32) string {
 			continue
 		}
 		if !managed && machine(f) {
-			if pl := c.v.names.at[lookup(f)]; pl.mod != nil && libraries.MatchString(path.Base(pl.mod.path)) {
+			if pl := c.v.names.at[lookup(f)]; pl.mod != nil && libraries.MatchString(path.Base(pl.mod.Key.Path)) {
 				continue
 			}
 		}

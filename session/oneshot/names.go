@@ -17,27 +17,19 @@ import (
 
 // names maps addresses of one process to names. It looks up each address once.
 type names struct {
-	p        *target.Process
-	t        *live.Target
 	o        naming.Options
-	mods     map[moduleKey]*module
+	mapped   *live.Mapped
+	mods     map[*live.MappedFile]*module
 	at       map[uint64]place // by lookup address
 	made     naming.Made
 	followed []followed // runtimes whose frames walks show
 }
 
-type moduleKey struct {
-	dev, inode uint64
-	path       string
-}
-
 // module is a mapped file, or memory without one.
 type module struct {
-	path    string
+	*live.MappedFile
 	buildID string
-	file    target.File // nil: none, or it cannot be opened
-	segs    [][3]uint64 // executable segments: offset, vaddr, size in the file
-	asked   []question  // addresses to resolve
+	asked   []question // addresses to resolve
 }
 
 type question struct{ addr, vaddr uint64 }
@@ -50,56 +42,23 @@ type place struct {
 }
 
 func newNames(p *target.Process, t *live.Target, o *Options) *names {
-	no := naming.Options{Finder: symbol.Dirs{Root: fmt.Sprintf("/proc/%d/root", p.PID()), Extra: o.DebugDirs}, FullNames: o.FullNames, Cache: o.Cache}
-	if o.Finder != nil {
-		no.Finder = symbol.Finders{no.Finder, o.Finder}
-	}
-	made := naming.Made{PerfMap: naming.PerfMapOf(p.PerfMap),
-		Objects: func() []*symbol.JITObject { return t.GDBObjects(o.FullNames) }}
-	return &names{made: made, p: p, t: t, o: no, mods: map[moduleKey]*module{}, at: map[uint64]place{}}
+	no := naming.Options{Finder: live.Finder(p, o.DebugDirs, o.Finder), FullNames: o.FullNames, Cache: o.Cache}
+	return &names{made: t.Made(o.FullNames), o: no, mapped: live.NewMapped(p), mods: map[*live.MappedFile]*module{}, at: map[uint64]place{}}
 }
 
-func (n *names) close() {
-	for _, m := range n.mods {
-		if m.file != nil {
-			m.file.Close()
-		}
-	}
-}
+func (n *names) close() { n.mapped.Close() }
 
 func (n *names) module(mp *stack.Mapping) *module {
-	k := moduleKey{mp.Dev, mp.Inode, mp.Path}
-	m := n.mods[k]
-	if m != nil {
-		return m
-	}
-	m = &module{path: mp.Path}
-	n.mods[k] = m
-	if mp.Inode == 0 && mp.Path != "[vdso]" {
-		return m
-	}
-	f, err := n.p.OpenMapping(*mp)
-	if err != nil {
-		return m
-	}
-	m.file = f
-	m.buildID, _ = symbol.BuildID(f)
-	m.segs, _ = live.Segments(f) // not ELF: no segments
-	return m
-}
-
-// page is the smallest unit of a mapping.
-const page = 4096
-
-// vaddr converts an offset in the file to the file's own address.
-func (m *module) vaddr(off uint64) (uint64, bool) {
-	for _, s := range m.segs {
-		// The first page of a segment may start before it.
-		if off >= s[0]&^(page-1) && off < s[0]+s[2] {
-			return s[1] + (off - s[0]), true
+	f := n.mapped.Of(mp)
+	m := n.mods[f]
+	if m == nil {
+		m = &module{MappedFile: f}
+		if f.File != nil {
+			m.buildID, _ = symbol.BuildID(f.File)
 		}
+		n.mods[f] = m
 	}
-	return 0, false
+	return m
 }
 
 // lookup returns the lookup address of a frame: inside the call.
@@ -131,7 +90,7 @@ func (n *names) ask(maps []stack.Mapping, frames []stack.Frame) {
 			mp := &maps[j]
 			pl.mod = n.module(mp)
 			q := question{addr: a}
-			if v, ok := pl.mod.vaddr(a - mp.Start + mp.Off); ok {
+			if v, ok := pl.mod.Vaddr(mp, a); ok {
 				q.vaddr, pl.bias = v, a-v
 				pl.mod.asked = append(pl.mod.asked, q)
 			} else if mp.Inode == 0 {
@@ -151,14 +110,14 @@ func (n *names) resolve() (problems []string) {
 		problems = append(problems, fmt.Sprintf(format, args...))
 	}
 	for _, m := range n.mods { // before anything runs concurrently
-		if len(m.asked) > 0 && len(m.segs) == 0 {
+		if len(m.asked) > 0 && !m.Code() {
 			n.jit(m)
 		}
 	}
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
 	for _, m := range n.mods {
-		if len(m.asked) == 0 || len(m.segs) == 0 {
+		if len(m.asked) == 0 || !m.Code() {
 			continue
 		}
 		wg.Add(1)
@@ -167,7 +126,7 @@ func (n *names) resolve() (problems []string) {
 			defer func() { <-slots; wg.Done() }()
 			answers, err := m.names(n.o, tell)
 			if err != nil {
-				tell("no names for %s: %v", m.path, err)
+				tell("no names for %s: %v", m.Key.Path, err)
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -186,7 +145,7 @@ func (n *names) resolve() (problems []string) {
 
 // names resolves the module's addresses in its file.
 func (m *module) names(o naming.Options, tell func(string, ...any)) (map[uint64][]symbol.Frame, error) {
-	f, err := naming.Open(m.file, m.path, runtime.GOARCH, o)
+	f, err := naming.Open(m.File, m.Key.Path, runtime.GOARCH, o)
 	if err != nil {
 		return nil, err
 	}
@@ -243,7 +202,7 @@ func (n *names) frames(in []stack.Frame) []stacks.Frame {
 		}
 		pl := n.at[lookup(&in[i])]
 		if pl.mod != nil {
-			f.Module, f.BuildID = pl.mod.path, pl.mod.buildID
+			f.Module, f.BuildID = pl.mod.Key.Path, pl.mod.buildID
 		}
 		if len(pl.frames) == 0 {
 			out = append(out, f)

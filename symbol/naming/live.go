@@ -20,10 +20,7 @@ type LiveOptions struct {
 	FullNames bool
 	Cache     *cache.Dir // of names; nil: none
 	Arch      string     // the target's architecture, as in GOARCH
-	// PerfMap opens the program's current map of its JIT code; nil: it has none.
-	PerfMap func() (io.ReadCloser, error)
-	// Objects reads the program's files that describe JIT code to debuggers; nil: none.
-	Objects func() []*symbol.JITObject
+	Made      Made       // of the program, for code that it generates
 	// Managed names a location in a managed.Range; nil: there are none.
 	Managed func(addr uint64) (symbol.Frame, bool)
 }
@@ -47,15 +44,8 @@ type Live struct {
 
 	name   sync.Mutex // one Name at a time; guards the fields below
 	closed bool
-	files  []openFile // the most recently used one is last
-	broken map[int]bool
+	files  *Files[int] // by module
 	made   Made
-}
-
-type openFile struct {
-	id int
-	f  *Source
-	c  io.Closer
 }
 
 // Bounds of a Live.
@@ -67,7 +57,8 @@ const (
 
 // NewLive returns a Live that opens files through mods.
 func NewLive(mods Modules, o LiveOptions) *Live {
-	return &Live{mods: mods, o: o, fresh: make(chan struct{}), broken: map[int]bool{}, made: Made{PerfMap: o.PerfMap, Objects: o.Objects}}
+	return &Live{mods: mods, o: o, fresh: make(chan struct{}), made: o.Made,
+		files: NewFiles[int](o.Arch, maxLiveFiles, Options{Finder: o.Finder, FullNames: o.FullNames, Cache: o.Cache})}
 }
 
 // Maps adds a generation of the address space, with its new modules, like
@@ -87,17 +78,7 @@ func (l *Live) Close() {
 	l.name.Lock()
 	defer l.name.Unlock()
 	l.closed = true
-	for _, x := range l.files {
-		x.close()
-	}
-	l.files = nil
-}
-
-func (x *openFile) close() {
-	x.f.Close()
-	if x.c != nil {
-		x.c.Close()
-	}
+	l.files.Close()
 }
 
 // place is a located Place.
@@ -182,7 +163,8 @@ func (l *Live) module(ctx context.Context, m *trace.Module, places []place, answ
 		l.nameMade(m, places, answer)
 		return
 	}
-	f := l.open(id, m)
+	// The reason of a failure is reported when the recording ends.
+	f := l.files.Source(id, m.Path, func() (io.ReaderAt, io.Closer, error) { return l.mods.Open(id, m) })
 	if f == nil {
 		return
 	}
@@ -195,37 +177,6 @@ func (l *Live) module(ctx context.Context, m *trace.Module, places []place, answ
 			answer(p.i, m.Path, p.key.Addr, buf)
 		}
 	}
-}
-
-// open returns a module's file from those that are open, or opens it.
-func (l *Live) open(id int, m *trace.Module) *Source {
-	for i, x := range l.files {
-		if x.id == id {
-			l.files = append(append(l.files[:i:i], l.files[i+1:]...), x)
-			return x.f
-		}
-	}
-	if l.broken[id] {
-		return nil
-	}
-	r, c, err := l.mods.Open(id, m)
-	var f *Source
-	if err == nil {
-		f, err = Open(r, m.Path, l.o.Arch, Options{Finder: l.o.Finder, FullNames: l.o.FullNames, Cache: l.o.Cache})
-		if err != nil && c != nil {
-			c.Close()
-		}
-	}
-	if err != nil {
-		l.broken[id] = true // the reason is reported when the recording ends
-		return nil
-	}
-	if len(l.files) >= maxLiveFiles {
-		l.files[0].close()
-		l.files = l.files[1:]
-	}
-	l.files = append(l.files, openFile{id, f, c})
-	return f
 }
 
 // nameMade names run-time addresses outside files. If an address has no name yet, it

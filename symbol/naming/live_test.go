@@ -71,9 +71,9 @@ type told struct {
 func TestLive(t *testing.T) {
 	mods, m, maps := self(t)
 	vaddr := here()
-	l := NewLive(mods, LiveOptions{Arch: runtime.GOARCH, PerfMap: func() (io.ReadCloser, error) {
+	l := NewLive(mods, LiveOptions{Arch: runtime.GOARCH, Made: Made{PerfMap: func() (io.ReadCloser, error) {
 		return io.NopCloser(bytes.NewReader([]byte("7000 100 jitted_function\n"))), nil
-	}})
+	}}})
 	defer l.Close()
 	ask := func(places ...Place) map[int]told {
 		out := map[int]told{}

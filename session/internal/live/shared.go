@@ -20,7 +20,7 @@ type Shared struct {
 	reading sync.WaitGroup // of variables
 
 	mu     sync.Mutex
-	files  map[fileKey][]*SharedFile // by the numbers in maps
+	files  map[FileKey][]*SharedFile // by the numbers in maps
 	unused []*SharedFile             // least recently used first
 	closed bool
 }
@@ -33,7 +33,7 @@ const maxUnused = 64
 // Close ends the use.
 type SharedFile struct {
 	of   *Shared
-	key  fileKey
+	key  FileKey
 	file target.File
 	id   target.Identity
 	uses int // guarded by of.mu
@@ -52,12 +52,12 @@ type SharedFile struct {
 }
 
 // NewShared returns an empty Shared. Close it after all Targets.
-func NewShared() *Shared { return &Shared{files: map[fileKey][]*SharedFile{}} }
+func NewShared() *Shared { return &Shared{files: map[FileKey][]*SharedFile{}} }
 
 // Open returns the file of a mapping. It opens the file only if no other process has it mapped, or
 // if the numbers in the maps do not identify it. The caller closes the result.
 func (s *Shared) Open(p *target.Process, m stack.Mapping) (*SharedFile, error) {
-	key := fileKey{m.Dev, m.Inode, m.Path}
+	key := keyOf(&m)
 	if f := s.known(key); f != nil {
 		return f, nil
 	}
@@ -88,13 +88,13 @@ func (s *Shared) Open(p *target.Process, m stack.Mapping) (*SharedFile, error) {
 // known returns a file that is open and unchanged, nil if there is none. Only a file whose numbers
 // in the maps are those of stat(2) is found: on btrfs and overlayfs different files may have the
 // same numbers in maps.
-func (s *Shared) known(key fileKey) *SharedFile {
+func (s *Shared) known(key FileKey) *SharedFile {
 	s.mu.Lock()
 	var f *SharedFile
 	if all := s.files[key]; len(all) > 0 {
 		f = all[len(all)-1]
 	}
-	if f == nil || !f.id.Local || f.id.Dev != key.dev || f.id.Inode != key.inode {
+	if f == nil || !f.id.Local || f.id.Dev != key.Dev || f.id.Inode != key.Inode {
 		s.mu.Unlock()
 		return nil
 	}
@@ -213,11 +213,11 @@ type shares struct {
 
 // heldKey identifies a file within one process: see stack.Mapping.Gen.
 type heldKey struct {
-	fileKey
+	FileKey
 	gen uint32
 }
 
-func heldKeyOf(m *stack.Mapping) heldKey { return heldKey{fileKey{m.Dev, m.Inode, m.Path}, m.Gen} }
+func heldKeyOf(m *stack.Mapping) heldKey { return heldKey{keyOf(m), m.Gen} }
 
 // file returns the file of a mapping; nil: it is not shared.
 func (x *shares) file(m *stack.Mapping) *SharedFile {

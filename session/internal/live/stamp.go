@@ -19,7 +19,7 @@ func codeFiles() int { return max(int(min(limits.Files(), maxCodeFiles)), 64) }
 // Files with code beyond most of them become memory without a file: Inode 0. Files that were opened
 // before come first.
 func (t *Target) stamp(maps []stack.Mapping, most int) {
-	old := map[fileKey]*stack.Mapping{}
+	old := map[FileKey]*stack.Mapping{}
 	for i := range t.maps {
 		if m := &t.maps[i]; m.Inode != 0 {
 			if k := keyOf(m); old[k] == nil {
@@ -27,7 +27,7 @@ func (t *Target) stamp(maps []stack.Mapping, most int) {
 			}
 		}
 	}
-	code := map[fileKey]bool{} // of files with code: whether it was opened before
+	code := map[FileKey]bool{} // of files with code: whether it was opened before
 	again := 0
 	for i := range maps {
 		if m := &maps[i]; m.Exec && m.Inode != 0 {
@@ -41,8 +41,8 @@ func (t *Target) stamp(maps []stack.Mapping, most int) {
 		}
 	}
 	room := max(most-again, 0) // for files that are new
-	gens := map[fileKey]uint32{}
-	left := map[fileKey]bool{}
+	gens := map[FileKey]uint32{}
+	left := map[FileKey]bool{}
 	for i := range maps {
 		m := &maps[i]
 		if m.Inode == 0 {
@@ -75,4 +75,4 @@ func (t *Target) stamp(maps []stack.Mapping, most int) {
 	t.left.Store(int64(len(left)))
 }
 
-func keyOf(m *stack.Mapping) fileKey { return fileKey{m.Dev, m.Inode, m.Path} }
+func keyOf(m *stack.Mapping) FileKey { return FileKey{m.Dev, m.Inode, m.Path} }

@@ -40,7 +40,7 @@ func TestUnread(t *testing.T) {
 		if filepath.Base(m.Path) == "libc.so.6" {
 			at = m.Start
 		}
-		vars.files[fileKey{m.Dev, m.Inode, m.Path}] = &variables{ready: make(chan struct{})}
+		vars.files[keyOf(&m)] = &variables{ready: make(chan struct{})}
 	}
 	known := map[int]trace.Wait{}
 	d := &Descriptions{Put: func(w trace.Wait) bool { known[w.ID] = w; return true }}

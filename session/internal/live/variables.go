@@ -22,13 +22,8 @@ type Variables struct {
 	dirs symbol.Dirs
 
 	mu    sync.Mutex
-	files map[fileKey]*variables // guarded by mu
+	files map[FileKey]*variables // guarded by mu
 	wg    sync.WaitGroup
-}
-
-type fileKey struct {
-	dev, inode uint64
-	path       string
 }
 
 // variables are those of one file. Its fields are valid when ready is closed.
@@ -42,7 +37,7 @@ type variables struct {
 // of separate debug files.
 func (t *Target) Variables(debugDirs []string) *Variables {
 	return &Variables{t: t, dirs: symbol.Dirs{Root: fmt.Sprintf("/proc/%d/root", t.proc.PID()), Extra: debugDirs},
-		files: map[fileKey]*variables{}}
+		files: map[FileKey]*variables{}}
 }
 
 // Preload starts to read the files that most waits are in: the program, the C library,
@@ -193,7 +188,7 @@ func behind(maps []stack.Mapping, addr uint64) *stack.Mapping {
 
 // file starts to read a file unless that was done before.
 func (v *Variables) file(mp *stack.Mapping) *variables {
-	k := fileKey{mp.Dev, mp.Inode, mp.Path}
+	k := keyOf(mp)
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	f := v.files[k]

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sliverprof/sliver/internal/testprog"
+	"github.com/sliverprof/sliver/session/internal/live"
 	"github.com/sliverprof/sliver/session/top"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"
@@ -187,8 +188,9 @@ func TestMadeCode(t *testing.T) {
 		}
 	}
 	write(fmt.Sprintf("%x 40 made::first\n", heap.Start))
-	r := resolver{p: x.proc, t: x.live, files: map[fileKey]*file{}}
-	r.made = r.madeOf()
+	r := resolver{t: x.live, mapped: live.NewMapped(x.proc)}
+	r.begin()
+	defer r.close()
 	r.made.Every = time.Nanosecond // and 20 times the read's duration
 	got := map[event.Word]string{}
 	ask := func(offsets ...uint64) {
