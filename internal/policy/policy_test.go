@@ -88,6 +88,8 @@ var table = []row{
 		"exact calls by the kernel's uprobes, and I/O by its tracepoints: hits and records out; the only package that loads BPF"},
 	{"sampler", "stack trace/event unwind unwind/* internal/background", "",
 		"declares the target that it drives and the sink that it feeds: tests fake both"},
+	{"engine/procfs", "", "",
+		"tests only: a second engine for sampler, which reads blocked threads and stops none"},
 	{"engine/ptrace", "stack sampler target unwind", "",
 		"sampler's engine: stops and reads threads through target; when, and of which, is not its business"},
 	{"trace", "stack calls iowatch trace/event diff ringbuf wait/kind", "github.com/klauspost/compress/...",
