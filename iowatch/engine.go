@@ -71,6 +71,8 @@ type use struct {
 	from       stack.Time // begin of a window of small-write
 	fromWrites uint64
 	fromBytes  uint64
+
+	reads, misses, missTime uint64 // of Ops, Misses and MissTime, those that rule cache-miss has
 }
 
 // slowest are the longest reads and writes with events by main-io and loop-io: of a use by all threads
@@ -127,6 +129,10 @@ type File struct {
 	Written uint64
 	Time    uint64 // ns, with that of syncs
 	Longest uint64
+	Misses  uint64 // reads that waited for storage
+	Missed  uint64 // ns in those
+	Faults  uint64 // major page faults
+	Faulted uint64 // ns in those, as far as that is known
 	Hist    [Buckets]uint64
 	Stack   StackID // of the last open whose stack is known
 }
@@ -144,6 +150,8 @@ func (f *File) add(s *Sums) {
 	f.Got += s.Got
 	f.Written += s.Written
 	f.Time += s.Time + s.SyncTime
+	f.Misses += s.Misses
+	f.Missed += s.MissTime
 	f.Longest = max(f.Longest, s.Longest, s.LongestSync)
 	for i, n := range s.Hist {
 		f.Hist[i] += uint64(n)
@@ -181,14 +189,18 @@ type Engine struct {
 	opens    map[string]*opens
 	peers    map[peerKey]*peers
 	leaks    map[group]*grown
+	misses   map[string]*waits // of rule cache-miss, by path
+	faults   map[string]*waits // of rule page-fault, by path
 	leakedAt stack.Time
+	last     bool // Finish was called: windows end
 	now      stack.Time
 }
 
 // New returns an engine for a process whose first thread is main.
 func New(c Config, main stack.TID) *Engine {
 	return &Engine{c: c.clone(), main: main, open: map[descKey]*desc{}, newest: map[int32]*desc{}, files: map[string]*File{}, known: map[string]*Finding{}, weak: map[string]*Finding{}, about: map[string]bool{},
-		repeats: map[string][]repeated{}, syncs: map[string]*syncs{}, opens: map[string]*opens{}, peers: map[peerKey]*peers{}, leaks: map[group]*grown{}}
+		repeats: map[string][]repeated{}, syncs: map[string]*syncs{}, opens: map[string]*opens{}, peers: map[peerKey]*peers{}, leaks: map[group]*grown{},
+		misses: map[string]*waits{}, faults: map[string]*waits{}}
 }
 
 // Flags of open(2) (include/uapi/asm-generic/fcntl.h), the same on amd64 and arm64.
@@ -314,6 +326,8 @@ func (e *Engine) Apply(ev *Event) {
 		e.slowAt(e.useOf(e.find(ev), e.owner(ev.TID)), ev)
 	case OpConnect:
 		e.connected(ev)
+	case OpFault:
+		e.faulted(ev)
 	case OpClose:
 		d := e.find(ev)
 		if ev.Sums != nil {
@@ -441,6 +455,9 @@ func (e *Engine) file(d *desc) *File {
 // closed judges a descriptor and forgets it.
 func (e *Engine) closed(d *desc, at stack.Time) {
 	e.disconnected(d, at)
+	for _, u := range d.uses {
+		e.missed(d, u, at)
+	}
 	e.judge(d, at)
 	f := e.file(d)
 	for _, u := range d.uses {
@@ -457,6 +474,7 @@ func (e *Engine) closed(d *desc, at stack.Time) {
 
 // Finish judges the descriptors that are still open.
 func (e *Engine) Finish(at stack.Time) {
+	e.last = true
 	e.Tick(at)
 	for _, d := range e.sorted() {
 		e.judge(d, at)
@@ -564,27 +582,3 @@ func (e *Engine) publish(f *Finding) {
 
 // elapsed returns b-a.
 func elapsed(a, b stack.Time) time.Duration { return time.Duration(b - a) }
-
-// whole reports whether the stacks of a finding are complete. One without that of an open that was seen is
-// not: most likely it is of a place that has a finding, or gets one.
-func (e *Engine) whole(f *Finding) bool {
-	return (f.Stack != 0 || f.seeded && f.Where != 0) && e.complete(f.Stack) && e.complete(f.Where)
-}
-
-// complete reports whether a stack is complete, or there is none.
-func (e *Engine) complete(id StackID) bool { return id == 0 || e.Complete == nil || e.Complete(id) }
-
-// better reports whether more of the stacks of f than of old are complete: the first stacks of a program
-// may lack frames of its runtime.
-func (e *Engine) better(f, old *Finding) bool {
-	good := func(id, was StackID) int {
-		switch {
-		case !e.complete(id), id == 0 && was != 0:
-			return -1
-		case id != 0 && (was == 0 || !e.complete(was)):
-			return 1
-		}
-		return 0
-	}
-	return good(f.Stack, old.Stack)+good(f.Where, old.Where) > 0
-}

@@ -33,9 +33,10 @@ const (
 	OpRange   // close_range: the caller compares the list of descriptors
 	OpMark    // a descriptor's count of operations reached a limit; Event.Stack is that of the operation
 	OpConnect // a socket is connected, or begins to be; Path is the peer
+	OpFault   // a page of a mapped file was read, or swapped memory; Path is the file
 )
 
-var opNames = [...]string{"", "read", "write", "sync", "open", "make", "close", "exec", "close_range", "mark", "connect"}
+var opNames = [...]string{"", "read", "write", "sync", "open", "make", "close", "exec", "close_range", "mark", "connect", "fault"}
 
 func (o Op) String() string {
 	if int(o) < len(opNames) {
@@ -111,6 +112,7 @@ type Event struct {
 	Stack   StackID
 	SP      uint64 // stack pointer of the call; it identifies the place where the stack is unknown
 	Loop    bool   // the thread runs an event loop
+	Missed  bool   // a read waited, since the page cache did not have the data
 	Written uint64 // bytes that the thread has written to the descriptor so far
 	// Summed: the operation is in the sums that follow, so it is not added.
 	Summed bool
@@ -140,6 +142,8 @@ type Sums struct {
 	Last        stack.Time // end of the last read or write
 	Buffer      uint64     // most bytes requested at once
 	First       Op         // the first operation
+	Misses      uint64     // reads that waited, since the page cache did not have the data
+	MissTime    uint64     // ns in those
 	Hist        [Buckets]uint32
 }
 
@@ -174,6 +178,10 @@ func (s *Sums) Add(e *Event, gap int64) {
 	s.Buffer = max(s.Buffer, want)
 	if s.First == OpNone {
 		s.First = e.Op
+	}
+	if e.Missed {
+		s.Misses++
+		s.MissTime += took
 	}
 	if e.Op == OpWrite {
 		s.Writes++
@@ -238,11 +246,13 @@ const (
 	RepeatOpen  Rule = "repeat-open"
 	DNS         Rule = "dns"
 	Churn       Rule = "churn"
+	CacheMiss   Rule = "cache-miss"
+	PageFault   Rule = "page-fault"
 )
 
 // Rules returns all rules.
 func Rules() []Rule {
-	return []Rule{MainIO, SmallBuffer, RepeatRead, Leak, LoopIO, Fsync, SyncWrite, SmallWrite, RepeatOpen, DNS, Churn}
+	return []Rule{MainIO, SmallBuffer, RepeatRead, Leak, LoopIO, Fsync, SyncWrite, SmallWrite, RepeatOpen, DNS, Churn, CacheMiss, PageFault}
 }
 
 // Config is the rules' thresholds, with Defaults as the usual ones.
@@ -285,6 +295,14 @@ type Config struct {
 	ChurnCount  int           // churn: more connections to one peer
 	ChurnWindow time.Duration // … within this time
 	ChurnLife   time.Duration // … each closed sooner than this
+
+	MissCount  uint64        // cache-miss: reads of one file that waited for storage
+	MissTime   time.Duration // … for this long together
+	MissWindow time.Duration // … within this time, measured between two looks
+
+	FaultCount  uint64        // page-fault: major page faults in one file
+	FaultTime   time.Duration // … that took this long together
+	FaultWindow time.Duration // … within this time, measured between two looks
 }
 
 // Defaults returns Matrix's thresholds, and those for servers.
@@ -297,7 +315,9 @@ func Defaults() Config {
 		SyncOps: 20, SyncBytes: 4096,
 		WriteCount: 1000, WriteBytes: 512, WriteWindow: time.Second,
 		OpenCount: 20, OpenWindow: time.Second,
-		DNSSlow: 100 * time.Millisecond, ChurnCount: 10, ChurnWindow: time.Second, ChurnLife: time.Second}
+		DNSSlow: 100 * time.Millisecond, ChurnCount: 10, ChurnWindow: time.Second, ChurnLife: time.Second,
+		MissCount: 20, MissTime: 100 * time.Millisecond, MissWindow: time.Second,
+		FaultCount: 20, FaultTime: 100 * time.Millisecond, FaultWindow: time.Second}
 	for _, r := range Rules() {
 		c.On[r] = true
 	}

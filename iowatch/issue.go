@@ -61,6 +61,9 @@ func (f *Finding) Advice() string {
 		}
 		return fmt.Sprintf("One operation on %s held the main thread for %s: move it to another thread.", name, took)
 	case LoopIO:
+		if f.First == OpFault {
+			return fmt.Sprintf("A page fault in %s held %s for %s: read the file on another thread, or have it read ahead (madvise MADV_WILLNEED, MAP_POPULATE).", name, held(f.Main), took)
+		}
 		if f.Call != "" && f.Main {
 			return fmt.Sprintf("%s of %s held the main thread for %s: call it on another thread.", f.Call, name, took)
 		}
@@ -96,8 +99,22 @@ func (f *Finding) Advice() string {
 		return fmt.Sprintf("A lookup at the name server %s took %s: keep the answers, or look names up on another thread.", f.Path, took)
 	case Churn:
 		return fmt.Sprintf("%d connections to %s were opened in a short time and closed soon: keep them open and use them again.", f.Count, f.Path)
+	case CacheMiss:
+		return fmt.Sprintf("%d of %d reads of %s waited for storage, %s in all, since its pages were not in memory: read ahead (posix_fadvise), keep the data in memory, or give the page cache more.", f.Count, f.Ops, name, took)
+	case PageFault:
+		if f.Path == Swapped {
+			return fmt.Sprintf("%d page faults waited for memory that was swapped out: give the process more memory, or lock what has to be fast (mlock).", f.Count)
+		}
+		return fmt.Sprintf("%d page faults in %s waited for storage, %s in all, since its pages were not in memory: have it read ahead (madvise MADV_WILLNEED, MAP_POPULATE), or read it.", f.Count, name, took)
 	}
 	return ""
+}
+
+func held(main bool) string {
+	if main {
+		return "the main thread"
+	}
+	return "the event loop"
 }
 
 func short(ns int64) string {

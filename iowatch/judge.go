@@ -274,8 +274,10 @@ func (e *Engine) Tick(now stack.Time) {
 		}
 		for _, u := range d.uses {
 			e.smallWrites(d, u, now)
+			e.missed(d, u, now)
 		}
 	}
+	e.waited(now)
 	if e.leakedAt != 0 && elapsed(e.leakedAt, now) < e.c.LeakAge {
 		return
 	}

@@ -78,6 +78,12 @@ func settings(r Rule) []setting {
 	case Churn:
 		return []setting{{"count", number(func(c *Config) *int { return &c.ChurnCount })}, {"within", span(func(c *Config) *time.Duration { return &c.ChurnWindow })},
 			{"life", span(func(c *Config) *time.Duration { return &c.ChurnLife })}}
+	case CacheMiss:
+		return []setting{{"count", number(func(c *Config) *uint64 { return &c.MissCount })}, {"time", span(func(c *Config) *time.Duration { return &c.MissTime })},
+			{"within", span(func(c *Config) *time.Duration { return &c.MissWindow })}}
+	case PageFault:
+		return []setting{{"count", number(func(c *Config) *uint64 { return &c.FaultCount })}, {"time", span(func(c *Config) *time.Duration { return &c.FaultTime })},
+			{"within", span(func(c *Config) *time.Duration { return &c.FaultWindow })}}
 	}
 	return nil
 }

@@ -17,13 +17,16 @@ func ioTables(ts, dur, process Column) []Table {
 	requested := Column{"requested", "INTEGER", "bytes"}
 	return []Table{
 		{"io", "I/O operations that succeeded (`sliver record --io`)", []Column{
-			tid, thread, ts, dur, {"op", "TEXT", "read, write, sync, open, make (a socket, pipe, …), close, connect"}, {"call", "TEXT", "system call"},
-			path, kind, {"fd", "INTEGER", "descriptor"}, {"requested", "INTEGER", "bytes; NULL if it moves none"}, {"bytes", "INTEGER", "that were read or written"},
+			tid, thread, ts, dur, {"op", "TEXT", "read, write, sync, open, make (a socket, pipe, …), close, connect, fault (a page of a mapped file was read)"}, {"call", "TEXT", "system call"},
+			path, kind, {"fd", "INTEGER", "descriptor; NULL of a fault"}, {"requested", "INTEGER", "bytes; NULL if it moves none"}, {"bytes", "INTEGER", "that were read or written"},
+			{"missed", "INTEGER", "1: a read waited, since the page cache did not have the data"},
 			{"stack", "TEXT", "functions, leaf first, with ' < ' between them; NULL for quick operations"}, process}},
 		{"io_files", "the files of `io`, with all operations; of the whole recording", []Column{
 			path, kind, {"opens", "INTEGER", ""}, {"open", "INTEGER", "descriptors that were open at the end"}, {"ops", "INTEGER", "reads and writes"}, {"syncs", "INTEGER", ""},
 			requested, {"read", "INTEGER", "bytes"}, {"written", "INTEGER", "bytes"}, {"dur", "INTEGER", "ns in reads, writes and syncs"},
-			{"p50", "INTEGER", "ns, at most half too high"}, {"p99", "INTEGER", "the same"}, {"longest", "INTEGER", "ns"}, {"stack", "TEXT", "of the last open, as in io"}, process}},
+			{"p50", "INTEGER", "ns, at most half too high"}, {"p99", "INTEGER", "the same"}, {"longest", "INTEGER", "ns"},
+			{"misses", "INTEGER", "reads that waited, since the page cache did not have the data"}, {"missed", "INTEGER", "ns in those"},
+			{"faults", "INTEGER", "major page faults in the mapped file"}, {"faulted", "INTEGER", "ns in those"}, {"stack", "TEXT", "of the last open, as in io"}, process}},
 		{"findings", "slow and wasteful uses of files, by the rules of docs/io.md", []Column{
 			{"rule", "TEXT", "main-io, small-buffer, …"}, {"advice", "TEXT", "what to change"}, path, tid, thread, {"name", "TEXT", "of the thread"}, ts,
 			{"ops", "INTEGER", "reads and writes"}, requested, {"buffer", "INTEGER", "most bytes requested at once"}, {"size", "INTEGER", "of the file, in bytes; NULL if unknown"},
@@ -70,12 +73,19 @@ func (f *filler) io() {
 	}
 	if f.asked("io") {
 		f.v.Ops(func(o *view.Op) bool {
-			var want, got any
+			var want, got, fd any
 			if o.Op == iowatch.OpRead || o.Op == iowatch.OpWrite {
 				want, got = o.Want, o.Ret
 			}
+			if o.Op != iowatch.OpFault {
+				fd = int64(o.FD)
+			}
+			missed := int64(0)
+			if o.Missed {
+				missed = 1
+			}
 			f.row("io", int64(o.TID), thread(o.Thread), f.ts(o.Begin), o.Took, o.Op.String(), orNull(view.Text(names.Call(o.Call), 64)), orNull(f.v.IOPath(o.File)),
-				kind(o.File), int64(o.FD), want, got, text(o.Stack), f.process)
+				kind(o.File), fd, want, got, missed, text(o.Stack), f.process)
 			return f.err == nil
 		})
 	}
@@ -86,7 +96,7 @@ func (f *filler) io() {
 		for i := range f.v.Rec.IO.Files {
 			x := &f.v.Rec.IO.Files[i]
 			f.row("io_files", orNull(f.v.IOPath(x.File)), kind(x.File), int64(x.Opens), x.Open, int64(x.Ops), int64(x.Syncs), int64(x.Want), int64(x.Read),
-				int64(x.Written), int64(x.Time), x.P50, x.P99, int64(x.Max), text(x.Stack), f.process)
+				int64(x.Written), int64(x.Time), x.P50, x.P99, int64(x.Max), int64(x.Misses), int64(x.Missed), int64(x.Faults), int64(x.Faulted), text(x.Stack), f.process)
 		}
 	}
 	if f.asked("findings") {

@@ -97,11 +97,11 @@ func noIO(rec *trace.Recorder, why string) *trace.IO {
 
 // each takes an operation.
 func (x *ioLog) each(r *kernel.IORecord, path string, kind iowatch.Kind) {
-	if r.Sort == iowatch.OpNone || r.Sort > iowatch.OpClose && r.Sort != iowatch.OpConnect {
+	if r.Sort == iowatch.OpNone || r.Sort > iowatch.OpClose && r.Sort != iowatch.OpConnect && r.Sort != iowatch.OpFault {
 		return
 	}
 	o := trace.IOOp{TID: r.TID, Op: r.Sort, Begin: r.End - stack.Time(r.Took), Took: r.Took, FD: r.FD, File: x.file(path, kind), Call: x.call(r.Call),
-		Want: r.Want, Ret: r.Ret, Stack: x.stack(r.Event.Stack)}
+		Want: r.Want, Ret: r.Ret, Stack: x.stack(r.Event.Stack), Missed: r.Missed}
 	if x.ops = append(x.ops, o); len(x.ops) >= ioBatch {
 		x.flushOps()
 	}
@@ -219,7 +219,7 @@ func (x *ioLog) account() {
 		f := &files[i]
 		a.Files = append(a.Files, trace.IOFile{File: x.file(f.Path, f.Kind), Opens: f.Opens, Open: f.Open, Ops: f.Ops, Syncs: f.Syncs, Want: f.Want,
 			Read: f.Got - f.Written, Written: f.Written, Time: f.Time, P50: iowatch.Percentile(&f.Hist, .5), P99: iowatch.Percentile(&f.Hist, .99),
-			Max: f.Longest, Stack: x.stack(f.Stack)})
+			Max: f.Longest, Misses: f.Misses, Missed: f.Missed, Faults: f.Faults, Faulted: f.Faulted, Stack: x.stack(f.Stack)})
 	}
 	for _, f := range x.c.Engine.Findings() {
 		a.Findings = append(a.Findings, trace.IOFinding{Rule: string(f.Rule), At: f.At, TID: f.TID, Thread: x.c.Thread(f.TID), Path: f.Path,

@@ -38,7 +38,11 @@ type IOFile struct {
 	P50     int64  `json:"p50_ns"`    // percentiles are at most half too high
 	P99     int64  `json:"p99_ns"`
 	Max     uint64 `json:"max_ns"`
-	Stack   int    `json:"stack"` // of the last open with a known stack
+	Misses  uint64 `json:"misses,omitempty"`     // reads that waited since the page cache did not have the data
+	Missed  uint64 `json:"missed_ns,omitempty"`  // in those
+	Faults  uint64 `json:"faults,omitempty"`     // major page faults in the mapped file
+	Faulted uint64 `json:"faulted_ns,omitempty"` // in those
+	Stack   int    `json:"stack"`                // of the last open with a known stack
 }
 
 // IOFinding is a rule that fired.
@@ -104,16 +108,17 @@ type IOStack struct {
 
 // IOOp is an operation that succeeded.
 type IOOp struct {
-	TID   stack.TID
-	Op    iowatch.Op // read, write, sync, open, make, close or connect
-	Begin stack.Time
-	Took  int64 // ns
-	FD    int32
-	File  int   // index of IONames.Files; -1: unknown
-	Call  int   // index of IONames.Calls; -1: unknown
-	Want  int64 // bytes requested; of an open, its flags; of a connect, the size of the address
-	Ret   int64 // the call's result: bytes, a descriptor, or 0
-	Stack int   // index of IONames.Stacks; -1: none
+	TID    stack.TID
+	Op     iowatch.Op // read, write, sync, open, make, close, connect or fault
+	Begin  stack.Time
+	Took   int64 // ns
+	FD     int32 // 0 of a fault
+	File   int   // index of IONames.Files; -1: unknown
+	Call   int   // index of IONames.Calls; -1: unknown
+	Want   int64 // bytes requested; of an open, its flags; of a connect, the size of the address
+	Ret    int64 // the call's result: bytes, a descriptor, or 0
+	Stack  int   // index of IONames.Stacks; -1: none
+	Missed bool  // a read waited, since the page cache did not have the data
 }
 
 // End returns when the operation ended.

@@ -9,7 +9,8 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// opRecords are chunks of operations. An operation is a byte (bits 0..3 sort, bit 4 a stack follows), the
+// opRecords are chunks of operations. An operation is a byte (bits 0..3 sort, bit 4 a stack follows, bit 5 the
+// read waited since the page cache did not have the data), the
 // varint of its begin minus that of the operation before (at first the time of the head), a uvarint
 // duration, the uvarints of descriptor, file + 1 and call + 1, the varints of requested bytes and result,
 // and with bit 4 a uvarint stack.
@@ -24,12 +25,16 @@ var opRecords = records[IOOp]{
 const (
 	opSort  = 15
 	opStack = 1 << 4
+	opMiss  = 1 << 5
 )
 
 func putOp(b []byte, o, before *IOOp) []byte {
 	flags := byte(o.Op) & opSort
 	if o.Stack >= 0 {
 		flags |= opStack
+	}
+	if o.Missed {
+		flags |= opMiss
 	}
 	b = append(b, flags)
 	b = binary.AppendVarint(b, int64(o.Begin-before.Begin))
@@ -49,6 +54,7 @@ func takeOp(n *recordNumbers, o *IOOp) {
 	o.Begin += stack.Time(n.signed())
 	took, fd, file, call := n.unsigned(), n.unsigned(), n.unsigned(), n.unsigned()
 	o.Want, o.Ret = n.signed(), n.signed()
+	o.Missed = flags&opMiss != 0
 	o.Stack = -1
 	if flags&opStack != 0 {
 		o.Stack = int(min(n.unsigned(), maxIOStacks))
@@ -67,7 +73,7 @@ func takeOp(n *recordNumbers, o *IOOp) {
 
 // validOp reports whether an operation may be in a recording.
 func validOp(o iowatch.Op) bool {
-	return o > iowatch.OpNone && o <= iowatch.OpClose || o == iowatch.OpConnect
+	return o > iowatch.OpNone && o <= iowatch.OpClose || o == iowatch.OpConnect || o == iowatch.OpFault
 }
 
 // Ops writes operations of any threads. It sorts ops by thread.

@@ -55,7 +55,8 @@ func ioCommand() *command {
 		help: `
 A live table of files, then findings, each with what to change and with stacks.
 Rules: main-io, small-buffer, repeat-read and leak of Matrix's IOCanary, and
-loop-io, fsync, sync-write, small-write, repeat-open, dns and churn for servers.
+loop-io, fsync, sync-write, small-write, repeat-open, dns, churn, cache-miss and
+page-fault for servers.
 docs/io.md has their thresholds. 'sliver record --io' puts the operations on a
 timeline, and 'sliver watch --io' keeps the last seconds before a slow one.
 
@@ -197,7 +198,7 @@ const maxOpener = 30
 // table prints the files, those with the most time first. opened returns the function that opened a file.
 func (f *ioFlags) table(w io.Writer, c *canary.Canary, opened func(iowatch.StackID) string) {
 	files := c.Engine.Files()
-	names, width := map[iowatch.StackID]string{}, 0
+	names, width, waited := map[iowatch.StackID]string{}, 0, false
 	for i := range files {
 		if f.rows > 0 && i == f.rows {
 			break
@@ -208,6 +209,19 @@ func (f *ioFlags) table(w io.Writer, c *canary.Canary, opened func(iowatch.Stack
 		}
 		names[files[i].Stack] = string(name)
 		width = max(width, len(name))
+		waited = waited || files[i].Misses+files[i].Faults > 0
+	}
+	waits := func(n, took string) string {
+		if !waited {
+			return ""
+		}
+		return fmt.Sprintf(" %7s %9s", n, took)
+	}
+	waitsOf := func(n, took uint64) string {
+		if n == 0 {
+			return waits("", "")
+		}
+		return waits(fmt.Sprint(n), callTime(int64(took)))
 	}
 	column := func(s string) string {
 		if width == 0 {
@@ -215,15 +229,16 @@ func (f *ioFlags) table(w io.Writer, c *canary.Canary, opened func(iowatch.Stack
 		}
 		return fmt.Sprintf("  %-*s", max(width, len("opened in")), s)
 	}
-	fmt.Fprintf(w, "%6s %5s %9s %7s %9s %9s %9s %9s %9s %9s%s  %s\n", "opens", "open", "ops", "syncs", "read", "written", "time", "p50", "p99", "max", column("opened in"), "file")
+	fmt.Fprintf(w, "%6s %5s %9s %7s %9s %9s %9s %9s %9s %9s%s%s%s  %s\n", "opens", "open", "ops", "syncs", "read", "written", "time", "p50", "p99", "max", waits("misses", "time"), waits("faults", "time"), column("opened in"), "file")
 	for i := range files {
 		if f.rows > 0 && i == f.rows {
 			fmt.Fprintf(w, "%d more files\n", len(files)-i)
 			break
 		}
 		x := &files[i]
-		fmt.Fprintf(w, "%6d %5d %9d %7d %9s %9s %9s %9s %9s %9s%s  %s\n", x.Opens, x.Open, x.Ops, x.Syncs, report.Amount(x.Got-x.Written), report.Amount(x.Written),
-			callTime(int64(x.Time)), callTime(iowatch.Percentile(&x.Hist, .5)), callTime(iowatch.Percentile(&x.Hist, .99)), callTime(int64(x.Longest)), column(names[x.Stack]), printable(x.Path))
+		fmt.Fprintf(w, "%6d %5d %9d %7d %9s %9s %9s %9s %9s %9s%s%s%s  %s\n", x.Opens, x.Open, x.Ops, x.Syncs, report.Amount(x.Got-x.Written), report.Amount(x.Written),
+			callTime(int64(x.Time)), callTime(iowatch.Percentile(&x.Hist, .5)), callTime(iowatch.Percentile(&x.Hist, .99)), callTime(int64(x.Longest)),
+			waitsOf(x.Misses, x.Missed), waitsOf(x.Faults, x.Faulted), column(names[x.Stack]), printable(x.Path))
 	}
 }
 
@@ -289,6 +304,10 @@ type fileLine struct {
 	P50     int64  `json:"p50_ns"`
 	P99     int64  `json:"p99_ns"`
 	Max     uint64 `json:"max_ns"`
+	Misses  uint64 `json:"misses"` // reads that waited, since the page cache did not have the data
+	Missed  uint64 `json:"missed_ns"`
+	Faults  uint64 `json:"faults"` // major page faults in the mapped file
+	Faulted uint64 `json:"faulted_ns"`
 	Func    string `json:"function,omitempty"` // the innermost one of the program itself in Stack
 	Stack   string `json:"stack,omitempty"`    // of the last open
 }
@@ -319,7 +338,7 @@ func (f *ioFlags) writeJSON(w io.Writer, c *canary.Canary) error {
 		x := &files[i]
 		r.Files = append(r.Files, fileLine{Path: x.Path, Kind: x.Kind.String(), Opens: x.Opens, Open: x.Open, Ops: x.Ops, Syncs: x.Syncs, Want: x.Want, Read: x.Got - x.Written,
 			Written: x.Written, Time: x.Time, P50: iowatch.Percentile(&x.Hist, .5), P99: iowatch.Percentile(&x.Hist, .99), Max: x.Longest,
-			Func: opener(c, x.Stack), Stack: text(x.Stack)})
+			Misses: x.Misses, Missed: x.Missed, Faults: x.Faults, Faulted: x.Faulted, Func: opener(c, x.Stack), Stack: text(x.Stack)})
 	}
 	for _, x := range c.Counts() {
 		r.Calls = append(r.Calls, callCount{x.Name, x.Calls, x.Errors, x.Time})

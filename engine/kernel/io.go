@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"time"
 
@@ -26,14 +27,15 @@ import (
 // System calls of other processes cost a comparison more. The kernel removes the programs when this
 // process ends, also if it is killed. An IO is for one goroutine.
 type IO struct {
-	maps   map[string]*ebpf.Map
-	progs  []*ebpf.Program
-	links  []link.Link
-	reader *ringbuf.Reader
-	news   *ringbuf.Reader // of records that wake Wait
-	rec    ringbuf.Record
-	record IORecord
-	bad    uint64
+	maps    map[string]*ebpf.Map
+	progs   []*ebpf.Program
+	links   []io.Closer
+	without []string // see Without
+	reader  *ringbuf.Reader
+	news    *ringbuf.Reader // of records that wake Wait
+	rec     ringbuf.Record
+	record  IORecord
+	bad     uint64
 }
 
 // IOOptions are the thresholds that the programs know.
@@ -107,6 +109,10 @@ func (e *IO) open(pid int, o IOOptions) error {
 	fd := func(name string) int { return e.maps[name].FD() }
 	m := ioMaps{classes: fd("io_classes"), tasks: fd("io_tasks"), fds: fd("io_fds"), uses: fd("io_uses"), zero: fd("io_zero"), mask: fd("io_mask"), stats: fd("io_stats"),
 		lost: fd("io_lost"), plans: fd("io_plans"), ring: fd("io_ring"), news: fd("io_news")}
+	if l.cache, err = cacheOffsets(); err != nil {
+		l.cache = nil
+		e.without = append(e.without, "waits for the page cache are not known: "+err.Error())
+	}
 	c := &ioConfig{pid: uint32(pid), slow: uint64(o.Slow), gap: uint64(o.Gap), smallOps: o.SmallOps, each: o.Each, slower: uint64(o.Slower)}
 	if e.reader, err = ringbuf.NewReader(e.maps["io_ring"]); err != nil {
 		return fmt.Errorf("read the ring: %w", err)
@@ -131,24 +137,24 @@ func (e *IO) open(pid int, o IOOptions) error {
 		}
 		e.links = append(e.links, x)
 	}
+	if l.cache != nil {
+		if err := e.watchCache(c, m, l); err != nil {
+			e.without = append(e.without, "waits for the page cache are not known: "+err.Error())
+		}
+	}
 	return nil
 }
+
+// Without returns a line for each thing that this kernel does not let IO count.
+func (e *IO) Without() []string { return e.without }
 
 // maxPlans bounds the threads for which further pages are copied.
 const maxPlans = 1 << 12
 
 // kernelLayout finds the offsets in the type information of the running kernel.
 func kernelLayout() (*layout, error) {
-	spec, err := btf.LoadKernelSpec()
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrTypes, err)
-	}
 	l := &layout{}
-	for _, x := range []struct {
-		to   *uint32
-		of   string
-		path []string
-	}{
+	want := []member{
 		{&l.files, "task_struct", []string{"files"}},
 		{&l.fdt, "files_struct", []string{"fdt"}},
 		{&l.maxFDs, "fdtable", []string{"max_fds"}},
@@ -158,22 +164,38 @@ func kernelLayout() (*layout, error) {
 		{&l.size, "inode", []string{"i_size"}},
 		{&l.super, "inode", []string{"i_sb"}},
 		{&l.magic, "super_block", []string{"s_magic"}},
-		{&l.tls, "task_struct", taskTLSPath},
-	} {
-		if len(x.path) == 0 {
-			continue
-		}
+	}
+	if len(taskTLSPath) > 0 {
+		want = append(want, member{&l.tls, "task_struct", taskTLSPath})
+	}
+	return l, offsets(want)
+}
+
+// member is an offset that the programs need: of a member, by its path, in a structure of the kernel.
+type member struct {
+	to   *uint32
+	of   string
+	path []string
+}
+
+// offsets finds members in the type information of the running kernel.
+func offsets(want []member) error {
+	spec, err := btf.LoadKernelSpec()
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrTypes, err)
+	}
+	for _, x := range want {
 		var s *btf.Struct
 		if err := spec.TypeByName(x.of, &s); err != nil {
-			return nil, fmt.Errorf("find struct %s: %w", x.of, err)
+			return fmt.Errorf("find struct %s: %w", x.of, err)
 		}
 		off, ok := memberOffset(s.Members, x.path)
 		if !ok {
-			return nil, fmt.Errorf("struct %s has no member %v", x.of, x.path)
+			return fmt.Errorf("struct %s has no member %v", x.of, x.path)
 		}
 		*x.to = off
 	}
-	return l, nil
+	return nil
 }
 
 // memberOffset finds a member, also in structures without a name.
@@ -333,6 +355,7 @@ type IOLosses struct {
 	FDs     uint64 // operations on descriptors above 65535
 	Tasks   uint64 // calls of threads beyond the limit
 	Skipped uint64 // reads and writes without a record, since the thread had too many: they are in the sums
+	Faults  uint64 // page faults without a record, for the same reason
 	Bad     uint64 // records that cannot be parsed
 }
 
@@ -347,7 +370,7 @@ func (e *IO) Losses() IOLosses {
 		}
 		return n
 	}
-	return IOLosses{get(lostRecords), get(lostUses), get(lostFDs), get(lostTasks), get(lostOps), e.bad}
+	return IOLosses{get(lostRecords), get(lostUses), get(lostFDs), get(lostTasks), get(lostOps), get(lostFaults), e.bad}
 }
 
 // Stop removes the programs. A last Read still returns the records before that.

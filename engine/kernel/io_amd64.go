@@ -8,6 +8,14 @@ const regBlock = 168
 // regArgs are the offsets of a system call's arguments.
 var regArgs = [6]int32{112, 104, 96, 56, 72, 64}
 
+// In struct bpf_perf_event_data: bytes of registers, and the address of a page fault. regResult is the
+// offset of a call's result, which is argument 0 where the two have one register.
+const (
+	eventRegs = 168
+	eventAddr = 176
+	regResult = 80
+)
+
 // taskTLS is the path of the FS base in struct task_struct. arch_prctl(2) keeps it up to date there,
 // and a libc sets it only so.
 var taskTLSPath = []string{"thread", "fsbase"}

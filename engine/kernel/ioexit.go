@@ -56,7 +56,8 @@ func (a *assembler) most(off int16, r asm.Register) {
 // leave is the program at the end of a call.
 func leave(c *ioConfig, m ioMaps, l *layout) asm.Instructions {
 	a := &assembler{}
-	a.enter(m, c.pid, false)
+	a.own(c.pid)
+	a.task(m, false)
 	for off := 0; off < recBytes; off += 8 {
 		a.set(off, 0, asm.DWord)
 	}
@@ -87,7 +88,7 @@ func leave(c *ioConfig, m ioMaps, l *layout) asm.Instructions {
 	a.add(asm.JEq.Imm(asm.R6, classClose, "close"), asm.JEq.Imm(asm.R6, classConnect, "connect"), asm.JSLT.Imm(asm.R1, 0, "out"),
 		asm.JEq.Imm(asm.R6, classOpen, "open"), asm.JEq.Imm(asm.R6, classPair, "pair"), asm.JEq.Imm(asm.R6, classRange, "range"))
 	a.use(m, l)
-	a.transfer(c, m)
+	a.transfer(c, m, l)
 	a.opened(m, l)
 	a.connecting(m)
 	a.closing(m)
@@ -221,7 +222,7 @@ func (a *assembler) histogram() {
 
 // transfer adds a read, write or sync to the sums, and decides whether it gets a record. The sums are
 // those of iowatch.Sums.Add.
-func (a *assembler) transfer(c *ioConfig, m ioMaps) {
+func (a *assembler) transfer(c *ioConfig, m ioMaps, l *layout) {
 	a.get(asm.R1, recTook, asm.DWord)
 	a.add(asm.JNE.Imm(asm.R6, classSync, "bytes"))
 	a.more(useSync, asm.R1)
@@ -237,6 +238,8 @@ func (a *assembler) transfer(c *ioConfig, m ioMaps) {
 	a.add(asm.LoadMem(asm.R1, asm.RFP, onTmp, asm.DWord), asm.JNE.Imm(asm.R1, 0, "stack"), asm.Ja.Label("limited"))
 
 	a.label("bytes")
+	a.missed(l)
+	a.get(asm.R1, recTook, asm.DWord)
 	a.more(useTime, asm.R1)
 	a.most(useLongest, asm.R1)
 	// The run.
@@ -273,9 +276,11 @@ func (a *assembler) transfer(c *ioConfig, m ioMaps) {
 	a.label("file")
 	a.get(asm.R1, recTook, asm.DWord)
 	a.add(asm.LoadImm(asm.R2, int64(c.slow), asm.DWord), asm.JGT.Reg(asm.R1, asm.R2, "stack"),
-		asm.JNE.Imm(asm.R5, int32(c.smallOps)+1, "each"))
+		asm.JNE.Imm(asm.R5, int32(c.smallOps)+1, "one"))
 	a.set(recOp, int64(iowatch.OpMark), asm.Byte) // one for many operations
 	a.add(asm.Ja.Label("stack"))
+	a.label("one")
+	a.missStack()
 	a.message()
 	a.label("each")
 	if !c.each {
@@ -327,7 +332,7 @@ func (a *assembler) window() {
 	a.get(asm.R1, recEnd, asm.DWord)
 	a.add(asm.LoadMem(asm.R2, asm.R9, taskWindow, asm.DWord), asm.Mov.Reg(asm.R3, asm.R1), asm.Sub.Reg(asm.R3, asm.R2), asm.JLT.Imm(asm.R3, 1_000_000_000, same),
 		asm.StoreMem(asm.R9, taskWindow, asm.R1, asm.DWord))
-	for _, counter := range []int16{taskStacks, taskSyncs, taskOps} {
+	for _, counter := range []int16{taskStacks, taskSyncs, taskOps, taskFaults, taskMissed} {
 		a.add(asm.StoreImm(asm.R9, counter, 0, asm.Word))
 	}
 	a.label(same)
@@ -376,6 +381,15 @@ func (a *assembler) opened(m ioMaps, l *layout) {
 	a.put(recMode, asm.R1, asm.Word)
 	a.add(asm.LoadMem(asm.R1, asm.RFP, onSize, asm.DWord))
 	a.put(recSize, asm.R1, asm.DWord)
+	if l.cache != nil { // by which a page fault's file is known
+		a.get(asm.R1, recOp, asm.Byte)
+		a.add(asm.JNE.Imm(asm.R1, int32(iowatch.OpOpen), "limited"), asm.LoadMem(asm.R3, asm.RFP, onInode, asm.DWord), asm.JEq.Imm(asm.R3, 0, "limited"))
+		a.identity(l.cache)
+		a.add(asm.LoadMem(asm.R1, asm.RFP, onSize, asm.DWord))
+		a.put(recIno, asm.R1, asm.DWord)
+		a.add(asm.LoadMem(asm.R1, asm.RFP, onMode, asm.DWord))
+		a.put(recDev, asm.R1, asm.Word)
+	}
 	a.add(asm.Ja.Label("limited"))
 }
 
@@ -486,13 +500,6 @@ func (a *assembler) emit(m ioMaps, l *layout) {
 	a.label("syncs")
 	a.limit(taskSyncs)
 
-	a.label("stack")
-	a.lookup(m.plans, onTID)
-	a.add(asm.Mov.Reg(asm.R8, asm.R0), asm.JNE.Imm(asm.R8, 0, "deep"))
-	a.stack(m, l, formSmall, bytesSmall, shallow)
-	a.label("deep")
-	a.stack(m, l, formDeep, bytesDeep, deep)
-
 	a.label("pathonly")
 	a.set(recForm, formPath, asm.Byte)
 	a.reserve(m, bytesPath)
@@ -500,6 +507,17 @@ func (a *assembler) emit(m ioMaps, l *layout) {
 	a.path()
 	a.submit()
 	a.add(asm.Ja.Label("out"))
+	a.copies(m, l)
+}
+
+// copies writes the record whose header is complete: "stack" with a stack, "plain" without.
+func (a *assembler) copies(m ioMaps, l *layout) {
+	a.label("stack")
+	a.lookup(m.plans, onTID)
+	a.add(asm.Mov.Reg(asm.R8, asm.R0), asm.JNE.Imm(asm.R8, 0, "deep"))
+	a.stack(m, l, formSmall, bytesSmall, shallow)
+	a.label("deep")
+	a.stack(m, l, formDeep, bytesDeep, deep)
 
 	a.label("plain")
 	a.reserve(m, bytesPlain)

@@ -66,7 +66,13 @@ const (
 	taskUsers  = 52 // 32 bits
 	taskSyncs  = 56 // 32 bits: as taskStacks, of syncs
 	taskOps    = 60 // 32 bits: records of reads and writes in that second
-	taskBytes  = 64
+	taskMiss   = 64 // voluntary switches plus 1 when this read put a page into the cache; 0: it did not
+	taskAddAt  = 72 // when the thread put a page into the cache last; 0: not since the last fault
+	taskAddIno = 80 // of which file
+	taskAddDev = 88 // 32 bits
+	taskFaults = 92 // 32 bits: as taskStacks, of page faults
+	taskMissed = 96 // 32 bits: as taskStacks, of reads that waited
+	taskBytes  = 104
 )
 
 // Value of the map of descriptors.
@@ -77,25 +83,27 @@ const (
 
 // Value of the map of uses: see iowatch.Sums.
 const (
-	useOps     = 0
-	useWrites  = 8
-	useSyncs   = 16
-	useWant    = 24
-	useGot     = 32
-	useWritten = 40
-	useTime    = 48
-	useSync    = 56
-	useLongest = 64
-	useRun     = 72
-	useRunMax  = 80
-	useLast    = 88
-	useBuffer  = 96
-	useFirst   = 104 // 32 bits
-	useMode    = 108 // 32 bits
-	useSyncMax = 112
-	useHist    = 120            // 64 times 32 bits
-	useTID     = useHist + 64*4 // 32 bits: the thread; 0: there were several
-	useBytes   = useTID + 8
+	useOps      = 0
+	useWrites   = 8
+	useSyncs    = 16
+	useWant     = 24
+	useGot      = 32
+	useWritten  = 40
+	useTime     = 48
+	useSync     = 56
+	useLongest  = 64
+	useRun      = 72
+	useRunMax   = 80
+	useLast     = 88
+	useBuffer   = 96
+	useFirst    = 104 // 32 bits
+	useMode     = 108 // 32 bits
+	useSyncMax  = 112
+	useHist     = 120            // 64 times 32 bits
+	useTID      = useHist + 64*4 // 32 bits: the thread; 0: there were several
+	useMisses   = useTID + 8     // reads that waited for storage
+	useMissTime = useMisses + 8
+	useBytes    = useMissTime + 8
 )
 
 // Offsets in a record's header of 12 words.
@@ -106,18 +114,21 @@ const (
 	recOp      = 20 // 8 bits: iowatch.Op
 	recLoop    = 21 // 8 bits
 	recForm    = 22 // 8 bits
+	recMissed  = 23 // 8 bits: the read waited for storage
 	recFD      = 24 // 32 bits
 	recGen     = 28 // 32 bits
 	recWant    = 32 // of a connect: the size of the address, which is at recPath
-	recRet     = 40
+	recRet     = 40 // of a fault: the address
 	recMode    = 48 // 32 bits
 	recNr      = 52 // 32 bits
 	recSize    = 56
 	recSP      = 64
 	recWritten = 72
-	recFD2     = 80 // 32 bits
-	recUsers   = 84 // 32 bits; of a pair: generation of FD2
-	recDir     = 88 // 32 bits: of an open, the folder's descriptor; of a dup, the old one
+	recIno     = recWritten // of an open or a fault
+	recFD2     = 80         // 32 bits
+	recUsers   = 84         // 32 bits; of a pair: generation of FD2
+	recDev     = recUsers   // 32 bits: of an open or a fault, as recIno
+	recDir     = 88         // 32 bits: of an open, the folder's descriptor; of a dup, the old one
 	recBytes   = 96
 
 	recPath    = recBytes
@@ -161,13 +172,15 @@ const (
 	onMode   = onTmp - 8
 	onSize   = onMode - 8
 	onMask   = onSize - 8 // of the threads' numbers in keys: see IO.Share
-	onRegs   = onMask - regBlock
+	onInode  = onMask - 8 // address of the inode that inode found; 0: none
+	onRegs   = onInode - regBlock
 )
 
 // layout has offsets in the kernel's structures, from its type information.
 type layout struct {
 	files, fdt, maxFDs, fds, inode, mode, size, super, magic uint32
-	tls                                                      uint32 // in task_struct; 0: not read
+	tls                                                      uint32       // in task_struct; 0: not read
+	cache                                                    *cacheLayout // nil: the page cache is not watched
 }
 
 // ioMaps are the maps of the programs.
@@ -179,7 +192,8 @@ const (
 	lostUses    // pairs of thread and descriptor without sums
 	lostFDs     // calls with a descriptor beyond maxFDs
 	lostTasks
-	lostOps // reads and writes without a record, beyond opsLimit
+	lostOps    // reads and writes without a record, beyond opsLimit
+	lostFaults // page faults, the same
 	numLost
 )
 
@@ -247,7 +261,7 @@ func (a *assembler) count(m ioMaps, which int) {
 // inode reads mode and size of the file of descriptor R8 to onMode and onSize; 0 if that fails.
 func (a *assembler) inode(l *layout) {
 	done := a.fresh("inode")
-	a.add(storeWord(asm.RFP, onMode, 0), storeWord(asm.RFP, onSize, 0), asm.FnGetCurrentTask.Call(), asm.Mov.Reg(asm.R3, asm.R0))
+	a.add(storeWord(asm.RFP, onMode, 0), storeWord(asm.RFP, onSize, 0), storeWord(asm.RFP, onInode, 0), asm.FnGetCurrentTask.Call(), asm.Mov.Reg(asm.R3, asm.R0))
 	follow := func(off uint32) {
 		a.kernelRead(onTmp, 8, int32(off))
 		a.add(asm.LoadMem(asm.R3, asm.RFP, onTmp, asm.DWord))
@@ -263,12 +277,12 @@ func (a *assembler) inode(l *layout) {
 	follow(0)
 	a.add(asm.JEq.Imm(asm.R3, 0, done))
 	follow(l.inode)
-	a.add(asm.StoreMem(asm.RFP, onKey, asm.R3, asm.DWord))
+	a.add(asm.StoreMem(asm.RFP, onInode, asm.R3, asm.DWord))
 	a.kernelRead(onMode, 2, int32(l.mode))
-	a.add(asm.LoadMem(asm.R3, asm.RFP, onKey, asm.DWord))
+	a.add(asm.LoadMem(asm.R3, asm.RFP, onInode, asm.DWord))
 	a.kernelRead(onSize, 8, int32(l.size))
 	// Anonymous inodes are regular files for the kernel itself since Linux 6.16.
-	a.add(asm.LoadMem(asm.R3, asm.RFP, onKey, asm.DWord))
+	a.add(asm.LoadMem(asm.R3, asm.RFP, onInode, asm.DWord))
 	follow(l.super)
 	follow(l.magic)
 	a.add(asm.JNE.Imm(asm.R3, anonMagic, done), storeWord(asm.RFP, onMode, 0o600))
@@ -279,17 +293,21 @@ func (a *assembler) inode(l *layout) {
 // anonMagic is ANON_INODE_FS_MAGIC (include/uapi/linux/magic.h).
 const anonMagic = 0x09041934
 
-// enter begins both programs: R6 is the context, R9 the value of the thread, which is made if make is
-// set. Other processes leave at once.
-func (a *assembler) enter(m ioMaps, pid uint32, make bool) {
+// own begins a program: R6 is the context. Other processes leave at once.
+func (a *assembler) own(pid uint32) {
 	a.add(asm.Mov.Reg(asm.R6, asm.R1), asm.FnGetCurrentPidTgid.Call(), storeWord(asm.RFP, onTID, 0),
 		asm.StoreMem(asm.RFP, onTID, asm.R0, asm.Word), asm.RSh.Imm(asm.R0, 32), asm.JNE.Imm(asm.R0, int32(pid), "out"))
-	if make {
-		// The class of the call, R7.
-		a.add(asm.LoadMem(asm.R1, asm.R6, 8, asm.DWord), asm.StoreMem(asm.RFP, onKey, asm.R1, asm.DWord), asm.JGE.Imm(asm.R1, maxCalls, "out"))
-		a.lookup(m.classes, onKey)
-		a.add(asm.JEq.Imm(asm.R0, 0, "out"), asm.LoadMem(asm.R7, asm.R0, 0, asm.DWord), asm.JEq.Imm(asm.R7, classNone, "out"))
-	}
+}
+
+// class sets R7 to the class of the call that begins. Without one, the program ends.
+func (a *assembler) class(m ioMaps) {
+	a.add(asm.LoadMem(asm.R1, asm.R6, 8, asm.DWord), asm.StoreMem(asm.RFP, onKey, asm.R1, asm.DWord), asm.JGE.Imm(asm.R1, maxCalls, "out"))
+	a.lookup(m.classes, onKey)
+	a.add(asm.JEq.Imm(asm.R0, 0, "out"), asm.LoadMem(asm.R7, asm.R0, 0, asm.DWord), asm.JEq.Imm(asm.R7, classNone, "out"))
+}
+
+// task sets R9 to the value of the thread, which is made if make is set.
+func (a *assembler) task(m ioMaps, make bool) {
 	a.lookup(m.tasks, onTID)
 	if make {
 		a.add(asm.JNE.Imm(asm.R0, 0, "known"), storeWord(asm.RFP, onKey, 0))
@@ -317,7 +335,9 @@ func (a *assembler) end() asm.Instructions {
 // entry is the program at the beginning of a call.
 func entry(c *ioConfig, m ioMaps, l *layout) asm.Instructions {
 	a := &assembler{}
-	a.enter(m, c.pid, true)
+	a.own(c.pid)
+	a.class(m)
+	a.task(m, true)
 	a.add(asm.Mov.Reg(asm.R1, asm.R7), asm.And.Imm(asm.R1, 0xff), asm.JNE.Imm(asm.R1, classPoll, "timed"),
 		asm.LoadMem(asm.R1, asm.R9, taskPolls, asm.Word), asm.Add.Imm(asm.R1, 1), asm.StoreMem(asm.R9, taskPolls, asm.R1, asm.Word), asm.Ja.Label("out"))
 	a.label("timed")
@@ -335,7 +355,7 @@ func entry(c *ioConfig, m ioMaps, l *layout) asm.Instructions {
 	a.add(asm.LoadMem(asm.R1, asm.RFP, onMode, asm.DWord), asm.StoreMem(asm.R9, taskMode, asm.R1, asm.Word),
 		asm.LoadMem(asm.R1, asm.RFP, onSize, asm.DWord), asm.StoreMem(asm.R9, taskSize, asm.R1, asm.DWord))
 	a.label("start")
-	a.add(asm.FnKtimeGetNs.Call(), asm.StoreMem(asm.R9, taskStart, asm.R0, asm.DWord))
+	a.add(storeWord(asm.R9, taskMiss, 0), asm.FnKtimeGetNs.Call(), asm.StoreMem(asm.R9, taskStart, asm.R0, asm.DWord))
 	return a.end()
 }
 

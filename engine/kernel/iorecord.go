@@ -23,6 +23,10 @@ type IORecord struct {
 	Dir  int32
 	FD2  int32 // OpMake of two descriptors: the second one; 0: none
 	Gen2 uint32
+	// Ino and Dev are of an OpOpen and an OpFault the inode number of the file and the kernel's number of its
+	// device (20 bits of minor); 0: unknown. Addr is of an OpFault the address.
+	Ino, Addr uint64
+	Dev       uint32
 	// Users is how many threads have sums for the descriptor that was closed.
 	Users uint32
 
@@ -53,8 +57,8 @@ func parseIO(b []byte, r *IORecord) error {
 	call := callOf(half(recNr))
 	*r = IORecord{Event: iowatch.Event{Op: iowatch.Op(b[recOp]), End: stack.Time(word(recEnd)), Took: int64(word(recTook)), TID: stack.TID(half(recTID)),
 		FD: int32(half(recFD)), Gen: half(recGen), Want: int64(word(recWant)), Ret: int64(word(recRet)), Size: int64(word(recSize)), SP: word(recSP),
-		Loop: b[recLoop] != 0, Written: word(recWritten), Call: call.name, Summed: true, Kind: iowatch.KindOf(half(recMode))}}
-	if r.Op == iowatch.OpNone || r.Op > iowatch.OpConnect {
+		Loop: b[recLoop] != 0, Written: word(recWritten), Missed: b[recMissed] != 0, Call: call.name, Summed: true, Kind: iowatch.KindOf(half(recMode))}}
+	if r.Op == iowatch.OpNone || r.Op > iowatch.OpFault {
 		return fmt.Errorf("record with unknown operation %d", r.Op)
 	}
 	if r.Sort = r.Op; r.Op == iowatch.OpMark {
@@ -65,7 +69,10 @@ func parseIO(b []byte, r *IORecord) error {
 	}
 	switch r.Op {
 	case iowatch.OpOpen:
-		r.Dir = int32(half(recDir))
+		r.Dir, r.Ino, r.Dev, r.Written = int32(half(recDir)), word(recIno), half(recDev), 0
+	case iowatch.OpFault:
+		r.Addr, r.Ino, r.Dev, r.Written, r.Ret = word(recRet), word(recIno), half(recDev), 0, 0
+		r.Call = "page fault"
 	case iowatch.OpMake:
 		if r.Dir = -1; call.name == "fcntl" || strings.HasPrefix(call.name, "dup") {
 			r.Dir = int32(half(recDir))
@@ -152,7 +159,7 @@ func parseSums(b []byte, s *iowatch.Sums) {
 	word := func(off int) uint64 { return binary.NativeEndian.Uint64(b[off:]) }
 	*s = iowatch.Sums{Ops: word(useOps), Writes: word(useWrites), Syncs: word(useSyncs), Want: word(useWant), Got: word(useGot), Written: word(useWritten),
 		Time: word(useTime), SyncTime: word(useSync), LongestSync: word(useSyncMax), Longest: word(useLongest), Run: word(useRun), LongestRun: word(useRunMax),
-		Last: stack.Time(word(useLast)), Buffer: word(useBuffer), First: iowatch.Op(b[useFirst]),
+		Misses: word(useMisses), MissTime: word(useMissTime), Last: stack.Time(word(useLast)), Buffer: word(useBuffer), First: iowatch.Op(b[useFirst]),
 		TID: stack.TID(binary.NativeEndian.Uint32(b[useTID:]))}
 	for i := range s.Hist {
 		s.Hist[i] = binary.NativeEndian.Uint32(b[useHist+4*i:])

@@ -27,9 +27,10 @@ const (
 	annotateStack
 	annotateRule
 	annotateOpened
+	annotateCache
 )
 
-var ioAnnotations = []string{"file", "call", "bytes", "requested", "fd", "thread", "stack", "rule", "opened"}
+var ioAnnotations = []string{"file", "call", "bytes", "requested", "fd", "thread", "stack", "rule", "opened", "page_cache"}
 
 // ioTrack is the operations of one thread on one file. Those of one thread do not overlap, so that they
 // nest; the reader shows tracks of the same name as one.
@@ -91,7 +92,10 @@ func (e *exporter) operation(t *ioTrack, o *view.Op) {
 	name := in.words(o.Op.String())
 	in.ioAnnotation()
 	file, callID, thread := in.value(e.v.IOPath(o.File)), in.value(call), in.value(e.v.ThreadName(o.TID))
-	where := uint32(0)
+	where, cache := uint32(0), uint32(0)
+	if o.Missed {
+		cache = in.value("missed")
+	}
 	if o.Stack >= 0 {
 		where = in.value(e.ioStack(o.Stack))
 	}
@@ -117,10 +121,15 @@ func (e *exporter) operation(t *ioTrack, o *view.Op) {
 	text(annotateFile, file)
 	text(annotateOp, callID)
 	text(annotateThread, thread)
-	number(annotateFD, int64(o.FD))
+	if o.Op != iowatch.OpFault {
+		number(annotateFD, int64(o.FD))
+	}
 	if o.Op == iowatch.OpRead || o.Op == iowatch.OpWrite {
 		number(annotateBytes, o.Ret)
 		number(annotateRequested, o.Want)
+	}
+	if cache != 0 {
+		text(annotateCache, cache)
 	}
 	if where != 0 {
 		text(annotateStack, where)

@@ -20,6 +20,7 @@ func (r *Report) WriteHTML(w io.Writer) error {
 		"list":  listed,
 		"pct":   func(f float64) string { return fmt.Sprintf("%.3f%%", 100*f) },
 		"size":  Amount,
+		"waits": waits,
 		"when": func(t time.Time) string {
 			if t.IsZero() {
 				return ""

@@ -54,7 +54,11 @@ type IOFile struct {
 	P50     int64    `json:"p50_ns"`
 	P99     int64    `json:"p99_ns"`
 	Max     int64    `json:"max_ns"`
-	Stack   []string `json:"stack"` // of the last open, from the innermost function of the program itself on
+	Misses  uint64   `json:"misses"`     // reads that waited since the page cache did not have the data
+	Missed  int64    `json:"missed_ns"`  // in those
+	Faults  uint64   `json:"faults"`     // major page faults in the mapped file
+	Faulted int64    `json:"faulted_ns"` // in those
+	Stack   []string `json:"stack"`      // of the last open, from the innermost function of the program itself on
 }
 
 // io reports on I/O.
@@ -100,7 +104,8 @@ func (r *Report) io(v *view.View, top int) {
 			kind = view.Text(v.Rec.IONames.Files[f.File].Kind, 64)
 		}
 		out.Files[i] = IOFile{Path: v.IOPath(f.File), Kind: kind, Opens: f.Opens, Open: f.Open, Ops: f.Ops, Syncs: f.Syncs, Read: f.Read, Written: f.Written,
-			Total: int64(f.Time), P50: f.P50, P99: f.P99, Max: int64(f.Max), Stack: list(v.IOCallers(f.Stack))}
+			Total: int64(f.Time), P50: f.P50, P99: f.P99, Max: int64(f.Max), Misses: f.Misses, Missed: int64(f.Missed), Faults: f.Faults,
+			Faulted: int64(f.Faulted), Stack: list(v.IOCallers(f.Stack))}
 	}
 	r.IO = out
 }
@@ -129,12 +134,18 @@ func usedFiles(v *view.View) []trace.IOFile {
 			return true
 		case iowatch.OpClose, iowatch.OpConnect:
 			return true
+		case iowatch.OpFault:
+			u.Faults, u.Faulted = u.Faults+1, u.Faulted+uint64(o.Took)
+			return true
 		case iowatch.OpSync:
 			u.Syncs++
 		case iowatch.OpWrite:
 			u.Ops, u.Written = u.Ops+1, u.Written+uint64(max(o.Ret, 0))
 		default:
 			u.Ops, u.Read = u.Ops+1, u.Read+uint64(max(o.Ret, 0))
+		}
+		if o.Missed {
+			u.Misses, u.Missed = u.Misses+1, u.Missed+uint64(o.Took)
 		}
 		u.Time += uint64(o.Took)
 		u.Max = max(u.Max, uint64(o.Took))
@@ -195,7 +206,7 @@ func (r *Report) textFiles(w io.Writer) {
 		return
 	}
 	fmt.Fprintf(w, "\nFiles%s\n", more(r.More.Files))
-	t := newTable(w, "opens", "open", "ops", "syncs", "read", "written", "total", "p50", "p99", "longest", "opened in", "file")
+	t := newTable(w, "opens", "open", "ops", "syncs", "read", "written", "total", "p50", "p99", "longest", "missed", "faults", "opened in", "file")
 	for i := range r.IO.Files {
 		f := &r.IO.Files[i]
 		name := f.Path
@@ -203,9 +214,17 @@ func (r *Report) textFiles(w io.Writer) {
 			name = f.Kind
 		}
 		t.row(fmt.Sprint(f.Opens), fmt.Sprint(f.Open), fmt.Sprint(f.Ops), fmt.Sprint(f.Syncs), Amount(f.Read), Amount(f.Written), duration(f.Total), duration(f.P50),
-			duration(f.P99), duration(f.Max), cell(opener(f.Stack)), cell(name))
+			duration(f.P99), duration(f.Max), waits(f.Misses, f.Missed), waits(f.Faults, f.Faulted), cell(opener(f.Stack)), cell(name))
 	}
 	t.end()
+}
+
+// waits is a number of waits and their time, such as 12 in 3 ms; "": none.
+func waits(n uint64, ns int64) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d in %s", n, duration(ns))
 }
 
 // opener returns the function of the first line of a stack without its place; "": there is none.

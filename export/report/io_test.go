@@ -3,6 +3,7 @@ package report
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 
@@ -24,10 +25,13 @@ func TestIO(t *testing.T) {
 	b.Op(1234, iowatch.OpRead, "/etc/<app>.conf", 10*ms, 25*ms, 1000, "read load main")
 	b.Op(1234, iowatch.OpRead, "/etc/<app>.conf", 30*ms, 31*ms, 50, "")
 	b.Op(1234, iowatch.OpWrite, "/var/log/app", 40*ms, 42*ms, 7, "")
+	b.Miss(1234, "/var/log/app", 50*ms, 53*ms, 7)
+	b.Op(1234, iowatch.OpFault, "/lib/x.so", 60*ms, 61*ms, 0, "")
+	b.Op(1234, iowatch.OpFault, "/lib/x.so", 62*ms, 64*ms, 0, "")
 	b.Finding(1234, "/etc/<app>.conf", 31*ms, 15*ms, "open load main", "read load main")
 	rec := b.Finish(100 * ms)
 	r := Of(rec, view.Options{}, 1)
-	if len(r.IO.Findings) != 1 || len(r.IO.Files) != 1 || r.More.Files != 1 || r.IO.Part {
+	if len(r.IO.Findings) != 1 || len(r.IO.Files) != 1 || r.More.Files != 2 || r.IO.Part {
 		t.Fatalf("%+v, more %+v", r.IO, r.More)
 	}
 	if f := r.IO.Files[0]; f.Path != "/etc/<app>.conf" || f.Opens != 1 || f.Ops != 2 || f.Read != 1050 || f.Total != 16*ms || f.Max != 15*ms || len(f.Stack) != 2 || f.Stack[0] != "load (load.c:7)" {
@@ -45,14 +49,26 @@ func TestIO(t *testing.T) {
 	}
 	s := text.String()
 	if i := strings.Index(s, "Findings of I/O"); i < 0 || i > strings.Index(s, "\nThreads") || !strings.Contains(s, "move it to another thread.") ||
-		!strings.Contains(s, "called in read (read.c:7)") || !strings.Contains(s, "\nFiles (1 more; --rows shows more)\n") || !strings.Contains(s, "1.05 kB") || !strings.Contains(s, "longest  opened in  file") || !strings.Contains(s, "ms  load       /etc/<app>.conf") {
+		!strings.Contains(s, "called in read (read.c:7)") || !strings.Contains(s, "\nFiles (2 more; --rows shows more)\n") || !strings.Contains(s, "1.05 kB") || !strings.Contains(s, "longest  opened in  file") || !strings.Contains(s, "ms  load       /etc/<app>.conf") {
 		t.Errorf("text:\n%s", s)
 	}
 	if p := page.String(); strings.Contains(p, "<app>") || !strings.Contains(p, "&lt;app&gt;.conf") || !strings.Contains(p, "<h2>Findings of I/O</h2>") || !strings.Contains(p, "1.05 kB") {
 		t.Errorf("page:\n%s", p)
 	}
+	all := Of(rec, view.Options{}, 0)
+	text.Reset()
+	page.Reset()
+	if err := errors.Join(all.WriteText(&text), all.WriteHTML(&page)); err != nil {
+		t.Fatal(err)
+	}
+	if s := text.String(); !strings.Contains(s, "1 in 3.00ms") || !strings.Contains(s, "2 in 3.00ms") || !strings.Contains(s, "missed") || !strings.Contains(s, "faults") {
+		t.Errorf("text:\n%s", s)
+	}
+	if p := page.String(); !strings.Contains(p, "<td>1 in 3.00ms<td>") || !strings.Contains(p, "<td>2 in 3.00ms") {
+		t.Errorf("page:\n%s", p)
+	}
 	part := Of(rec, view.Options{From: exporttest.Start + 28*ms}, 0)
-	if !part.IO.Part || len(part.IO.Findings) != 1 || len(part.IO.Files) != 2 || part.IO.Files[0].Path != "/var/log/app" || part.IO.Files[1].Ops != 1 || part.IO.Files[1].Read != 50 {
+	if !part.IO.Part || len(part.IO.Findings) != 1 || len(part.IO.Files) != 3 || part.IO.Files[0].Path != "/var/log/app" || part.IO.Files[0].Misses != 1 || part.IO.Files[0].Missed != 3*ms || part.IO.Files[2].Faults != 2 || part.IO.Files[2].Ops != 0 || part.IO.Files[1].Ops != 1 || part.IO.Files[1].Read != 50 {
 		t.Errorf("%+v", part.IO)
 	}
 	if p50 := part.IO.Files[1].P50; p50 < ms || p50 > 3*ms/2 {

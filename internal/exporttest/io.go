@@ -29,6 +29,9 @@ func (b *Builder) Op(tid int, op iowatch.Op, path string, from, to, n int64, whe
 		return
 	case iowatch.OpSync:
 		f.Syncs++
+	case iowatch.OpFault:
+		f.Faults, f.Faulted = f.Faults+1, f.Faulted+uint64(to-from)
+		return
 	case iowatch.OpWrite:
 		f.Ops, f.Written = f.Ops+1, f.Written+uint64(n)
 	default:
@@ -38,6 +41,14 @@ func (b *Builder) Op(tid int, op iowatch.Op, path string, from, to, n int64, whe
 	f.Time += uint64(to - from)
 	f.Max = max(f.Max, uint64(to-from))
 	f.P50, f.P99 = int64(f.Max/2), int64(f.Max)
+}
+
+// Miss adds a read that waited for storage.
+func (b *Builder) Miss(tid int, path string, from, to, n int64) {
+	b.Op(tid, iowatch.OpRead, path, from, to, n, "")
+	b.ops[len(b.ops)-1].Missed = true
+	f := &b.io.Files[b.ioFile(path)]
+	f.Misses, f.Missed = f.Misses+1, f.Missed+uint64(to-from)
 }
 
 // Finding adds a finding of main-io about a file. at is in ns after Start, and longest in ns.

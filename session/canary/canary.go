@@ -57,12 +57,21 @@ type Canary struct {
 
 	uring bool // a descriptor of io_uring was open
 
+	inodes map[inode]string // files that were opened, for page faults
+	maps   []stack.Mapping  // sorted; nil: not read in this round
+
 	unknown map[[2]uint32]bool // descriptors with sums that the engine did not know, by number and generation
 
 	listed   map[int32]bool // open descriptors at listedAt; nil: not needed
 	listedAt stack.Time
 
 	finals map[[2]uint32][]final // sums of closed descriptors, read in this round; nil: not read yet
+}
+
+// inode identifies a file: the kernel's number of its device, with 20 bits of minor, and its number there.
+type inode struct {
+	dev uint32
+	ino uint64
 }
 
 // final is the sums that a thread had on a descriptor that was closed.
@@ -84,7 +93,7 @@ const (
 
 // Open begins to watch p: when it returns, every further call is seen.
 func Open(p *target.Process, o Options) (*Canary, error) {
-	c := &Canary{proc: p, Engine: iowatch.New(o.Rules, stack.TID(p.PID())), began: time.Now(), names: map[stack.TID]string{}, dups: map[int32]string{}, each: o.Each}
+	c := &Canary{proc: p, Engine: iowatch.New(o.Rules, stack.TID(p.PID())), began: time.Now(), names: map[stack.TID]string{}, dups: map[int32]string{}, inodes: map[inode]string{}, each: o.Each}
 	var err error
 	if c.dir, err = live.OpenProc(p); err != nil {
 		return nil, err
@@ -307,7 +316,7 @@ func (c *Canary) exec() {
 }
 
 func (c *Canary) read() {
-	c.finals = nil
+	c.finals, c.maps = nil, nil
 	open, at := c.listed, c.listedAt
 	c.listed = nil
 	if c.exec(); c.execed {
@@ -333,6 +342,9 @@ func (c *Canary) record(r *kernel.IORecord) {
 	switch r.Op {
 	case iowatch.OpOpen:
 		r.Path = c.path(r)
+		c.opened(r)
+	case iowatch.OpFault:
+		r.Path, r.Kind = c.mapped(r)
 	case iowatch.OpMake:
 		c.uring = c.uring || r.Call == "io_uring_setup"
 		delete(c.dups, r.FD)
@@ -360,6 +372,10 @@ func (c *Canary) record(r *kernel.IORecord) {
 // note passes a record to Each.
 func (c *Canary) note(r *kernel.IORecord) {
 	if c.each == nil {
+		return
+	}
+	if r.Op == iowatch.OpFault {
+		c.each(r, r.Path, r.Kind)
 		return
 	}
 	name, kind := c.Engine.Path(r.FD, r.Gen)
@@ -482,6 +498,7 @@ func (c *Canary) Losses() (lines []string) {
 		{l.Sums, "operations have no sums: too many threads and descriptors at once"},
 		{l.FDs, "operations were on descriptors above 65535, which are not watched"},
 		{l.Tasks, "calls were of threads beyond the limit"},
+		{l.Faults, "page faults are missing: their threads had too many in a second"},
 		{l.Bad, "records could not be read"},
 		{c.Engine.Forgotten, "paths, descriptors or findings were dropped because of a limit"},
 		{c.Stacks.Dropped, "stacks were dropped because of a limit"},
@@ -490,6 +507,7 @@ func (c *Canary) Losses() (lines []string) {
 			lines = append(lines, fmt.Sprintf("%d %s", x.n, x.what))
 		}
 	}
+	lines = append(lines, c.io.Without()...)
 	if c.uring {
 		lines = append(lines, "operations through io_uring: they pass by these system calls, so that no sum has them and no rule sees them")
 	}

@@ -21,6 +21,9 @@
  *   leak     N sockets that stay open, opened in leaking
  *   loop     a thread that waits in epoll_wait between N reads of SIZE bytes
  *   mixed    calls of all sorts, some of which fail
+ *   cold     main reads the first SIZE bytes of N pages of PATH, which are not in the page cache
+ *   mapped   main touches N such pages of a map of PATH in touching, every fifth by a write to a pipe;
+ *            OPERATIONS are the pages that mincore says are not in the cache, for both
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -33,6 +36,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <time.h>
@@ -255,6 +259,46 @@ static void mixed(void)
 	}
 }
 
+enum { PAGE = 4096 };
+
+NOINLINE void touching(const char *page)
+{
+	(void)*(const volatile char *)page;
+	__asm__ volatile("");
+}
+
+/* Every third page, backwards, so that no read is ahead of the next one. */
+static void evicted(int mapped)
+{
+	int fd = opening(O_RDONLY), p[2];
+	off_t len = lseek(fd, 0, SEEK_END);
+	long step = 3 * PAGE;
+	check(len < count * step ? -1 : 0, "size of the file");
+	check(pipe(p), "pipe");
+	check(posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM) ? -1 : 0, "fadvise");
+	check(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) ? -1 : 0, "fadvise");
+	char *m = mmap(NULL, len, PROT_READ, MAP_SHARED, fd, 0);
+	check(m == MAP_FAILED ? -1 : 0, "mmap");
+	check(madvise(m, len, MADV_RANDOM), "madvise");
+	for (long i = count - 1; i >= 0; i--) {
+		unsigned char in;
+		check(mincore(m + i * step, 1, &in), "mincore");
+		if (!mapped) {
+			check(pread(fd, buf, size, i * step), "pread");
+		} else if (i % 5 == 0) {
+			check(write(p[1], m + i * step, 1), "write");
+			check(read(p[0], buf, 1), "read");
+		} else {
+			touching(m + i * step);
+		}
+		operations += !(in & 1);
+	}
+	check(munmap(m, len), "munmap");
+	check(close(fd), "close");
+	check(close(p[0]), "close");
+	check(close(p[1]), "close");
+}
+
 int main(int argc, char **argv)
 {
 	if (argc != 5) {
@@ -303,6 +347,8 @@ int main(int argc, char **argv)
 			leaking();
 		} else if (!strcmp(s, "loop")) {
 			on_thread(looping, 1, NULL);
+		} else if (!strcmp(s, "cold") || !strcmp(s, "mapped")) {
+			evicted(!strcmp(s, "mapped"));
 		} else if (!strcmp(s, "mixed")) {
 			mixed();
 		} else {

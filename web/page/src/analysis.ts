@@ -21,7 +21,7 @@ export interface IOFinding {
 }
 export interface IOFile {
   path: string; kind: string; opens: number; open: number; ops: number; syncs: number; read_bytes: number; written_bytes: number; total_ns: number; p50_ns: number;
-  p99_ns: number; max_ns: number; stack: string[];
+  p99_ns: number; max_ns: number; misses: number; missed_ns: number; faults: number; faulted_ns: number; stack: string[];
 }
 export interface Left { threads: number; ns: number; other_threads: number; other_ns: number }
 export interface Report {

@@ -34,6 +34,11 @@ function finding(a: Analysis, f: IOFinding, open: string, toggle: (key: string) 
     h('div', { class: 'three' }, stack('Opened in', f.opened, act), stack('Called in', f.stack, act))))];
 }
 
+// waited is a number of waits and their time.
+function waited(title: string, n: number, ns: number): HTMLElement {
+  return h('span', { title }, n ? `${count(n)} in ${dur(ns)}` : '');
+}
+
 export function ioTab(a: Analysis, act: Actions, sorts: Sorts, needle: string, open: string, toggle: (key: string) => void, find: (s: string) => void, again: () => void): HTMLElement {
   const io = a.report.io;
   if (!io) return h('p', { class: 'soft pad' }, 'I/O was not recorded: sliver record --io does that.');
@@ -53,6 +58,8 @@ export function ioTab(a: Analysis, act: Actions, sorts: Sorts, needle: string, o
     { key: 'p50', title: 'p50', num: true, by: (r) => r.p50_ns, cell: (r) => dur(r.p50_ns) },
     { key: 'p99', title: 'p99', num: true, by: (r) => r.p99_ns, cell: (r) => dur(r.p99_ns) },
     { key: 'max', title: 'Longest', num: true, by: (r) => r.max_ns, cell: (r) => dur(r.max_ns) },
+    { key: 'missed', title: 'Missed', num: true, wide: true, by: (r) => r.missed_ns, cell: (r) => waited('Reads that waited, since the page cache did not have the data', r.misses, r.missed_ns) },
+    { key: 'faults', title: 'Page faults', num: true, wide: true, by: (r) => r.faulted_ns, cell: (r) => waited('Page faults in the mapped file that waited for storage', r.faults, r.faulted_ns) },
     { key: 'stack', title: 'Opened in', wide: true, by: (r) => r.stack[0] ?? '', cell: (r) => h('span', { title: r.stack.join('\n') }, functionOf(r.stack[0] ?? '')) },
   ], again);
   return h('div', { class: 'tables' }, h('div', { class: 'tools' }, i),
