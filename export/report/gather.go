@@ -334,13 +334,15 @@ func (g *gatherer) functions(top int) ([]Function, int) {
 	return cut(out, top)
 }
 
-// onCPU returns the functions that were on a CPU, by the kernel's account.
-func onCPU(v *view.View, top int) ([]OnCPU, int) {
+// onCPU returns the functions that were on a CPU, by the kernel's account, and the part of it that is the own
+// time of runtimes in stacks with functions that they run.
+func onCPU(v *view.View, top int) (rows []OnCPU, more int, runtime int64) {
 	c := tally.ByCalls(v, false, func(x *tally.Values) int64 { return x.CPU })
 	own := make([]int64, c.Len())
 	for n := range own {
 		own[n] = max(c.Self[n], 0)
 	}
+	runtime = ofRuntime(v, c.Tree, own) // Totals adds callees to own
 	self, total := tally.Totals(c.Tree, own, func(to, from *int64) { *to += *from }, func(label int32, dst []int) []int {
 		if label >= 0 {
 			dst = append(dst, int(label))
@@ -362,5 +364,29 @@ func onCPU(v *view.View, top int) ([]OnCPU, int) {
 	slices.SortFunc(out, func(a, b OnCPU) int {
 		return cmp.Or(cmp.Compare(b.Self, a.Self), cmp.Compare(b.Total, a.Total), cmp.Compare(a.Name, b.Name), cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line))
 	})
-	return cut(out, top)
+	rows, more = cut(out, top)
+	return rows, more, runtime
+}
+
+// ofRuntime sums the own times of a runtime's functions that functions which it runs call.
+func ofRuntime(v *view.View, t *tally.Tree, own []int64) (ns int64) {
+	managed := map[int32]bool{}
+	locs := v.Names.Locs()
+	for i := range locs {
+		if !locs[i].Word.Kind().Managed() {
+			continue
+		}
+		for _, f := range locs[i].Frames {
+			managed[int32(f.Func)] = true
+		}
+	}
+	inside := make([]bool, t.Len()) // by node: one of these functions is on the stack
+	for n := 1; n < t.Len(); n++ {
+		parent, label := t.Node(int32(n))
+		inside[n] = inside[parent] || managed[label]
+		if inside[n] && label >= 0 && !managed[label] && v.Interpreter(int(label)) {
+			ns += own[n]
+		}
+	}
+	return ns
 }

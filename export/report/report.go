@@ -33,6 +33,7 @@ type Report struct {
 	Calls     []Call     `json:"calls"`
 	Functions []Function `json:"functions"`
 	OnCPU     []OnCPU    `json:"on_cpu"`
+	Runtime   int64      `json:"runtime_ns"`       // of the self times in OnCPU, those of interpreters and virtual machines
 	Traced    []Traced   `json:"traced,omitempty"` // by --trace
 	IO        *IO        `json:"io,omitempty"`     // by --io; nil: it was not recorded
 	Longest   []Wait     `json:"longest"`
@@ -261,7 +262,7 @@ func Of(rec *trace.Recording, o view.Options, top int) *Report {
 	r.traced(v, top)
 	r.io(v, top)
 	if o.Side != view.OffCPU {
-		r.OnCPU, r.More.OnCPU = onCPU(v, top)
+		r.OnCPU, r.More.OnCPU, r.Runtime = onCPU(v, top)
 	}
 	return r
 }

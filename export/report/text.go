@@ -284,6 +284,20 @@ func (r *Report) textOnCPU(w io.Writer) {
 		t.row(duration(f.Self), duration(f.Total), cell(f.Name)+at(cell(path.Base(f.File)), f.Line))
 	}
 	t.end()
+	if total := r.cpu(); r.Runtime*manyRuntime > total {
+		fmt.Fprintf(w, "  %s of this is the interpreter's own code; --kinds no-native counts it for the functions that it runs\n", duration(r.Runtime))
+	}
+}
+
+// manyRuntime is the inverse of the share of CPU time from which the interpreter's own code is worth a line.
+const manyRuntime = 10
+
+// cpu returns the CPU time of all threads.
+func (r *Report) cpu() (ns int64) {
+	for i := range r.Threads {
+		ns += r.Threads[i].CPU
+	}
+	return ns
 }
 
 func (r *Report) textThreads(w io.Writer) {

@@ -141,6 +141,12 @@ func (v *View) Place(s *trace.Slice) stack.Place {
 	return p
 }
 
+// Interpreter reports whether function i is one of a runtime's own, by its name and files.
+func (v *View) Interpreter(i int) bool {
+	p := v.Place(&trace.Slice{Frame: trace.LocFrame{Func: i}})
+	return stack.Interpreter(p.Module, p.Func, p.File)
+}
+
 // ShowsLines reports whether folded stacks have lines.
 func (v *View) ShowsLines() bool { return v.lines }
 
