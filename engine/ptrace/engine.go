@@ -27,8 +27,8 @@ type Engine struct {
 	max   int
 	proc  *target.Process
 	ahead target.Ahead
-	// coming are the threads whose samples are pending: see Arrived.
-	coming map[*target.Thread]sampler.Thread
+	// coming are the threads whose stops were left to stoppers: see Arrived.
+	coming map[*target.Thread]*Thread
 }
 
 // New returns an engine for threads of p. It belongs to the calling goroutine, which is locked to its
@@ -38,7 +38,7 @@ func New(p *target.Process, space *unwind.Space, maxStack int) (*Engine, error) 
 	if err != nil {
 		return nil, err
 	}
-	return &Engine{Tracer: tr, space: space, w: target.NewWindow(0), max: maxStack, proc: p, coming: map[*target.Thread]sampler.Thread{}}, nil
+	return &Engine{Tracer: tr, space: space, w: target.NewWindow(0), max: maxStack, proc: p, coming: map[*target.Thread]*Thread{}}, nil
 }
 
 // Can implements sampler.Engine.
@@ -46,13 +46,25 @@ func (e *Engine) Can() sampler.Abilities {
 	return sampler.Abilities{Stops: true, Late: true, Ahead: true}
 }
 
+// Stop implements sampler.Engine.
 func (e *Engine) Stop(th sampler.Thread, v *sampler.View) error {
 	e.prepare(v, v.Ask)
-	if err := e.Capture(th.(*Thread).Thread, e.w); err != nil {
-		return e.failed(th, err)
+	t := th.(*Thread)
+	if err := e.capture(t); err != nil {
+		return err
 	}
 	e.show(e.w, v)
 	return nil
+}
+
+// capture stops a thread for the prepared window.
+func (e *Engine) capture(t *Thread) error {
+	if t.is.held() && !t.Late() {
+		t.to(released)
+	}
+	err := e.Capture(t.Thread, e.w)
+	e.note(t, err)
+	return Translate(err)
 }
 
 func (e *Engine) Read(th sampler.Thread, v *sampler.View) (bool, error) {
@@ -65,29 +77,45 @@ func (e *Engine) Read(th sampler.Thread, v *sampler.View) (bool, error) {
 	return true, nil
 }
 
-// failed translates the reason for a missing sample, and records a thread whose sample
-// is pending.
-func (e *Engine) failed(th sampler.Thread, err error) error {
-	if err == target.ErrLater {
-		e.coming[th.(*Thread).Thread] = th
+// note records the outcome of a stop.
+func (e *Engine) note(t *Thread, err error) {
+	switch {
+	case err == target.ErrLater:
+		t.to(left)
+		e.coming[t.Thread] = t
+	case errors.Is(err, target.ErrTimeout) && t.Late():
+		t.to(overdue)
+	case errors.Is(err, target.ErrGone):
+		t.to(ended)
+	default:
+		t.to(took)
 	}
-	return Translate(err)
 }
 
 // Arrived implements sampler.Engine.
 func (e *Engine) Arrived(v *sampler.View) (th sampler.Thread, err error, ok bool) {
-	a, ok := e.Tracer.Arrived()
-	if !ok {
-		return nil, nil, false
+	for {
+		a, ok := e.Tracer.Arrived()
+		if !ok {
+			return nil, nil, false
+		}
+		t := e.coming[a.Thread]
+		delete(e.coming, a.Thread)
+		if t == nil || t.is == closed {
+			continue
+		}
+		if errors.Is(a.Err, target.ErrGone) {
+			t.to(ended)
+		} else {
+			t.to(arrived)
+		}
+		if a.Window == nil {
+			return t, Translate(a.Err), true
+		}
+		v.Spans = a.Window.Spans
+		e.show(a.Window, v)
+		return t, nil, true
 	}
-	th = e.coming[a.Thread]
-	delete(e.coming, a.Thread)
-	if a.Window == nil {
-		return th, Translate(a.Err), true
-	}
-	v.Spans = a.Window.Spans
-	e.show(a.Window, v)
-	return th, nil, true
 }
 
 // prepare lists the memory to copy. If a stack outgrew the window, the window grows
@@ -151,7 +179,8 @@ func (e *Engine) GoAhead(a *sampler.Ahead) bool {
 	a.At, a.Ticks, a.Done, a.Stops, a.Stood, a.Err = x.At, x.Ticks, x.Done, x.Stops, x.Stood, nil
 	a.Asleep, a.Left = x.Asleep, x.Left
 	if x.Err != nil {
-		a.Err = e.failed(a.Items[a.Done].Thread, x.Err)
+		e.note(a.Items[a.Done].Thread.(*Thread), x.Err)
+		a.Err = Translate(x.Err)
 	}
 	return ok
 }

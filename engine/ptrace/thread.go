@@ -14,6 +14,7 @@ type Thread struct {
 	*target.Thread
 	deaths *target.Deaths // nil: deaths are not recorded
 	clock  *target.Clock  // nil: not started
+	is     state
 }
 
 // Open opens a thread of p. deaths may be nil: its death is not recorded.
@@ -106,6 +107,7 @@ func (t *Thread) StopClock() {
 
 // Close closes the thread's files and its clock.
 func (t *Thread) Close() error {
+	t.to(shut)
 	t.StopClock()
 	return t.Thread.Close()
 }
