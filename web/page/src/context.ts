@@ -1,11 +1,11 @@
 // The context menu of a call, a thread, or a lock.
 
 import { el, h, popup, say } from './dom';
-import { LaneHit } from './lanes';
 import { lockName } from './format';
+import { LockInfo } from './proto';
 import { sourceLink } from './settings';
 import { Timeline } from './timeline';
-import { Hit } from './track';
+import { Hit, Spot, Track } from './track';
 
 export interface ContextActs {
   details(hit: Hit): void;
@@ -15,7 +15,6 @@ export interface ContextActs {
   hide(name: string): void; // from the analysis
   time(t0: number, t1: number): void; // selects a range
   lock(addr: string): void;
-  holder(x: LaneHit): void;
   note(t: number): void;
   changed(): void; // the choice of threads
 }
@@ -46,11 +45,10 @@ export class Context {
     });
     el('labels').addEventListener('contextmenu', (e) => {
       const r = calls.getBoundingClientRect();
-      const y = e.clientY - r.top + v.top;
-      const t = v.tracks.find((k) => y >= k.y && y < k.y + k.h);
-      if (!t) return;
+      const items = this.track(v.at(e.clientY - r.top));
+      if (!items.length) return;
       e.preventDefault();
-      this.show(this.thread(t.seq), e.clientX, e.clientY);
+      this.show(items, e.clientX, e.clientY);
     });
   }
 
@@ -65,13 +63,15 @@ export class Context {
 
   private at(x: number, y: number): HTMLElement[] {
     const v = this.v;
-    const hit = v.hit(x, y);
+    const spot = v.spot(x, y);
+    const { hit } = spot ?? {};
     if (hit) return [...(hit.lane ? this.span(hit) : this.call(hit)), ...this.thread(hit.seq)];
-    const lane = v.lanes.hit(x, y);
-    if (lane?.lane.lock) return this.lock(lane);
-    const Y = y + v.top;
-    const t = v.tracks.find((k) => Y >= k.y && Y < k.y + k.h);
-    return t ? this.thread(t.seq) : [];
+    return spot?.lock ? this.lock(spot, spot.lock) : this.track(v.at(y));
+  }
+
+  // track returns the actions on a whole track.
+  private track(t: Track | undefined): HTMLElement[] {
+    return t?.kind === 'thread' ? this.thread(Number(t.key)) : [];
   }
 
   private end(hit: Hit): number {
@@ -122,33 +122,32 @@ export class Context {
       v.layout();
       this.act.changed();
     };
-    const pinned = v.order.pinned.includes(seq);
+    const pinned = v.threads.order.pinned.includes(seq);
     const chosen = v.chosen.has(seq);
-    const others = v.listed.filter((k) => k !== seq);
+    const others = v.threads.listed.filter((k) => k !== seq);
     return [
       title(`${t.name || 'thread'} (${t.tid})`),
       item(chosen ? 'Analyze all threads' : 'Analyze only this thread', layout(() => {
         v.chosen.clear();
         if (!chosen) v.chosen.add(seq);
       })),
-      item(pinned ? 'No longer keep on top' : 'Keep on top', layout(() => (v.order.pinned = pinned ? v.order.pinned.filter((s) => s !== seq) : [...v.order.pinned, seq]))),
+      item(pinned ? 'No longer keep on top' : 'Keep on top', layout(() => (v.threads.order.pinned = pinned ? v.threads.order.pinned.filter((s) => s !== seq) : [...v.threads.order.pinned, seq]))),
       item('Hide this thread', layout(() => {
-        v.hidden.add(seq);
+        v.threads.hidden.add(seq);
         v.chosen.delete(seq);
       })),
       ...(others.length ? [item('Hide all others', layout(() => others.forEach((s) => {
-        v.hidden.add(s);
+        v.threads.hidden.add(s);
         v.chosen.delete(s);
       })))] : []),
-      ...(v.hidden.size ? [item(`Show the hidden threads (${v.hidden.size})`, layout(() => v.hidden.clear()))] : []),
+      ...(v.threads.hidden.size ? [item(`Show the hidden threads (${v.threads.hidden.size})`, layout(() => v.threads.hidden.clear()))] : []),
     ];
   }
 
-  private lock(x: LaneHit): HTMLElement[] {
-    const lock = x.lane.lock!;
+  private lock(spot: Spot, lock: LockInfo): HTMLElement[] {
     return [
       title(lockName(lock)),
-      ...(x.holder ? [item('Go to its holder', () => this.act.holder(x))] : []),
+      ...(spot.holder ? [item('Go to its holder', () => spot.click())] : []),
       item('Who held it, and where', () => this.act.lock(lock.addr)),
       item('Copy its address', () => {
         navigator.clipboard.writeText(lock.addr).then(() => say('copied'), () => say('cannot copy here'));

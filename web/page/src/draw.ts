@@ -3,11 +3,11 @@
 import { Part } from './analysis';
 import { theme, Theme } from './color';
 import { clock, cut, dur, forms, syscall, ticks } from './format';
-import { drawFlags } from './marks';
+import { drawFlags } from './flags';
 import { FuncView, Row, ThreadData } from './model';
 import { GAPS, LOCKS, PAUSES, STATES } from './proto';
 import { Thin } from './thin';
-import { deeper, firstRow, HEAD, ROW, rowHeight, Track, View } from './track';
+import { deeper, firstRow, HEAD, ROW, rowHeight, ThreadRows, View } from './track';
 
 const thin = new Thin();
 const veil = new Thin();
@@ -96,7 +96,7 @@ export function drawTracks(g: CanvasRenderingContext2D, v: View): void {
   for (const t of ticks(v.t0, v.t1, v.model.from(), step)) g.fillRect(Math.round(v.x(t)), 0, 1, v.height);
   const edge = v.model.live && v.follow ? Math.min(v.model.edge(), v.t1) : v.model.edge();
   const shown = v.tracks.filter((t) => t.y + t.h > v.top && t.y < v.top + v.height);
-  const alpha = (t: Track): number => (v.chosen.size && !v.chosen.has(t.seq) ? 0.45 : 1);
+  const alpha = (t: ThreadRows): number => (v.chosen.size && !v.chosen.has(t.seq) ? 0.45 : 1);
   thin.begin(v.width);
   labels.length = 0;
   for (const t of shown) {
@@ -161,7 +161,7 @@ export function drawTracks(g: CanvasRenderingContext2D, v: View): void {
 }
 
 // drawVeil covers the calls of a track while its thread is off the CPUs.
-function drawVeil(g: CanvasRenderingContext2D, v: View, t: Track, c: Theme, edge: number, alpha: number): void {
+function drawVeil(g: CanvasRenderingContext2D, v: View, t: ThreadRows, c: Theme, edge: number, alpha: number): void {
   const r = v.model.data.get(t.seq)?.lanes.get(STATES);
   if (!r || t.mode === 'strip') return;
   const y = t.y - v.top + firstRow(t);
@@ -195,7 +195,7 @@ function shade(g: CanvasRenderingContext2D, v: View, c: Theme, from: number, to:
   }
 }
 
-function drawTrack(g: CanvasRenderingContext2D, v: View, t: Track, d: ThreadData, c: Theme, edge: number): void {
+function drawTrack(g: CanvasRenderingContext2D, v: View, t: ThreadRows, d: ThreadData, c: Theme, edge: number): void {
   const y = t.y - v.top;
   const s = d.lanes.get(STATES);
   if (s) strip(g, v, s, y + 3, 8, edge, (i) => {
@@ -234,7 +234,7 @@ function drawTrack(g: CanvasRenderingContext2D, v: View, t: Track, d: ThreadData
 
 // folded draws lines for hidden rows: the outer calls by name, and, as a
 // thin row, when it goes deeper.
-function folded(g: CanvasRenderingContext2D, v: View, t: Track, d: ThreadData, c: Theme, edge: number): void {
+function folded(g: CanvasRenderingContext2D, v: View, t: ThreadRows, d: ThreadData, c: Theme, edge: number): void {
   const y = t.y - v.top;
   const x = Math.max(0, v.x(v.model.from())) + 4; // the time before is shaded
   if (t.skip) {
@@ -262,7 +262,7 @@ function folded(g: CanvasRenderingContext2D, v: View, t: Track, d: ThreadData, c
   g.fillText(`▸ ${more} deeper`, x, at + 11);
 }
 
-function drawGaps(g: CanvasRenderingContext2D, v: View, t: Track, gaps: Row, c: Theme): void {
+function drawGaps(g: CanvasRenderingContext2D, v: View, t: ThreadRows, gaps: Row, c: Theme): void {
   const y = t.y - v.top;
   let until = -1;
   for (let i = gaps.at(v.t0 - v.span / 50); i < gaps.n && gaps.start[i]! < v.t1; i++) {
@@ -412,8 +412,8 @@ export function label(g: CanvasRenderingContext2D, f: FuncView, w: number): stri
 const fewArrows = 12;
 
 // arrows lead from a thread that waits to the one that holds the lock.
-function arrows(g: CanvasRenderingContext2D, v: View, c: Theme, shown: Track[], edge: number): void {
-  const byTID = new Map<number, Track>();
+function arrows(g: CanvasRenderingContext2D, v: View, c: Theme, shown: ThreadRows[], edge: number): void {
+  const byTID = new Map<number, ThreadRows>();
   for (const t of v.tracks) byTID.set(v.model.threads.get(t.seq)?.tid ?? -1, t);
   const marked = v.hover?.lane && v.hover.depth === LOCKS ? v.hover : null;
   v.arrows.length = 0;

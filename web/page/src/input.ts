@@ -74,13 +74,10 @@ export function pointers(v: Timeline): void {
     const was = down.get(e.pointerId);
     if (!was) {
       if (c === calls && e.pointerType !== 'touch') {
-        const h = v.hit(p.x, p.y);
-        calls.classList.toggle('opens', !h && !!v.folded(p.y));
-        v.onHover(h, e.clientX, e.clientY);
-        const lane = h ? null : v.lanes.hit(p.x, p.y);
-        if (lane) v.onLane(lane, { x: e.clientX, y: e.clientY });
-        const task = h ? null : v.tasks.hit(p.x, p.y);
-        if (task) v.onTask(task, { x: e.clientX, y: e.clientY });
+        const spot = v.spot(p.x, p.y);
+        calls.classList.toggle('opens', !!spot?.opens);
+        if (spot) spot.hover(e.clientX, e.clientY);
+        else v.onHover(null, 0, 0);
       }
       return;
     }
@@ -131,33 +128,22 @@ export function pointers(v: Timeline): void {
     }
     const p = local(c, e);
     if (!moved && e.type === 'pointerup') {
-      if (c === axis) v.onRange(null, true);
-      else {
+      if (c === axis) {
+        const flag = v.notes.flags().map((t) => t.spot(p.x, p.y)).find((x) => x);
+        if (flag) flag.click();
+        else v.onRange(null, true);
+      } else {
         first = last;
         if (e.timeStamp - last.at < 500 && Math.hypot(e.clientX - last.x, e.clientY - last.y) < (e.pointerType === 'touch' ? 20 : 6)) {
           mode = 'none';
           return;
         }
-        const f = v.folded(p.y);
-        if (f) {
-          mode = 'none';
-          return v.unfold(f);
-        }
-        const lane = v.lanes.hit(p.x, p.y);
-        if (lane) {
-          mode = 'none';
-          return v.onLane(lane, null);
-        }
-        const task = v.tasks.hit(p.x, p.y);
-        if (task) {
-          last = { at: e.timeStamp, x: e.clientX, y: e.clientY, t0: task.span[0], t1: task.span[1] };
-          mode = 'none';
-          return v.onTask(task, null);
-        }
-        const h = v.hit(p.x, p.y);
-        last = { at: e.timeStamp, x: e.clientX, y: e.clientY, t0: h ? h.row.start[h.i]! : 0, t1: h ? Math.min(h.row.end[h.i]!, v.model.edge()) : -1 };
-        if (!h && v.range && !v.selectMode) v.onRange(null, true);
-        v.onSelect(h);
+        const spot = v.spot(p.x, p.y);
+        mode = 'none';
+        if (!spot || spot.time) last = { at: e.timeStamp, x: e.clientX, y: e.clientY, t0: spot?.time?.t0 ?? 0, t1: spot?.time?.t1 ?? -1 };
+        if (spot) return spot.click();
+        if (v.range && !v.selectMode) v.onRange(null, true);
+        v.onSelect(null);
       }
     } else if (mode === 'range' && moved) v.onRange(v.range, true);
     else if (mode === 'pan' && moved && Math.abs(speed) > 0.3 && e.timeStamp - at < 60) v.show(v.t0 + ((speed * 160) / v.width) * v.span, v.t1 + ((speed * 160) / v.width) * v.span);

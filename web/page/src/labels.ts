@@ -35,7 +35,7 @@ export class Labels {
     };
     const mode = (): Mode => v.track(seq)?.mode ?? 'full';
     const fold = h('button', { class: 'icon', onclick: () => {
-      v.modes.set(seq, next[mode()]);
+      v.threads.modes.set(seq, next[mode()]);
       change();
       say(words[mode()]);
     } });
@@ -46,18 +46,18 @@ export class Labels {
       if (v.range) v.onRange(v.range, true);
     } });
     const pin = h('button', { class: 'icon pin', onclick: () => {
-      v.order.pinned = v.order.pinned.includes(seq) ? v.order.pinned.filter((s) => s !== seq) : [...v.order.pinned, seq];
+      v.threads.order.pinned = v.threads.order.pinned.includes(seq) ? v.threads.order.pinned.filter((s) => s !== seq) : [...v.threads.order.pinned, seq];
       change();
     } });
     const hide = h('button', { class: 'icon hide', title: 'Hide this thread', 'aria-label': 'Hide this thread', onclick: () => {
-      v.hidden.add(seq);
+      v.threads.hidden.add(seq);
       v.chosen.delete(seq);
       change();
     } }, '×');
     const sub = h('span', { class: 'sub' });
     const bar = h('i', { class: 'share' });
     const more = h('button', { class: 'rows', onclick: () => {
-      v.modes.set(seq, mode() === 'part' ? 'full' : 'part');
+      v.threads.modes.set(seq, mode() === 'part' ? 'full' : 'part');
       change();
       say(words[mode()]);
     } });
@@ -96,14 +96,14 @@ export class Labels {
   // move puts a thread in the place of another.
   move(seq: number, to: number): void {
     if (seq === to) return;
-    const order = [...this.v.listed];
+    const order = [...this.v.threads.listed];
     const from = order.indexOf(seq);
     const at = order.indexOf(to);
     if (from < 0 || at < 0) return;
     order.splice(from, 1);
     order.splice(at, 0, seq);
-    this.v.order.arranged = order;
-    this.v.order.pinned = [];
+    this.v.threads.order.arranged = order;
+    this.v.threads.order.pinned = [];
     this.v.layout();
     this.onChange();
   }
@@ -130,7 +130,7 @@ export class Labels {
       const tid = `${i.tid}${i.ns_tid && i.ns_tid !== i.tid ? ` (${i.ns_tid} inside)` : ''}`;
       const does = [cpu, state].filter(Boolean).join(' · ');
       const left = [t.skip ? `${t.skip} outer` : '', deeper(t) ? `${deeper(t)} deeper` : ''].filter(Boolean).join(', ');
-      const text = [i.name, tid, does, t.mode, t.depth, t.rows, left, v.deep(t), v.chosen.has(t.seq), v.order.pinned.includes(t.seq)].join('|');
+      const text = [i.name, tid, does, t.mode, t.depth, t.rows, left, v.threads.deep(t), v.chosen.has(t.seq), v.threads.order.pinned.includes(t.seq)].join('|');
       if (text === l.text) return;
       l.text = text;
       fill(l.name, i.name || 'thread');
@@ -141,11 +141,11 @@ export class Labels {
       fill(l.fold, sign[t.mode]);
       l.fold.title = `Shown with ${words[t.mode]}; click for ${words[next[t.mode]]}`;
       l.fold.setAttribute('aria-label', l.fold.title);
-      l.more.hidden = t.mode !== 'part' && !(t.mode === 'full' && v.deep(t));
+      l.more.hidden = t.mode !== 'part' && !(t.mode === 'full' && v.threads.deep(t));
       fill(l.more, t.mode === 'part' ? `+${t.depth - t.rows} rows` : 'fewer rows');
       l.more.title = t.mode === 'part' ? `Show all ${t.depth} rows: ${left}` : 'Show the rows that there is room for';
       l.more.setAttribute('aria-label', `${l.more.textContent}: ${l.more.title}`);
-      const pinned = v.order.pinned.includes(t.seq);
+      const pinned = v.threads.order.pinned.includes(t.seq);
       fill(l.pin, pinned ? '★' : '☆');
       l.pin.title = pinned ? 'No longer keep on top' : 'Keep on top';
       l.pin.setAttribute('aria-label', l.pin.title);
@@ -156,7 +156,7 @@ export class Labels {
       l.bar.style.width = Math.round((share ?? 0) * 100) + '%';
     });
     // Readers and the Tab key go through the list in the order on the screen.
-    [...v.groups.heads.map((g) => ({ y: g.y, li: this.groups.get(g.role)! })), ...v.tracks.map((t) => ({ y: t.y, li: this.all.get(t.seq)!.li }))]
+    [...v.threads.groups.heads.map((g) => ({ y: g.y, li: this.groups.get(g.role)! })), ...v.tracks.map((t) => ({ y: t.y, li: this.all.get(t.seq)!.li }))]
       .sort((a, b) => a.y - b.y).forEach(({ li }, k) => this.list.children[k] !== li && this.list.insertBefore(li, this.list.children[k] ?? null));
     this.corner();
   }
@@ -166,22 +166,22 @@ export class Labels {
   // heads renews the lines of groups.
   private heads(): void {
     const v = this.v;
-    const there = new Set(v.groups.heads.map((g) => g.role));
+    const there = new Set(v.threads.groups.heads.map((g) => g.role));
     for (const [role, li] of this.groups) {
       if (there.has(role)) continue;
       li.remove();
       this.groups.delete(role);
     }
-    for (const g of v.groups.heads) {
+    for (const g of v.threads.groups.heads) {
       let li = this.groups.get(g.role);
       if (!li) {
-        const now = (): Group | undefined => v.groups.heads.find((x) => x.role === g.role);
+        const now = (): Group | undefined => v.threads.groups.heads.find((x) => x.role === g.role);
         const change = (): void => {
           v.layout();
           this.onChange();
         };
         const fold = h('button', { class: 'icon', onclick: () => {
-          v.groups.turn(now()!);
+          v.threads.groups.turn(now()!);
           change();
         } });
         const name = h('button', { class: 'name', onclick: () => {
@@ -211,19 +211,19 @@ export class Labels {
   private corner(): void {
     if (!this.field) {
       this.field = h('input', { type: 'search', placeholder: 'Threads…', 'aria-label': 'Show only threads whose name or TID matches', title: 'Text or regular expression; !text hides what matches; several words must all match', oninput: () => {
-        this.v.filter = this.field!.value;
+        this.v.threads.filter = this.field!.value;
         this.v.layout();
         this.onChange();
       } });
       this.back = h('button', { class: 'small', onclick: () => {
-        this.v.hidden.clear();
+        this.v.threads.hidden.clear();
         this.v.layout();
         this.onChange();
       } });
       put(el('corner'), this.field, this.back);
     }
-    if (document.activeElement !== this.field) this.field.value = this.v.filter;
-    const n = this.v.hidden.size;
+    if (document.activeElement !== this.field) this.field.value = this.v.threads.filter;
+    const n = this.v.threads.hidden.size;
     this.back!.hidden = n === 0;
     fill(this.back!, `${n} hidden`);
     this.back!.title = 'Show the hidden threads again';

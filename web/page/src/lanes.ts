@@ -2,10 +2,11 @@
 // in use, threads that wait for a CPU, threads without samples.
 
 import { fills, theme, Theme } from './color';
-import { el, fill, h } from './dom';
+import { Column } from './column';
+import { el, h } from './dom';
 import { count, lockName } from './format';
 import { Link, LockInfo } from './proto';
-import { Range, View } from './track';
+import { Band, Range, Spot, Stage, Track, View } from './track';
 
 interface Counter { name: string; bins: number[] }
 interface LockLane { lock: LockInfo; total: number; most: number; waiting: number[]; holder: number[] }
@@ -39,7 +40,7 @@ function amount(n: number): string {
   return n >= 10 ? count(Math.round(n)) : n.toFixed(n > 0 && n < 0.1 ? 2 : 1).replace(/\.0$/, '');
 }
 
-export class Lanes {
+export class Lanes implements Band {
   items: Lane[] = [];
   open = true;
   private whole: Reply | null = null; // says which there are
@@ -49,12 +50,16 @@ export class Lanes {
   private viewAt = -Infinity;
   private failed = 0; // ms: the time of the newest failure
   private y = 0;
-  private list = el('lanes');
-  private listed = '';
+  private column = new Column(el('lanes'));
   onLayout = (): void => {};
   onLock = (_addr: string): void => {};
+  onLane = (_: LaneHit, _at: { x: number; y: number } | null): void => {}; // hovered at a point of the window, or clicked
 
-  constructor(private v: View & { wake(): void }, private conn: Link) {}
+  private readonly conn: Link;
+
+  constructor(private v: Stage) {
+    this.conn = v.conn;
+  }
 
   // reset drops all replies, after a connection to another recording.
   reset(): void {
@@ -85,28 +90,52 @@ export class Lanes {
     const w = this.whole!;
     const more = (w.more ?? 0) + Math.max(0, w.locks.length - shownLocks);
     const key = JSON.stringify([this.open, this.y, more, this.items.map((i) => [i.key, i.y, Math.round(i.total)])]);
-    if (key === this.listed) return;
-    this.listed = key;
-    const focused = this.list.contains(document.activeElement) ? (document.activeElement as HTMLElement).dataset.key : undefined;
-    const at = (y: number, height: number): Record<string, string> => ({ top: y + 'px', height: height + 'px' });
-    fill(this.list,
-      h('li', { class: 'group', style: at(this.y, group) }, h('button', { class: 'link', 'data-key': '', 'aria-expanded': String(this.open), onclick: () => {
+    this.column.show(key, () => [
+      { y: this.y, h: group, heads: true, nodes: [h('button', { class: 'link', 'data-key': '', 'aria-expanded': String(this.open), onclick: () => {
         this.open = !this.open;
         this.onLayout();
-      } }, `${this.open ? '▾' : '▸'} Counters and locks`), more && this.open ? h('span', { class: 'soft' }, `${count(more)} more under Locks`) : null),
+      } }, `${this.open ? '▾' : '▸'} Counters and locks`), more && this.open ? h('span', { class: 'soft' }, `${count(more)} more under Locks`) : null] },
       ...this.items.map((i) => {
         const { lock } = i;
-        const c = counters[i.key];
-        const name = lock ? lockName(lock) : c?.title ?? i.key;
-        return h('li', { style: at(i.y, i.h) },
+        const name = this.title(i);
+        return { y: i.y, h: i.h, nodes: [
           lock ? h('button', { class: 'link', 'data-key': i.key, title: `${name}: who held it, and where`, onclick: () => this.onLock(lock.addr) }, name) : h('span', null, name),
-          h('span', { class: 'sub' }, lock ? 'holder, waiting threads' : `at most ${amount(i.total)} ${c?.unit ?? ''}`));
-      }));
-    if (focused !== undefined) this.list.querySelector<HTMLElement>(`[data-key="${focused}"]`)?.focus();
+          h('span', { class: 'sub' }, lock ? 'holder, waiting threads' : `at most ${amount(i.total)} ${counters[i.key]?.unit ?? ''}`),
+        ] };
+      }),
+    ]);
   }
 
-  // request sends a query if the replies do not cover the view in its resolution.
-  request(): void {
+  private title(i: Lane): string {
+    return i.lock ? lockName(i.lock) : counters[i.key]?.title ?? i.key;
+  }
+
+  // tracks returns the counters and locks between two heights.
+  tracks(from: number, to: number): Track[] {
+    return this.items.filter((i) => i.y < to && i.y + i.h > from).map((i) => ({
+      kind: i.lock ? 'lock' : 'counter', key: i.key, title: this.title(i), y: i.y, h: i.h, spot: (x, y) => this.spot(x, y),
+    }));
+  }
+
+  private spot(x: number, y: number): Spot | null {
+    const hit = this.hit(x, y - this.v.top);
+    return hit && {
+      lock: hit.lane.lock, holder: hit.holder,
+      hover: (left, top) => {
+        this.v.onHover(null, 0, 0);
+        this.onLane(hit, { x: left, y: top });
+      },
+      click: () => this.onLane(hit, null),
+    };
+  }
+
+  request(): boolean {
+    this.query();
+    return false;
+  }
+
+  // query sends one if the replies do not cover the view in its resolution.
+  private query(): void {
     const v = this.v;
     const now = performance.now();
     if (!this.conn.up || this.busy || !v.model.status?.to || now - this.failed < 1000) return;

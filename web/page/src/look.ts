@@ -83,7 +83,7 @@ export class Look {
         store('gestures', g);
       } }, word));
     }
-    const { groups } = this.v;
+    const { groups } = this.v.threads;
     out.push(h('div', { class: 'soft pad', role: 'presentation' }, 'Threads'),
       h('button', { role: 'menuitemcheckbox', 'aria-checked': String(groups.on), title: 'Threads whose names differ in numbers alone', onclick: () => {
         groups.on = !groups.on;

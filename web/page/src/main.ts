@@ -44,7 +44,7 @@ const handlers: Handlers = {
     const was = model.status;
     model.setStatus(m);
     if (first && m.to > 0) begin();
-    if (timeline.stale()) timeline.layout();
+    if (timeline.threads.stale()) timeline.layout();
     else labels.update();
     if (was && m.to > was.to && !m.done && !model.hello?.live && loading) timeline.all();
     if (m.done) loading = false;
@@ -65,8 +65,8 @@ const handlers: Handlers = {
   },
   frame(f) {
     model.frame(f);
-    if (f.type === 1) timeline.answered(f.id);
-    timeline.grown();
+    if (f.type === 1) timeline.threads.answered(f.id);
+    timeline.threads.grown();
     timeline.wake();
   },
   state(isUp, why) {
@@ -106,12 +106,12 @@ timeline.onSelect = (hit) => {
   else if (hit && !hit.lane) timeline.zoom(0.3, timeline.x((hit.row.start[hit.i]! + hit.row.end[hit.i]!) / 2));
   else void side.select(null);
 };
-timeline.onLane = (x, at) => {
+timeline.lanes.onLane = (x, at) => {
   if (at) return side.note(timeline.lanes.text(x), at.x, at.y);
   const t = [...model.threads.values()].find((i) => i.tid === x.holder);
   if (t) void side.holder(t.seq, x.t0, x.t1);
 };
-timeline.onTask = (x, at) => {
+timeline.tasks.onSpan = (x, at) => {
   if (at) return side.note(timeline.tasks.text(x), at.x, at.y);
   if (x.span[6] > 1) return timeline.zoom(0.3, timeline.x((x.span[0] + x.span[1]) / 2));
   pickTask(x.task.id, x.span[0]);
@@ -137,7 +137,6 @@ new Context(timeline, {
   hide: (n) => panel.only(n, true),
   time: (t0, t1) => timeline.onRange({ t0, t1 }, true),
   lock: (addr) => panel.lock(addr),
-  holder: (x) => timeline.onLane(x, null),
   note: (t) => note(t),
   changed: () => {
     labels.onChange();
@@ -173,12 +172,12 @@ panel.onTime = side.onTime = (t0, t1, seq) => {
   timeline.setFollow(false);
   step();
   timeline.show(t0 - pad, t1 + pad);
-  if (seq >= 0) timeline.toTrack(seq);
+  if (seq >= 0) timeline.threads.toTrack(seq);
   timeline.mark = { t0, t1, seq };
 };
 panel.onLane = (addr) => timeline.toLane(addr);
 panel.onTask = (id, at) => pickTask(id, at, true);
-panel.onThread = (seq) => timeline.toTrack(seq);
+panel.onThread = (seq) => timeline.threads.toTrack(seq);
 panel.onChange = step;
 panel.onExport = (b) => menu(b, () => bar.formats(true));
 search.onChange = (m) => {
@@ -190,6 +189,11 @@ marks.onShow = (t) => {
   timeline.setFollow(false);
   step();
   timeline.show(t - span / 2, t + span / 2);
+};
+timeline.notes.onNote = (m) => {
+  edited = m.t;
+  marks.renew();
+  panel.show('notes');
 };
 marks.onChange = () => {
   timeline.marks = marks.list;
@@ -219,7 +223,7 @@ labels.onChange = () => {
   panel.changed();
   keep();
 };
-timeline.onOpen = keep;
+timeline.threads.onOpen = keep;
 look.onChange = (kinds) => {
   if (kinds && !first) {
     // Depths count among the calls that are shown: those of before are others.
@@ -251,16 +255,16 @@ function begin(): void {
 function apply(s: State): void {
   applying = true;
   setTimeout(() => (applying = false), 400); // changes that follow from it are not steps of the reader
-  timeline.hidden = new Set(s.hidden);
+  timeline.threads.hidden = new Set(s.hidden);
   timeline.chosen = new Set(s.chosen);
-  timeline.order.pinned = s.pinned ?? [];
-  timeline.order.arranged = s.order ?? [];
-  timeline.filter = s.filter ?? '';
-  timeline.groups.on = s.groups !== undefined;
-  timeline.groups.changed.clear();
-  for (const role of s.groups ?? []) timeline.groups.changed.add(role);
-  timeline.modes.clear();
-  for (const [seq, m] of s.modes ?? []) if (['part', 'full', 'compact', 'strip'].includes(m)) timeline.modes.set(seq, m as Mode);
+  timeline.threads.order.pinned = s.pinned ?? [];
+  timeline.threads.order.arranged = s.order ?? [];
+  timeline.threads.filter = s.filter ?? '';
+  timeline.threads.groups.on = s.groups !== undefined;
+  timeline.threads.groups.changed.clear();
+  for (const role of s.groups ?? []) timeline.threads.groups.changed.add(role);
+  timeline.threads.modes.clear();
+  for (const [seq, m] of s.modes ?? []) if (['part', 'full', 'compact', 'strip'].includes(m)) timeline.threads.modes.set(seq, m as Mode);
   look.color(['function', 'module', 'kind'].includes(s.color ?? '') ? (s.color as ColorBy) : 'state');
   if ((s.kinds ?? '') !== conn.kinds) look.kinds(s.kinds ?? '');
   marks.set(s.marks ?? []);
@@ -285,7 +289,7 @@ function apply(s: State): void {
   panel.code = s.code === 'my' || s.code === 'all' ? s.code : '';
   timeline.onRange(s.range ? { t0: s.range[0], t1: s.range[1] } : null, true);
   const call = s.call ? { thread: s.call[0], depth: s.call[1], start: s.call[2] } : null;
-  if (call) timeline.open(call);
+  if (call) timeline.threads.open(call);
   timeline.tasks.open = s.tasks ? !s.tasks.startsWith('folded') : undefined;
   timeline.tasks.sort = s.tasks?.endsWith('wait') ? 'wait' : '';
   timeline.layout();
@@ -317,8 +321,8 @@ function put(): void {
   const g = timeline.target();
   write({
     token: state.token, t0: g.t0, t1: g.t1, follow: timeline.follow, range: timeline.range ? [timeline.range.t0, timeline.range.t1] : undefined,
-    call: s ? [s.thread, s.depth, s.start] : undefined, task: timeline.task ? [timeline.task.id, timeline.task.at] : undefined, tasks: tasksWord(), q: search.input.value, chosen: [...timeline.chosen], hidden: [...timeline.hidden],
-    pinned: timeline.order.pinned, order: timeline.order.arranged, modes: [...timeline.modes], filter: timeline.filter, groups: timeline.groups.on ? [...timeline.groups.changed] : undefined, tab: panel.tab === 'overview' ? undefined : panel.tab, top: timeline.top,
+    call: s ? [s.thread, s.depth, s.start] : undefined, task: timeline.task ? [timeline.task.id, timeline.task.at] : undefined, tasks: tasksWord(), q: search.input.value, chosen: [...timeline.chosen], hidden: [...timeline.threads.hidden],
+    pinned: timeline.threads.order.pinned, order: timeline.threads.order.arranged, modes: [...timeline.threads.modes], filter: timeline.threads.filter, groups: timeline.threads.groups.on ? [...timeline.threads.groups.changed] : undefined, tab: panel.tab === 'overview' ? undefined : panel.tab, top: timeline.top,
     color: model.colorBy, kinds: conn.kinds, weight: panel.weight, flame: panel.order, idle: panel.idle, code: panel.code, marks: marks.list,
   }, stepped);
   stepped = false;
@@ -351,7 +355,7 @@ function empty(): void {
   else if (!s.to) {
     text = 'There are no samples in this recording.';
     more = s.reason ? `It ended: ${s.reason}.` : '';
-  } else if (!timeline.listed.length && !first) {
+  } else if (!timeline.threads.listed.length && !first) {
     text = 'No thread is shown.';
     more = 'Change the filter of threads, or show the hidden ones again.';
   }
@@ -464,7 +468,8 @@ Object.defineProperty(window, 'sliver', {
     get state() {
       return {
         up, first, t0: timeline.t0, t1: timeline.t1, width: timeline.width, follow: timeline.follow, frozen: timeline.frozen, edge: model.edge(), from: model.from(),
-        tracks: timeline.tracks.map((t) => ({ ...t, name: model.threads.get(t.seq)?.name })), listed: timeline.listed, groups: timeline.groups.heads, top: timeline.top, funcs: model.funcs.length, frames: timeline.frames.slice(),
+        tracks: timeline.tracks.map((t) => ({ ...t, name: model.threads.get(t.seq)?.name })), shown: timeline.shown().map(({ kind, key, title, y, h }) => ({ kind, key, title, y, h })),
+        flags: timeline.notes.flags().map(({ key, title }) => ({ key, title })), listed: timeline.threads.listed, groups: timeline.threads.groups.heads, top: timeline.top, funcs: model.funcs.length, frames: timeline.frames.slice(),
         whole: !!model.status?.done && timeline.settled(), fine: timeline.settled(), gaps: model.gaps, kinds: conn.kinds, colorBy: model.colorBy, bytes: model.bytes, hits: search.hits, range: timeline.range, selected: timeline.selected, sums: side.sums, hello: model.hello, status: model.status,
         arrows: timeline.arrows.slice(), lanes: timeline.lanes.items, lanesFine: timeline.lanes.settled(), tasks: { open: timeline.tasks.unfolded, rows: timeline.tasks.rows, count: timeline.tasks.head?.count ?? 0, fine: timeline.tasks.settled() }, task: timeline.task, marks: marks.list, span: dur(timeline.span), total: panel.root?.value ?? 0, analyzed: panel.settled(), tab: panel.tab, idle: panel.idle,
       };

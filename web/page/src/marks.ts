@@ -1,11 +1,9 @@
 // Marks with notes at times: they are in the address, in the browser's storage by recording, and in a file
 // that is shared from this page.
 
-import { theme } from './color';
 import { h } from './dom';
 import { clock } from './format';
 import { Hello } from './proto';
-import { View } from './track';
 
 // Mark is a note at a time, in ns since the recording's base.
 export interface Mark { t: number; text: string }
@@ -56,6 +54,11 @@ export class Marks {
 
   set(list: Mark[]): void {
     this.list = tidy(list);
+    this.shown = null;
+  }
+
+  // renew makes view build its rows again.
+  renew(): void {
     this.shown = null;
   }
 
@@ -125,50 +128,4 @@ export class Marks {
         h('thead', null, h('tr', null, h('th', { scope: 'col', class: 'num' }, 'Time'), h('th', { scope: 'col' }, 'Note'), h('th', { scope: 'col' }, h('span', { class: 'away' }, 'Remove')))),
         h('tbody', null, ...rows)) : h('p', { class: 'soft pad' }, 'There are no notes yet.'));
   }
-}
-
-// Flag is where the text of a mark is on the axis; width 0: it has no room.
-interface Flag { x: number; width: number; text: string }
-
-const widest = 160; // px of a flag
-
-function flags(g: CanvasRenderingContext2D, v: View): Flag[] {
-  const out: Flag[] = [];
-  v.marks.forEach((m, k) => {
-    const x = Math.round(v.x(m.t));
-    if (x < -widest || x > v.width) return;
-    const next = v.marks[k + 1];
-    const room = Math.min(widest, (next ? v.x(next.t) : v.width) - x - 4);
-    out.push({ x, width: room < 14 ? 0 : Math.min(room, g.measureText(m.text).width + 8), text: m.text });
-  });
-  return out;
-}
-
-// drawMarks draws a line at each mark over the tracks.
-export function drawMarks(g: CanvasRenderingContext2D, v: View): void {
-  g.fillStyle = theme().hit;
-  for (const m of v.marks) {
-    const x = Math.round(v.x(m.t));
-    if (x >= 0 && x <= v.width) g.fillRect(x, 0, 1, v.height);
-  }
-}
-
-// drawFlags draws the text of each mark on the axis. It returns a test for parts of the axis that have room left.
-export function drawFlags(g: CanvasRenderingContext2D, v: View): (from: number, to: number) => boolean {
-  const c = theme();
-  const all = flags(g, v);
-  for (const f of all) {
-    g.fillStyle = c.hit;
-    g.fillRect(f.x, 0, 2, 24);
-    if (!f.width) continue;
-    g.fillRect(f.x, 2, f.width, 17);
-    g.save();
-    g.beginPath();
-    g.rect(f.x, 2, f.width - 2, 17);
-    g.clip();
-    g.fillStyle = c.dark ? '#1c0a14' : '#ffffff';
-    g.fillText(f.text, f.x + 4, 11);
-    g.restore();
-  }
-  return (from, to) => !all.some((f) => from < f.x + Math.max(f.width, 2) && f.x < to);
 }

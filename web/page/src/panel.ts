@@ -135,9 +135,9 @@ export class Panel {
     if (v.chosen.size) {
       args.threads = [...v.chosen];
       words += ` · ${[...v.chosen].map((s) => v.model.threads.get(s)?.name ?? '').slice(0, 3).join(', ')}${v.chosen.size > 3 ? ` and ${v.chosen.size - 3} more` : ''}`;
-    } else if (v.hidden.size || v.filter.trim()) {
-      args.threads = v.listed;
-      words += ` · ${count(v.listed.length)} shown thread${v.listed.length === 1 ? '' : 's'}`;
+    } else if (v.threads.hidden.size || v.threads.filter.trim()) {
+      args.threads = v.threads.listed;
+      words += ` · ${count(v.threads.listed.length)} shown thread${v.threads.listed.length === 1 ? '' : 's'}`;
     }
     if (this.idle) args.idle = true;
     if (this.byThread && this.tab === 'flame') args.by_thread = true;
@@ -181,7 +181,7 @@ export class Panel {
         this.a = a;
         if (!this.rated && !Object.keys(s.args).length) {
           this.rated = true;
-          this.v.rate(a.threads);
+          this.v.threads.rate(a.threads);
         }
         this.problem = '';
         this.inTime = null;

@@ -140,7 +140,7 @@ export class Search {
     const here = s && v.near(s);
     const near = s && here && this.set.has(here.row.value[here.i]!) ? s : { thread: -1, depth: -1, start: Math.round(Math.max(v.t0, v.range?.t0 ?? v.t0)) };
     try {
-      const h = await v.conn.ask<Hits>('hits', { ...this.args(), near, ...(v.listed.length < v.model.order.length ? { threads: v.listed } : {}) });
+      const h = await v.conn.ask<Hits>('hits', { ...this.args(), near, ...(v.threads.listed.length < v.model.order.length ? { threads: v.threads.listed } : {}) });
       const to = dir > 0 ? h.next ?? h.first : h.prev ?? h.last;
       if (to) this.onNext({ ...to });
     } catch (e) {

@@ -343,7 +343,7 @@ export class Side {
         const d = await this.v.conn.ask<Detail>('detail', { thread: seq, depth: -1, at });
         const top = d.calls[d.calls.length - 1];
         if (!top) continue;
-        this.v.hidden.delete(seq);
+        this.v.threads.hidden.delete(seq);
         this.v.layout();
         return await this.go({ thread: seq, depth: top.depth, start: top.start });
       }

@@ -3,11 +3,12 @@
 
 import { partWords } from './analysis';
 import { theme, Theme } from './color';
-import { el, fill, h } from './dom';
+import { Column, Line } from './column';
+import { el, h } from './dom';
 import { partOf } from './draw';
 import { count, cut, dur, forms, taskForms } from './format';
 import { Link } from './proto';
-import { Range, View } from './track';
+import { Band, Range, Spot, Stage, Track } from './track';
 
 // Span is start, end, busy (ns), value (as of thread states), thread (seq; -1: none), reason (-1: none), count.
 export type Span = [number, number, number, number, number, number, number];
@@ -46,13 +47,14 @@ export function inkOn(color: string): string {
   return ink;
 }
 
-export class Tasks {
+export class Tasks implements Band {
   open: boolean | undefined; // undefined: unless there are many
   sort: Sort = '';
   head: TasksReply | null = null;
   onLayout = (): void => {};
   onChange = (): void => {}; // folded, or ordered
   onTask = (_: TaskAt): void => {};
+  onSpan = (_: TaskHit, _at: { x: number; y: number } | null): void => {}; // hovered at a point of the window, or clicked
   private pages = new Map<number, Page>();
   private busy = false;
   private lookedAt = -Infinity;
@@ -62,11 +64,15 @@ export class Tasks {
   private fails = 0; // in a row
   private y = 0;
   private list = el('tasks');
-  private listed = '';
+  private column = new Column(this.list);
   private begun: boolean | undefined; // unfolded at first: more tasks of a live recording do not fold the rows in sight
   private measure = document.createElement('canvas').getContext('2d')!;
 
-  constructor(private v: View & { wake(): void; task: TaskAt | null }, private conn: Link) {}
+  private readonly conn: Link;
+
+  constructor(private v: Stage & { task: TaskAt | null }) {
+    this.conn = v.conn;
+  }
 
   // reset drops all replies, after a connection to another recording.
   reset(): void {
@@ -124,12 +130,12 @@ export class Tasks {
     const [a, b] = this.visible(2);
     const shown: { y: number; task?: Task }[] = [];
     for (let i = a; i < b; i++) shown.push({ y: this.y + group + i * rowHeight, task: this.row(i)?.task });
-    const at = (y: number, height: number): Record<string, string> => ({ top: y + 'px', height: height + 'px' });
     const room = this.list.clientWidth - beside;
     const key = JSON.stringify([room, this.unfolded, this.sort, this.y, head.count, head.idle, shown.map((s) => [s.y, s.task?.id, s.task?.ran, s.task?.waited])]);
-    if (key === this.listed) return;
-    this.listed = key;
-    const focused = this.list.contains(document.activeElement) ? (document.activeElement as HTMLElement).dataset.key : undefined;
+    this.column.show(key, () => this.lines(shown, head, room));
+  }
+
+  private lines(shown: { y: number; task?: Task }[], head: TasksReply, room: number): Line[] {
     const left = this.left().join('; ');
     const fold = h('button', { class: 'link', 'data-key': 'fold', 'aria-expanded': String(this.unfolded), title: left, onclick: () => {
       this.open = !this.unfolded;
@@ -141,9 +147,37 @@ export class Tasks {
       this.v.wake();
       this.onChange();
     } }, this.sort ? 'by waiting' : 'by running');
-    fill(this.list, h('li', { class: 'group', style: at(this.y, group) }, fold, this.unfolded && head.count > 1 ? order : null),
-      ...shown.map(({ y, task }) => h('li', { style: at(y, rowHeight) }, ...(task ? this.label(task, room) : [h('span', { class: 'sub' }, '…')]))));
-    if (focused !== undefined) this.list.querySelector<HTMLElement>(`[data-key="${focused}"]`)?.focus({ preventScroll: true });
+    return [
+      { y: this.y, h: group, heads: true, nodes: [fold, this.unfolded && head.count > 1 ? order : null] },
+      ...shown.map(({ y, task }) => ({ y, h: rowHeight, nodes: task ? this.label(task, room) : [h('span', { class: 'sub' }, '…')] })),
+    ];
+  }
+
+  // tracks returns the tasks between two heights.
+  tracks(from: number, to: number): Track[] {
+    if (this.list.hidden) return [];
+    const first = Math.max(0, Math.floor((from - this.y - group) / rowHeight));
+    const out: Track[] = [];
+    for (let i = first; i < this.rows && this.y + group + i * rowHeight < to; i++) {
+      const task = this.row(i)?.task;
+      out.push({
+        kind: 'task', key: String(task?.id ?? `row ${i}`), title: task ? task.func || this.name(task.id) : '', y: this.y + group + i * rowHeight, h: rowHeight,
+        spot: (x, y) => this.spot(x, y),
+      });
+    }
+    return out;
+  }
+
+  private spot(x: number, y: number): Spot | null {
+    const hit = this.hit(x, y - this.v.top);
+    return hit && {
+      time: { t0: hit.span[0], t1: hit.span[1] },
+      hover: (left, top) => {
+        this.v.onHover(null, 0, 0);
+        this.onSpan(hit, { x: left, y: top });
+      },
+      click: () => this.onSpan(hit, null),
+    };
   }
 
   // left says what the tracks do not show.
@@ -169,8 +203,13 @@ export class Tasks {
     ];
   }
 
-  // request sends a query if the replies do not cover the rows on the screen.
-  request(): void {
+  request(): boolean {
+    this.query();
+    return false;
+  }
+
+  // query sends one if the replies do not cover the rows on the screen.
+  private query(): void {
     const { v } = this;
     const now = performance.now();
     if (!this.conn.up || this.busy || !v.model.status?.to || now - this.failed < Math.min(60_000, 500 * 2 ** this.fails)) return;

@@ -14,6 +14,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { aPhone, analyzed, browser, canvas, item, only, open, phone, picture, pixels, placeOf, ready, running, scheme, select, serve, settled, shown, state, tab, tall, until, zoomBy } from './harness.mjs';
+import { cases as tracks } from './tracks.mjs';
 
 const cases = [];
 const test = (name, f) => cases.push([name, f]);
@@ -1849,6 +1850,8 @@ test('phone: touch pans, pinches and selects', async () => {
   assert.deepEqual(page.problems, []);
   await s.stop();
 });
+
+tracks(test);
 
 let failed = 0;
 let held = 0;
