@@ -65,6 +65,7 @@ type class struct {
 	state   uint64 // offset of state; none
 	long    bool   // state has 64 bits
 	readers bool   // the upper half of state counts readers
+	stamped bool   // it is StampedLock: see look.stamped
 	virtual bool   // it is java.lang.VirtualThread
 	carrier uint64 // offset of its carrierThread
 }
@@ -124,6 +125,8 @@ func (v *look) classAt(addr uint64) (c class) {
 			if !special {
 				c.sort = Synchronizer
 			}
+		case "java/util/concurrent/locks/StampedLock":
+			c.sort, c.stamped, c.state = Synchronizer, true, v.field(at, "state", "J")
 		case "java/lang/VirtualThread":
 			c.virtual, c.carrier = true, v.field(at, "carrierThread", "Ljava/lang/Thread;")
 		}
@@ -232,9 +235,13 @@ func (v *look) park(thread uint64) (m Monitor, ok bool) {
 	m.Addr, m.Class, m.Sort, m.class = v.place(blocker), c.text, c.sort, kl
 	// Check that the thread still parks for the same object.
 	blocks := link{cell: obj + f.blocker, to: blocker}
-	if c.sort == Synchronizer && c.owner != none {
+	switch {
+	case c.stamped:
+		v.stamped(&m, &c, blocker)
+		v.again(blocks)
+	case c.sort == Synchronizer && c.owner != none:
 		v.owner(&m, &c, blocker, blocks)
-	} else {
+	default:
 		v.again(blocks)
 	}
 	again := v.ref(obj + f.blocker)
@@ -245,6 +252,28 @@ func (v *look) park(thread uint64) (m Monitor, ok bool) {
 		v.err = errMoved // or it parks for another object by now
 	}
 	return m, true
+}
+
+// Bits of StampedLock's state: WBIT, and RBITS, which counts up to 126 readers
+// (src/java.base/share/classes/java/util/concurrent/locks/StampedLock.java of 17, 21 and 25).
+const (
+	stampedWriter  = 1 << 7
+	stampedReaders = 1<<7 - 1
+)
+
+// stamped reads the state of the StampedLock at addr. Such a lock belongs to the holder of a stamp and
+// records no thread. Its state says whether a writer or readers have it.
+func (v *look) stamped(m *Monitor, c *class, addr uint64) {
+	state := v.word(addr + c.state)
+	if v.err != nil {
+		return
+	}
+	switch readers := state & stampedReaders; {
+	case state&stampedWriter != 0:
+		m.Locked, m.Why = true, "held by a writer; a StampedLock does not record which thread it is"
+	case readers != 0:
+		m.Locked, m.Readers = true, int(readers)
+	}
 }
 
 // owner reads the owner of the lock at addr. The tracer may lose the CPU during the read, and the

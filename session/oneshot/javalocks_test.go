@@ -74,8 +74,8 @@ func TestJavaLocks(t *testing.T) {
 					}
 					t.Errorf("%s: %s, not %s: %+v", f[1], got, strings.Join(f[2:], " "), w)
 				}
-				if seen != 17 {
-					t.Errorf("%d of 17 threads", seen)
+				if seen != 19 {
+					t.Errorf("%d of 19 threads", seen)
 				}
 				if unknown > 0 {
 					t.Logf("of %d threads it is not known what they wait for", unknown)
@@ -121,6 +121,8 @@ func waitOf(w *wait.Info, names map[stack.TID]string) string {
 		holder = names[l.Holder.TID]
 	case l.Holder.Readers != 0:
 		holder = strconv.Itoa(l.Holder.Readers)
+	case strings.Contains(l.Holder.Why, "held by a writer"):
+		holder = "writer"
 	}
 	return sort + " " + class + " " + holder
 }

@@ -6,6 +6,7 @@ import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.LockSupport;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.concurrent.locks.ReentrantReadWriteLock;
+import java.util.concurrent.locks.StampedLock;
 
 /**
  * Threads that wait for something of java.util.concurrent each, of which main has
@@ -16,6 +17,7 @@ import java.util.concurrent.locks.ReentrantReadWriteLock;
 public class Locks {
     static final ReentrantLock plain = new ReentrantLock(), fair = new ReentrantLock(true), other = new ReentrantLock(), third = new ReentrantLock(), bell = new ReentrantLock();
     static final ReentrantReadWriteLock written = new ReentrantReadWriteLock(), read = new ReentrantReadWriteLock();
+    static final StampedLock stampedWritten = new StampedLock(), stampedRead = new StampedLock();
     static final Condition rung = bell.newCondition();
     static final Semaphore none = new Semaphore(0);
     static final CountDownLatch never = new CountDownLatch(1);
@@ -49,11 +51,16 @@ public class Locks {
         fair.lock();
         written.writeLock().lock();
         read.readLock().lock();
+        stampedWritten.writeLock();
+        stampedRead.readLock();
+        stampedRead.readLock();
         start("one-plain", "synchronizer " + locks + "ReentrantLock$NonfairSync main", plain::lock);
         start("one-fair", "synchronizer " + locks + "ReentrantLock$FairSync main", fair::lock);
         start("one-timed", "synchronizer " + locks + "ReentrantLock$NonfairSync main", () -> plain.tryLock(1, java.util.concurrent.TimeUnit.HOURS));
         start("one-reader", "synchronizer " + locks + "ReentrantReadWriteLock$NonfairSync main", written.readLock()::lock);
         start("one-writer", "synchronizer " + locks + "ReentrantReadWriteLock$NonfairSync 1", read.writeLock()::lock);
+        start("stamped-reader", "synchronizer " + locks + "StampedLock writer", stampedWritten::readLock);
+        start("stamped-writer", "synchronizer " + locks + "StampedLock 2", stampedRead::writeLock);
         start("one-condition", "condition " + locks + "AbstractQueuedSynchronizer$ConditionObject -", () -> { bell.lock(); rung.await(); });
         start("one-semaphore", "semaphore java.util.concurrent.Semaphore$NonfairSync -", none::acquire);
         start("one-latch", "park java.util.concurrent.CountDownLatch$Sync -", never::await);
@@ -69,7 +76,7 @@ public class Locks {
         start("mixed-a", "monitor java.lang.Object mixed-b", () -> both(mine, second, () -> { synchronized (own) { } }));
         start("mixed-b", "synchronizer " + locks + "ReentrantLock$NonfairSync mixed-a", () -> { synchronized (own) { second.await(); mine.lock(); } });
         for (Thread t : Thread.getAllStackTraces().keySet())
-            if (t.getName().contains("-") && t.isDaemon() && t.getName().matches("(one|cross|mixed)-.*"))
+            if (t.getName().contains("-") && t.isDaemon() && t.getName().matches("(one|stamped|cross|mixed)-.*"))
                 while (t.getState() == Thread.State.NEW || t.getState() == Thread.State.RUNNABLE)
                     Thread.sleep(1);
         while (!plain.hasQueuedThreads() || !third.hasQueuedThreads() || !other.hasQueuedThreads() || !mine.hasQueuedThreads())
