@@ -39,3 +39,33 @@ func TestFidelityInitializers(t *testing.T) {
 		})
 	}
 }
+
+// TestFidelityUpcalls: the stack of a Java method that C code calls goes on through the stub between
+// them (Foreign Function and Memory API), compiled and interpreted.
+func TestFidelityUpcalls(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	for _, mode := range []string{"-Xmixed", "-Xint"} {
+		t.Run(mode, func(t *testing.T) {
+			p := testprog.Start(t, testprog.Tool(t, "java25"), "-Xmx64m", mode, "--enable-native-access=ALL-UNNAMED",
+				"-cp", testprog.JavaClasses(t, "Upcall"), "Upcall")
+			p.Line("ready")
+			stacks := recordFolded(t, p, 60, "-t", "main")
+			var all, whole int64
+			for s, n := range stacks {
+				if !has(s, "[upcall_stub]") {
+					continue
+				}
+				all += n
+				// qsort calls itself, or functions of its own.
+				before, _, _ := strings.Cut(s, ";[upcall_stub]")
+				if has(before, "Upcall.main") && has(before, "Upcall.sort") && strings.Contains(before, ";qsort") && !strings.Contains(s, ";[stack") {
+					whole += n
+				}
+			}
+			order, _ := timeOf(stacks, "Upcall.order")
+			if order == 0 || all < order || whole < all*98/100 {
+				t.Errorf("%d of %d ns are whole; %d in the comparator: %v", whole, all, order, stacks)
+			}
+		})
+	}
+}

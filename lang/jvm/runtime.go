@@ -262,6 +262,8 @@ type blob struct {
 	rebuilds     bool // it creates frames for the interpreter
 	exception    bool // C2's code jumps there with an exception
 	continuation bool // stubs that move frames of virtual threads from and to the heap
+
+	upcall *upcall // the frame of a stub that C code calls; nil: another blob, or not understood
 }
 
 var errNoBlob = errors.New("no code is there")
@@ -399,6 +401,12 @@ func (r *Runtime) readBlob(addr uint64) (*blob, error) {
 			return nil, err
 		}
 		return b, nil
+	}
+	if upcallName(b.name) {
+		code := make([]byte, min(maxUpcallHead, b.end-b.code))
+		if read(r.mem, code, b.code) == nil {
+			b.upcall = upcallOf(code)
+		}
 	}
 	b.fn, _ = r.table.Add(managed.Key{Name: "[" + b.name + "]", Size: b.end - b.code},
 		func(yield func(uint64, int) bool) { yield(b.end-b.code, 0) })

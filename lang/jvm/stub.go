@@ -8,6 +8,9 @@ func (r *Runtime) stub(s *State, p *place, out []stack.Frame) ([]stack.Frame, st
 	if s.Exact && b.kind == kindStub && s.PC-(r.callReturn-stubBefore) < stubBefore+stubAfter {
 		return r.callStub(s, b, out)
 	}
+	if b.upcall != nil {
+		return b.upcall.step(r, s, b, out)
+	}
 	if b.kind == kindVtable && s.Exact {
 		if ra, ok := s.word(sp); ok { // it pushes nothing, and continues in the method
 			s.only(ra, sp+8)
