@@ -93,7 +93,7 @@ func (f *stackFlags) run(_ context.Context, e *env, args []string) error {
 		return err
 	}
 	snaps, problems, err := oneshot.Take(procs, oneshot.Options{Selection: sel, DebugDirs: f.names.debugDirs, FullNames: f.names.fullNames,
-		Finder: more.finder, Cache: more.cache, Routines: f.routines})
+		Finder: more.finder, Cache: more.cache, Routines: f.routines, Urgent: true})
 	if err != nil {
 		var none *oneshot.NoThreadsError
 		if errors.As(err, &none) {

@@ -127,6 +127,19 @@ func Go(f func() (again bool)) {
 	}()
 }
 
+// Raised runs f on a new OS thread of the priority of a reserved one, which ends with f. It is for
+// programs that do one thing: it takes no reserved thread, and defers no collections.
+func Raised(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		raise()
+		f()
+	}()
+	<-done
+}
+
 // Urgent runs f, which is short and has a deadline, on a reserved OS thread. It returns when f
 // has; f may call it. A panic of f continues in the caller, as a Panicked.
 //

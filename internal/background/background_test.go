@@ -118,6 +118,28 @@ func TestNotLowered(t *testing.T) {
 	<-done
 }
 
+// TestRaised compares the priority with that of a reserved thread, which is higher if permitted.
+func TestRaised(t *testing.T) {
+	var raised, reserved, tid int
+	Raised(func() {
+		tid = unix.Gettid()
+		raised, _ = nice(tid)
+	})
+	done := make(chan struct{})
+	Go(func() bool {
+		defer close(done)
+		reserved, _ = nice(unix.Gettid())
+		return false
+	})
+	<-done
+	if raised != reserved || raised > started {
+		t.Errorf("nice value %d, want %d", raised, reserved)
+	}
+	if now, err := nice(unix.Gettid()); err != nil || now != started || tid == unix.Gettid() {
+		t.Errorf("the caller has %d now, %v", now, err)
+	}
+}
+
 // TestCollectRarely allocates garbage beside the untouched ballast.
 func TestCollectRarely(t *testing.T) {
 	const spare = 32 << 20

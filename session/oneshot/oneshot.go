@@ -12,6 +12,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/sliverprof/sliver/internal/background"
 	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/session/internal/live"
 	"github.com/sliverprof/sliver/session/stacks"
@@ -33,6 +34,10 @@ type Options struct {
 	Cache     *cache.Dir         // of names; nil: none
 	Routines  bool               // include the goroutines of Go programs
 	Convoy    int                // waiters that make a convoy; 0: graph.DefaultConvoy
+	// Urgent looks at the threads with a higher priority, if permitted. The looks of thousands of
+	// threads are one after another and take a second of CPU time. Beside other work that was half a
+	// minute, in which the threads went on.
+	Urgent bool
 }
 
 // NoThreadsError reports that the selection matches no thread of a process.
@@ -64,7 +69,7 @@ func Take(procs []*target.Process, o Options) (snaps []*stacks.Snapshot, problem
 		}
 	}
 	for _, v := range views {
-		if err := v.onItsOwn(func() error { return v.look(o.Selection) }); err != nil {
+		if err := onItsOwn(o.Urgent, func() error { return v.look(o.Selection) }); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -163,7 +168,11 @@ func (e *eye) shut() {
 
 // onItsOwn runs f on a new OS thread that ends with f: ptrace requires one, and leaves
 // it with another signal mask.
-func (v *view) onItsOwn(f func() error) error {
+func onItsOwn(urgent bool, f func() error) (err error) {
+	if urgent {
+		background.Raised(func() { err = f() })
+		return err
+	}
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
