@@ -68,6 +68,8 @@ func Tables() []Table {
 			{"late", "INTEGER", "ticks left out"}, {"truncated", "INTEGER", "samples with an incomplete stack"},
 			{"overwritten", "INTEGER", "events lost"}, {"cpu", "INTEGER", "ns on a CPU while it was observed"},
 			{"paused", "INTEGER", "ns that sliver held it"}, process}},
+		{"thread_names", "the names that threads had over time; threads.name is the newest", []Column{
+			thread, {"name", "TEXT", ""}, ts, dur}},
 		{"functions", "functions that were seen", []Column{
 			{"id", "INTEGER PRIMARY KEY", ""}, {"name", "TEXT", "demangled"}, {"linkage", "TEXT", "as in the symbol table, where that differs"},
 			{"file", "TEXT", "source file"}, {"line", "INTEGER", "of its beginning"}, {"module", "TEXT", "file that it is in"},

@@ -141,6 +141,7 @@ func (f *filler) one() error {
 		st := f.v.Stats(th)
 		f.row("threads", f.thread(th.Seq), th.ID, th.Label, th.Main, f.ts(th.Born), f.ts(th.Since), int64(st.Samples), int64(st.Stopped()),
 			int64(st.Late), int64(st.Truncated), int64(st.Overwritten), st.CPUNS, st.PauseNS, f.process)
+		f.threadNames(th)
 		f.threadStates(th)
 		if f.asked("slices", "samples", "states", "waits", "locks", "gaps", "functions") {
 			r := &reader{f: f, start: f.start, seq: f.thread(th.Seq), arch: f.v.Rec.Process.Arch}
@@ -157,6 +158,22 @@ func (f *filler) one() error {
 	f.profile()
 	f.functions()
 	return f.err
+}
+
+func (f *filler) threadNames(th *view.Thread) {
+	if !f.asked("thread_names") {
+		return
+	}
+	names := th.Names()
+	for i, n := range names {
+		from, to := max(n.From, th.Since, f.v.Begin()), f.v.End()
+		if i+1 < len(names) {
+			to = min(to, names[i+1].From)
+		}
+		if to > from || len(names) == 1 {
+			f.row("thread_names", f.thread(th.Seq), n.Label, f.ts(from), int64(max(to-from, 0)))
+		}
+	}
 }
 
 func (f *filler) processRow() {

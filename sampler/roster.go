@@ -25,6 +25,7 @@ type known struct {
 	reads int
 	taken bool
 	round uint64 // the last list that contained it
+	read  uint64 // the last list that read it
 }
 
 const (
@@ -69,7 +70,7 @@ func (r *roster) list(t Target, tids []stack.TID, due bool, over func() bool) []
 				k = &known{}
 				r.known[tid] = k
 			}
-			k.info = in
+			k.info, k.read = in, r.round
 			k.reads++
 			reads++
 		}
@@ -88,6 +89,12 @@ func (r *roster) list(t Target, tids []stack.TID, due bool, over func() bool) []
 		r.young = time.Now().Add(youngShare * time.Since(begin))
 	}
 	return r.all
+}
+
+// fresh reports whether the last list read the thread.
+func (r *roster) fresh(tid stack.TID) bool {
+	k := r.known[tid]
+	return k != nil && k.read == r.round
 }
 
 // unread returns the number of threads that were never read.

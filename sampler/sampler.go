@@ -56,8 +56,9 @@ type Config struct {
 	// Waits returns one for each group; it may be nil, and may return nil. wake makes the group
 	// call Waits.Late soon. Any goroutine may call wake until Waits.Close returns.
 	Waits func(wake func()) Waits
-	// Renamed is called when a thread's name has changed; may be nil.
-	Renamed func(stack.ThreadInfo)
+	// Renamed is called when a thread's name was seen to have changed, with the time of that; may be
+	// nil.
+	Renamed func(in stack.ThreadInfo, at stack.Time)
 	// Exec is called when the target has become another program; may be nil.
 	Exec func(t stack.Time)
 }
@@ -90,7 +91,8 @@ type Sampler struct {
 type roll struct {
 	mu      sync.Mutex
 	threads map[stack.TID]*thread
-	names   map[stack.TID]string
+	names   map[stack.TID]named
+	renamed []renamed
 	all     []*thread // every thread ever taken up, for the accounts
 	roles   map[string]bool
 	past    map[string]*RoleAccount // of threads that Forget dropped
@@ -172,7 +174,7 @@ func New(t Target, cfg Config) (*Sampler, error) {
 		cfg.Selection, _ = ParseSelection("all")
 	}
 	s := &Sampler{cfg: cfg, target: t, cpus: runtime.NumCPU()}
-	s.roll.threads, s.roll.names, s.roll.roles = map[stack.TID]*thread{}, map[stack.TID]string{}, map[string]bool{}
+	s.roll.threads, s.roll.names, s.roll.roles = map[stack.TID]*thread{}, map[stack.TID]named{}, map[string]bool{}
 	s.list.poke = make(chan struct{}, 1)
 	s.ctl.ivl.Store(int64(cfg.Interval))
 	s.ctl.chosen.Store(cfg.Selection)
@@ -269,6 +271,7 @@ func (s *Sampler) Run(ctx context.Context) error {
 		for _, g := range s.groups {
 			g.dropIncoming()
 		}
+		s.tellNames()
 	}()
 	return s.follow(ctx)
 }
@@ -307,6 +310,7 @@ func (s *Sampler) follow(ctx context.Context) error {
 		if err != nil || len(tids) == 0 {
 			return nil // gone
 		}
+		s.tellNames()
 		due := time.Since(whole) >= restFor*every
 		// A process that has ended keeps its first thread until its parent reaps it.
 		if (due || len(tids) == 1) && !s.target.Alive() {
@@ -397,6 +401,8 @@ func sameTIDs(a, b []stack.TID) bool {
 // update takes up new selected threads and records changed names.
 func (s *Sampler) update(r *roster, tids []stack.TID, due bool) {
 	r.refused = s.refused.note
+	s.tellNames() // before another thread has the number of one that ended
+	begin := s.groups[0].engine.Now()
 	picked := s.ctl.chosen.Load().Pick(r.list(s.target, tids, due, s.over))
 	if s.over() {
 		s.leave(r, tids)
@@ -410,11 +416,9 @@ func (s *Sampler) update(r *roster, tids []stack.TID, due bool) {
 		}
 		s.roll.mu.Lock()
 		th := s.roll.threads[in.TID]
-		renamed := th != nil && s.roll.names[in.TID] != in.Name
-		s.roll.names[in.TID] = in.Name
 		s.roll.mu.Unlock()
-		if renamed && s.cfg.Renamed != nil {
-			s.cfg.Renamed(in)
+		if r.fresh(in.TID) || th == nil {
+			s.listed(th, &in, begin)
 		}
 		if th == nil && r.taken(s.target, &in) {
 			s.add(in)

@@ -100,6 +100,13 @@ type Thread interface {
 	MaxClockStack(machine bool) int
 }
 
+// NamedThread is an optional interface of a Thread.
+type NamedThread interface {
+	// NewName returns the kernel's name of the thread if its other methods have seen a new one. It
+	// reads nothing.
+	NewName() (name string, ok bool)
+}
+
 // Activity is a thread's activity at a moment.
 type Activity uint8
 

@@ -86,7 +86,7 @@ func (f *Flight) prepare() (err error) {
 			}
 			return f.rec.Thread(threadOf(in))
 		},
-		Renamed: func(in stack.ThreadInfo) { f.rec.Renamed(in.TID, in.Name) },
+		Renamed: func(in stack.ThreadInfo, at stack.Time) { f.rec.Renamed(in.TID, in.Name, at) },
 	})
 	if err != nil {
 		return err

@@ -188,8 +188,8 @@ func (s *Session) prepare() (err error) {
 			}
 			return s.recorder.Thread(threadOf(in))
 		},
-		Renamed: func(in stack.ThreadInfo) {
-			s.recorder.Renamed(in.TID, in.Name)
+		Renamed: func(in stack.ThreadInfo, at stack.Time) {
+			s.recorder.Renamed(in.TID, in.Name, at)
 			if o.Renamed != nil {
 				o.Renamed(in.TID, in.Name)
 			}

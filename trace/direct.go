@@ -36,7 +36,9 @@ func (w *Writer) Events(seq int, es []event.Event) error {
 func (w *Writer) Process(p Process) error { return w.json(chunkProcess, p) }
 
 // Thread announces a thread; t.Seq is the number to pass to Events.
-func (w *Writer) Thread(t Thread) error { return w.json(chunkThread, t) }
+func (w *Writer) Thread(t Thread) error {
+	return t.each(func(t Thread) error { return w.json(chunkThread, t) })
+}
 
 // Maps writes a generation of the address space. first is the number of modules written
 // before; mods are the new ones.

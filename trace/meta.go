@@ -59,6 +59,59 @@ type Thread struct {
 	Born  stack.Time `json:"born"`  // start time of the thread
 	Since stack.Time `json:"since"` // when sampling of it began
 	Seq   int        `json:"seq"`   // order in which threads were added
+	// Named is since when it is known to have Name, if that is not its first one; 0: from the beginning.
+	Named stack.Time `json:"named,omitempty"`
+	// Was are its earlier names, oldest first. In a file, each is a chunk of its own.
+	Was []ThreadName `json:"-"`
+}
+
+// ThreadName is a name that a thread had from a time on.
+type ThreadName struct {
+	Name string
+	From stack.Time // 0: from the beginning
+}
+
+// MaxThreadNames bounds how many names a recording has of one thread. tooManyNames replaces all
+// later ones.
+const (
+	MaxThreadNames = 10_000
+	tooManyNames   = "(more than 10000 names)"
+)
+
+// Rename gives the thread a new name from a time on. It reports whether anything changed: a thread
+// that had MaxThreadNames names gets a last one that says so.
+func (t *Thread) Rename(name string, at stack.Time) bool {
+	at = max(at, t.Named)
+	if len(t.Was)+2 >= MaxThreadNames {
+		name = tooManyNames
+	}
+	if name == t.Name {
+		return false
+	}
+	if n := len(t.Was); n > 0 && at == t.Named {
+		t.Name = name // the name before was for no time
+		return true
+	}
+	t.Was = append(t.Was, ThreadName{Name: t.Name, From: t.Named})
+	t.Name, t.Named = name, at
+	return true
+}
+
+// Names returns all names of the thread, oldest first.
+func (t *Thread) Names() []ThreadName {
+	return append(t.Was[:len(t.Was):len(t.Was)], ThreadName{Name: t.Name, From: t.Named})
+}
+
+// each calls yield with the thread as it was with each of its names, oldest first.
+func (t *Thread) each(yield func(Thread) error) error {
+	for _, n := range t.Names() {
+		x := *t
+		x.Name, x.Named, x.Was = n.Name, n.From, nil
+		if err := yield(x); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Module is a file that was mapped, or a region without a file.

@@ -179,6 +179,11 @@ func (rec *Recording) take(typ string, b []byte, seen map[int]int) error {
 			return err
 		}
 		if i, ok := seen[t.Seq]; ok {
+			if was := &rec.Threads[i]; t.Named > 0 { // otherwise the writer kept only the newest name
+				name, at := t.Name, t.Named
+				t.Name, t.Named, t.Was = was.Name, was.Named, was.Was
+				t.Rename(name, at)
+			}
 			rec.Threads[i] = t
 		} else if len(rec.Threads) < maxThreads {
 			seen[t.Seq] = len(rec.Threads)

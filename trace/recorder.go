@@ -34,10 +34,11 @@ const (
 type Recorder struct {
 	ringCap int // as given; 0: by the number of threads
 
-	mu      sync.Mutex // guards w, process, sinks, nmod and failed
+	mu      sync.Mutex // guards w, process, sinks, renamed, nmod and failed
 	w       *Writer
 	process Process
 	sinks   []*Sink
+	renamed map[int]*Thread // threads with their names over time, by Seq
 	nmod    int
 	failed  error
 
@@ -62,7 +63,7 @@ type Recorder struct {
 func NewRecorder(w *Writer, p Process, ringCap int, onFail func(error)) (*Recorder, error) {
 	r := &Recorder{
 		ringCap: ringCap, w: w, process: p, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
-		scratch: make([]ringbuf.Event, 1024), onFail: onFail,
+		scratch: make([]ringbuf.Event, 1024), onFail: onFail, renamed: map[int]*Thread{},
 	}
 	r.all.Store(new([]*Sink))
 	if err := r.json(chunkProcess, p); err != nil {
@@ -118,17 +119,24 @@ func (r *Recorder) Thread(t Thread) *Sink {
 	return s
 }
 
-// Renamed records the new name of the thread most recently added with tid. Outputs show
-// the newest name.
-func (r *Recorder) Renamed(tid stack.TID, name string) {
+// Renamed records the new name of the thread most recently added with tid, from at on.
+func (r *Recorder) Renamed(tid stack.TID, name string, at stack.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := len(r.sinks) - 1; i >= 0; i-- {
-		if t := r.sinks[i].Thread; t.TID == tid {
-			t.Name = name
-			r.note(r.json(chunkThread, t))
-			return
+		if r.sinks[i].Thread.TID != tid {
+			continue
 		}
+		t, ok := r.renamed[i]
+		if !ok {
+			first := r.sinks[i].Thread // readers use it without the lock: it keeps its name
+			t = &first
+			r.renamed[i] = t
+		}
+		if t.Rename(name, at) {
+			r.note(r.json(chunkThread, *t))
+		}
+		return
 	}
 }
 

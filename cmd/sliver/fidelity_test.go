@@ -392,3 +392,26 @@ func TestFidelityLateNames(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 }
+
+// TestFidelityRenamed: the time of a thread that takes a new name for each kind of work is below the name that it
+// had then.
+func TestFidelityRenamed(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	p := testprog.Start(t, testprog.Build(t, "c/renames", "O2"))
+	p.Ready()
+	var right, wrong int64
+	for s, n := range recordFolded(t, p, 60) {
+		for _, work := range []string{"encode", "scan"} {
+			switch {
+			case !has(s, work):
+			case strings.HasPrefix(s, "pool: "+work+";"):
+				right += n
+			default:
+				wrong += n
+			}
+		}
+	}
+	if right == 0 || wrong > right/10 {
+		t.Errorf("%d ns below the right name, %d below another", right, wrong)
+	}
+}

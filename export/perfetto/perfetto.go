@@ -82,7 +82,7 @@ func (e *exporter) all() uint64 {
 		}
 	}
 	id := e.locks()
-	id = e.calls(e.io(e.taskWaits(id)))
+	id = e.names(e.calls(e.io(e.taskWaits(id))) + 1)
 	return max(id+1, e.ids+uint64(5*len(e.v.Threads)))
 }
 
@@ -128,6 +128,7 @@ const (
 	kindFile
 	kindFindings
 	kindExact
+	kindNames
 )
 
 // uuid returns a track's ID. It is stable for a recording and unlikely to collide with a

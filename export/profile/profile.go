@@ -39,6 +39,7 @@ type Sample struct {
 	Labels int
 	Thread *view.Thread
 
+	name    string // of the thread at that time
 	waiting diff.Waiting
 	idle    bool
 }
@@ -171,7 +172,7 @@ func (p *Profile) Samples(yield func(*Sample) error) error {
 				continue // between stacks: the thread had ended, or its program was replaced
 			}
 			s.Values = [len(Types)]int64{v.Samples, v.CPU, v.Wall, v.Lock, v.Off}
-			s.Stack, s.Labels, s.waiting, s.idle = k.Node, 2*t.Wait(j), k.Waiting, t.Idle(j)
+			s.Stack, s.Labels, s.name, s.waiting, s.idle = k.Node, 2*t.Wait(j), t.Name(j), k.Waiting, t.Idle(j)
 			if s.idle {
 				s.Labels++
 			}
@@ -227,7 +228,7 @@ func (p *Profile) place(label int32) int {
 
 // Labels returns the labels of s, sorted by key: its thread, state and wait.
 func (p *Profile) Labels(s *Sample) []Label {
-	out := []Label{{Key: "thread", Text: s.Thread.Label}, {Key: "tid", Num: int64(s.Thread.ID)}, {Key: "pid", Num: int64(p.v.PID())}}
+	out := []Label{{Key: "thread", Text: s.name}, {Key: "tid", Num: int64(s.Thread.ID)}, {Key: "pid", Num: int64(p.v.PID())}}
 	add := func(k, v string) {
 		if v != "" {
 			out = append(out, Label{Key: k, Text: v})

@@ -5,6 +5,9 @@
 package tally
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/sliverprof/sliver/diff"
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/stack"
@@ -115,8 +118,11 @@ type Tally struct {
 	v       *view.View
 	keys    numbers // node<<32 | wait number
 	values  [][]Values
-	waiting []diff.Waiting // by wait number
-	waitOf  map[diff.Waiting]int32
+	waiting []waitKey // by wait number
+	waitOf  map[waitKey]int32
+	names   []view.Name // of the thread, from the current one on
+	labels  []string    // its distinct names
+	labelOf map[string]int32
 	nodes   []int32 // nodes[i]: the stack's node with frames 0..i, up to valid
 	valid   int
 	node    int32 // node that receives time now
@@ -135,7 +141,8 @@ type Tally struct {
 
 // Of sums the time of th, in a tree that may contain other threads' stacks.
 func Of(v *view.View, th *view.Thread, tree *Tree) *Tally {
-	t := &Tally{Tree: tree, v: v, waiting: make([]diff.Waiting, 1), waitOf: map[diff.Waiting]int32{{}: 0}}
+	t := &Tally{Tree: tree, v: v, waiting: make([]waitKey, 1), waitOf: map[waitKey]int32{{}: 0}, names: th.Names(), labelOf: map[string]int32{}}
+	t.label(t.names[0].Label)
 	switch v.Side() {
 	case view.OnCPU:
 		t.onCPU = v.Weights(th).Total() > 0
@@ -148,13 +155,56 @@ func Of(v *view.View, th *view.Thread, tree *Tree) *Tally {
 	return t
 }
 
+// waitKey is a thread's wait while it had a name, by its index in Tally.labels.
+type waitKey struct {
+	diff.Waiting
+	name int32
+}
+
+// label returns the index of a name.
+func (t *Tally) label(name string) int32 {
+	i, ok := t.labelOf[name]
+	if !ok {
+		i = int32(len(t.labels))
+		t.labels, t.labelOf[name] = append(t.labels, name), i
+	}
+	return i
+}
+
+// wear gives the thread the name that it had at a time. Times rise.
+func (t *Tally) wear(now stack.Time) {
+	if len(t.names) == 1 || now < t.names[1].From {
+		return
+	}
+	for len(t.names) > 1 && now >= t.names[1].From {
+		t.names = t.names[1:]
+	}
+	w := t.waiting[t.wait]
+	w.name = t.label(t.names[0].Label)
+	t.move(t.node, t.number(w))
+}
+
+// number returns the number of a wait.
+func (t *Tally) number(w waitKey) int32 {
+	n, ok := t.waitOf[w]
+	if !ok {
+		n = int32(len(t.waiting))
+		t.waiting = append(t.waiting, w)
+		t.waitOf[w] = n
+	}
+	return n
+}
+
+// Name returns the thread's name at the time of key i.
+func (t *Tally) Name(i int) string { return t.labels[t.waiting[t.Wait(i)].name] }
+
 // Len returns the number of keys.
 func (t *Tally) Len() int { return t.keys.len() }
 
 // Key returns key i.
 func (t *Tally) Key(i int) Key {
 	k := t.keys.key(int32(i))
-	return Key{int32(k >> 32), t.waiting[uint32(k)]}
+	return Key{int32(k >> 32), t.waiting[uint32(k)].Waiting}
 }
 
 // Wait identifies the wait of a key: keys with the same number have the same Waiting. Numbers count from 0.
@@ -189,6 +239,7 @@ func (t *Tally) Total() (sum Values) {
 
 // at returns the values of the stack real.
 func (t *Tally) at(real []diff.Frame, known bool, now stack.Time) *Values {
+	t.wear(now)
 	if !known || len(real) == 0 {
 		n := int32(0)
 		if !known {
@@ -242,6 +293,17 @@ func (t *Tally) move(node, wait int32) {
 
 // Spent implements view.Steps.
 func (t *Tally) Spent(real []diff.Frame, known bool, at stack.Time, ns int64) {
+	t.wear(at)
+	for len(t.names) > 1 && t.names[1].From-at < stack.Time(ns) {
+		next := t.names[1].From
+		t.spent(real, known, at, int64(next-at))
+		at, ns = next, ns-int64(next-at)
+		t.wear(at)
+	}
+	t.spent(real, known, at, ns)
+}
+
+func (t *Tally) spent(real []diff.Frame, known bool, at stack.Time, ns int64) {
 	v := t.at(real, known, at)
 	if t.onCPU { // see Ran
 		return
@@ -294,14 +356,8 @@ func (t *Tally) Other(e event.Event, real []diff.Frame, known bool) {
 		if !w.Apply(e) {
 			return
 		}
-		n, ok := t.waitOf[w]
-		if !ok {
-			n = int32(len(t.waiting))
-			t.waiting = append(t.waiting, w)
-			t.waitOf[w] = n
-		}
-		t.move(t.node, n)
-		d := t.v.Wait(&w)
+		t.move(t.node, t.number(w))
+		d := t.v.Wait(&w.Waiting)
 		s, _ := w.State()
 		t.waits = view.Waits(s)
 		t.locked = t.waits && d.Excludes() && (w.Lock() != 0 || d != nil && d.Lock != "")
@@ -331,18 +387,25 @@ func (c *Calls) Word(label int32) (word string, ok bool) {
 	return c.words[-1-label], true
 }
 
-// ByCalls sums value over all threads of v, without idle waits unless v shows them. Threads with the same
-// name are merged. If waits is set, each stack that waited gets a frame in brackets on top that names the
+// maxRoots is how many distinct names of one thread get a frame each. A thread with more has its newest name
+// alone: they are numbers of requests and the like.
+const maxRoots = 64
+
+// ByCalls sums value over all threads of v, without idle waits unless v shows them. A thread that was renamed
+// has a frame for each of its names, with the time that it had that name. Threads with the same name are merged. If waits is set, each stack that waited gets a frame in brackets on top that names the
 // wait, if known.
 func ByCalls(v *view.View, waits bool, value func(*Values) int64) *Calls {
 	c := &Calls{Tree: NewTree(), unknown: v.GapFunc(stack.WhyLost), unseen: v.UnseenFunc()}
 	s := callSum{Calls: c, v: v, locs: NewTree(), byName: map[string]int32{}}
 	for i := range v.Threads {
 		th := &v.Threads[i]
-		root := s.thread(th.Label)
 		t := Of(v, th, s.locs)
+		root := s.thread(th.Label)
 		left, observed := int64(0), int64(0)
-		for j := range t.Len() {
+		for _, j := range t.byName() {
+			if name := t.Name(j); len(t.labels) <= maxRoots {
+				root = s.thread(name)
+			}
 			k := t.Key(j)
 			x := value(t.Values(j))
 			if k.State() != stack.StateRunnable {
@@ -369,6 +432,18 @@ func ByCalls(v *view.View, waits bool, value func(*Values) int64) *Calls {
 	c.fillSelf()
 	c.Folded += s.locs.Folded
 	return c
+}
+
+// byName returns the numbers of all keys, those of one name after another.
+func (t *Tally) byName() []int {
+	out := make([]int, t.Len())
+	for i := range out {
+		out[i] = i
+	}
+	if len(t.labels) > 1 {
+		slices.SortStableFunc(out, func(a, b int) int { return cmp.Compare(t.waiting[t.Wait(a)].name, t.waiting[t.Wait(b)].name) })
+	}
+	return out
 }
 
 // fillSelf gives each new node the value 0.

@@ -79,7 +79,7 @@ type View struct {
 type Thread struct {
 	*trace.Thread
 	Index int    // position in View.Threads
-	Label string // its name, never empty, without control characters
+	Label string // its newest name, never empty, without control characters: see Names
 	ID    int    // TID, or a number above all valid ones if the recording has no valid TID
 }
 
@@ -106,10 +106,7 @@ func New(rec *trace.Recording, o Options) *View {
 		if o.Threads != nil && !take[t.Seq] {
 			continue
 		}
-		th := Thread{Thread: t, Index: len(v.Threads), Label: Text(t.Name, maxThreadName), ID: int(t.TID)}
-		if th.Label == "" {
-			th.Label = "thread"
-		}
+		th := Thread{Thread: t, Index: len(v.Threads), Label: label(t.Name), ID: int(t.TID)}
 		if th.ID <= 0 || th.ID > maxTID {
 			th.ID = maxTID + 1 + th.Index
 		}

@@ -190,6 +190,12 @@ func (b *Builder) Thread(tid int, name string) *Thread {
 	return t
 }
 
+// Rename gives the thread a new name, at ns after Start.
+func (t *Thread) Rename(at int64, name string) {
+	t.es = t.d.Flush(t.es) // as the sampler does
+	t.t.Rename(name, Start+stack.Time(at))
+}
+
 // Look is a sample to record.
 type Look struct {
 	At    int64  // ns after Start

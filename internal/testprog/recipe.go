@@ -170,6 +170,7 @@ var programs = map[string]map[string]recipe{
 	"c/contexts":         {"O2": cVariants["O2"], "static": cVariants["static"]},
 	"c/reload":           {"O2": cVariants["O2"]},
 	"c/latenames":        {"O2": cVariants["O2"]},
+	"c/renames":          {"O2": cVariants["O2"]},
 	"c/cuts":             {"O1": gcc("-O1", "-g", "-fno-optimize-sibling-calls")},
 	"c/deadmain":         {"O2": cVariants["O2"]},
 	"c/copied":           {"O2": cVariants["O2"]},

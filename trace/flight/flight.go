@@ -122,17 +122,29 @@ func (r *Recorder) Replaced(comm, exe string, cmdline []string) {
 
 func (r *Recorder) publish() { r.all.Store(new(slices.Clone(r.sinks))) }
 
-// Renamed records the new name of the newest thread with that tid.
-func (r *Recorder) Renamed(tid stack.TID, name string) {
+// maxNames bounds how many earlier names of a thread are kept. A pool may rename its threads for each
+// request, and the rings hold only the last of them.
+const maxNames = 64
+
+// Renamed records the new name of the newest thread with that tid, from at on.
+func (r *Recorder) Renamed(tid stack.TID, name string, at stack.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := len(r.sinks) - 1; i >= 0; i-- {
-		if s := r.sinks[i]; s.thread.TID == tid {
-			s.thread.Name = name
-			t := s.thread
-			r.log(func(w *trace.Writer) error { return w.Thread(t) })
+		s := r.sinks[i]
+		if s.thread.TID != tid {
+			continue
+		}
+		if !s.thread.Rename(name, at) {
 			return
 		}
+		if n := len(s.thread.Was); n > maxNames {
+			s.thread.Was = slices.Clone(s.thread.Was[n-maxNames:])
+		}
+		newest := s.thread
+		newest.Was = nil // the log has them
+		r.log(func(w *trace.Writer) error { return w.Thread(newest) })
+		return
 	}
 }
 

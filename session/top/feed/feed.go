@@ -132,7 +132,7 @@ func (f *Feed) prepare(o Options) (err error) {
 		Start: func(in stack.ThreadInfo) sampler.Sink {
 			return f.rec.Thread(trace.Thread{TID: in.TID, NSTID: in.NSTID, Name: in.Name, Main: in.Main, Born: in.Born})
 		},
-		Renamed: func(in stack.ThreadInfo) {
+		Renamed: func(in stack.ThreadInfo, _ stack.Time) {
 			f.mu.Lock()
 			f.renamed[in.TID] = in.Name
 			f.mu.Unlock()
