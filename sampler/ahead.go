@@ -90,7 +90,6 @@ type threadAhead struct {
 	steady int // samples in a row that were taken like the one before
 	way    stack.Way
 	mayRun bool // if it runs, the Engine stops it
-	blind  bool // ticks of Ahead.ByClock are unconfirmed
 }
 
 // steadily counts how many samples of the thread in a row were taken in the same way.
@@ -142,14 +141,12 @@ func (g *group) mayForesee() bool {
 // an ordinary round.
 func (g *group) foreseeThreads(now stack.Time) (runs int, ok bool) {
 	f := &g.ahead
-	naps := false
 	f.clocked = false
 	f.plan.Pause = math.MaxInt64
 	for _, th := range g.threads {
-		if th.life.traced || th.ahead.blind || len(th.late.ticks) > 0 || th.life.dropped.Load() {
-			return 0, false
+		if th.life.traced || th.pend.is != settled || th.life.dropped.Load() {
+			return 0, false // of naps it is not known whether they lasted until now
 		}
-		naps = naps || th.sleep.nap.skips > 0
 		if th.clock.on && th.life.active {
 			if th.usage.share < clockSteady {
 				return 0, false // a round takes its copies, or finds it asleep
@@ -170,7 +167,7 @@ func (g *group) foreseeThreads(now stack.Time) (runs int, ok bool) {
 		}
 		runs++
 	}
-	return runs, !naps // of naps it is not known whether they lasted until now
+	return runs, true
 }
 
 // affords reports whether th may be stopped at each tick, and limits the plan to what its budget
@@ -292,7 +289,9 @@ func (g *group) goAhead() (ok bool) {
 		f.blind, f.stood = append(f.blind[:0], a.At[:a.Ticks]...), a.Stood
 		g.dozing.on = false
 		for _, th := range g.threads {
-			th.ahead.blind = a.Ticks > 0
+			if a.Ticks > 0 {
+				th.pend.to(byClock)
+			}
 		}
 	} else {
 		g.takeAhead(a)
@@ -400,10 +399,10 @@ func (g *group) unrunMany(th *thread, at stack.Time, n int) {
 // thread is known to have slept until now. Otherwise the ticks within blindFor before the clock
 // advanced are uncertain and count as missed.
 func (g *group) confirm(th *thread, same bool) {
-	if !th.ahead.blind {
+	if th.pend.is != blind {
 		return
 	}
-	th.ahead.blind = false
+	th.pend.to(resolved)
 	if n := len(g.ahead.blind); same && n > 0 && len(th.gaps.behind) == 0 {
 		g.unrunMany(th, g.ahead.blind[n-1], n)
 		return
@@ -444,7 +443,7 @@ func (g *group) settleAll() {
 		g.giveUp(th)
 		g.sure(th)
 		g.letIn(th, g.engine.Now())
-		if th.ahead.blind || th.sleep.nap.skips > 0 {
+		if th.pend.is == blind || th.pend.is == napping {
 			var c Counters
 			same := th.file.Counters(&c) == nil && th.unrun(&c)
 			g.awake(th, same)
@@ -476,12 +475,12 @@ func (g *group) miss(th *thread, at stack.Time, n int64) {
 
 // missFor is miss with a known duration of these ticks.
 func (g *group) missFor(th *thread, at stack.Time, n, ns int64) {
-	if !th.ahead.blind && len(th.late.ticks) == 0 {
+	if th.pend.is != blind && th.pend.is != awaited {
 		g.leftOut(th, missed{at, n, ns})
 		return
 	}
 	// Consecutive ones make one gap.
-	if last := len(th.gaps.behind) - 1; last >= 0 && !th.ahead.blind && th.late.ticks[len(th.late.ticks)-1] <= th.gaps.behind[last].at {
+	if last := len(th.gaps.behind) - 1; last >= 0 && th.pend.is == awaited && th.pend.ticks[len(th.pend.ticks)-1] <= th.gaps.behind[last].at {
 		th.gaps.behind[last] = missed{at, th.gaps.behind[last].n + n, th.gaps.behind[last].ns + ns}
 		return
 	}

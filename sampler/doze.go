@@ -154,8 +154,8 @@ func (g *group) dozeOn(now stack.Time) bool {
 	z.on = true
 	g.ahead.blind, g.ahead.stood = append(g.ahead.blind, now), x.at
 	for _, th := range g.threads {
-		if th.sleep.doze.on && !th.life.dropped.Load() {
-			th.ahead.blind, th.round.done = true, true
+		if th.sleep.doze.on && !th.life.dropped.Load() && th.pend.to(byClock) {
+			th.round.done = true
 		}
 	}
 	return true
@@ -169,7 +169,7 @@ func (g *group) dozeAgain(was dozed, known bool) {
 	z.on = false
 	n := 0
 	for _, th := range g.threads {
-		if th.ahead.blind {
+		if th.pend.is == blind {
 			return // some could not be checked
 		}
 		if th.sleep.doze.on || th.mayDoze() {

@@ -31,7 +31,7 @@ func (g *group) eve(now stack.Time) (until stack.Time) {
 	}
 	g.extra.eveOf, g.extra.eves = g.tick.due, 0
 	for _, th := range g.threads {
-		if th.leave.early.samples == 0 || th.life.dropped.Load() || len(th.late.ticks) > 0 {
+		if th.leave.early.samples == 0 || th.life.dropped.Load() || th.pend.is == awaited {
 			continue
 		}
 		g.extra.eves++

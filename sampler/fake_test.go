@@ -101,6 +101,13 @@ func (tr *fakeEngine) Can() Abilities { return Abilities{Stops: true} }
 func (tr *fakeEngine) Spent() int64   { return 0 }
 
 func (tr *fakeEngine) SleepUntil(t stack.Time) {
+	if tr.g != nil {
+		for _, th := range tr.g.threads {
+			if s := th.pend.check(); s != "" {
+				panic(s)
+			}
+		}
+	}
 	if !tr.all && tr.want > 0 && int(tr.g.tally.size.Load()) >= tr.want {
 		tr.all = true // the clock runs from the first round on
 		return

@@ -346,7 +346,7 @@ func (g *group) visitAll(active bool, from int, until stack.Time) (next int) {
 		if g.over() {
 			break
 		}
-		th.round.done, th.leave.retry.looks = true, 0
+		th.round.done, th.pend.looks = true, 0
 		looks++
 		if !late && g.engine.Now() >= until {
 			late, next = true, at

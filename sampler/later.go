@@ -22,46 +22,35 @@ const (
 
 // late is how a thread's stops were late.
 type late struct {
-	ticks       []stack.Time // ticks whose sample is pending
-	queuedUntil stack.Time   // until then it is assumed to wait for a CPU, as last seen
-	stops       int          // late stops in a row
-	insist      bool         // wait for the next stop
-	slow        bool         // the last stop took long
-	owed        int64        // ns of waiting for a CPU not represented by a sample yet
-}
-
-// expect adds a tick whose sample is pending.
-func (l *late) expect(at stack.Time) {
-	if len(l.ticks) == 0 {
-		l.queuedUntil = 0
-	}
-	l.ticks = append(l.ticks, at)
+	queuedUntil stack.Time // until then it is assumed to wait for a CPU, as last seen
+	stops       int        // late stops in a row
+	insist      bool       // wait for the next stop
+	slow        bool       // the last stop took long
+	owed        int64      // ns of waiting for a CPU not represented by a sample yet
 }
 
 // later handles a tick of a thread whose sample is pending. It reports whether the sample is
 // still awaited.
 func (g *group) later(th *thread, now stack.Time) bool {
-	if len(th.late.ticks) == 0 {
+	if th.pend.is != awaited {
 		return false
 	}
 	// The sample may have arrived since the round began, with the thread running on; then request
 	// a new stop.
 	g.engine.Reap()
-	if g.arrivals(); len(th.late.ticks) == 0 {
+	if g.arrivals(); th.pend.is != awaited {
 		return false
 	}
-	if len(th.late.ticks) < comingTicks && now-th.late.ticks[0] < comingFor {
+	if len(th.pend.ticks) < comingTicks && now-th.pend.ticks[0] < comingFor {
 		if now < th.late.queuedUntil {
-			th.late.expect(now)
-			return true
+			return th.pend.expect(now)
 		}
 		// A thread in an uninterruptible sleep (vfork) cannot stop either, and is read without a
 		// stop.
 		var call stack.Call
 		if running, err := th.file.Call(&call); running && err == nil {
 			th.late.queuedUntil = now + queueFor
-			th.late.expect(now)
-			return true
+			return th.pend.expect(now)
 		}
 	}
 	g.giveUp(th)
@@ -70,20 +59,25 @@ func (g *group) later(th *thread, now stack.Time) bool {
 
 // giveUp counts the ticks of a pending sample as timed out.
 func (g *group) giveUp(th *thread) {
-	for _, at := range th.late.ticks {
+	if th.pend.is != awaited {
+		return
+	}
+	for _, at := range th.pend.take() {
 		g.catchUpTo(th, at)
 		th.acc.timedOut.Add(1)
 		th.gap(at, stack.WhyTimeout, g.tick.every)
 	}
-	th.late.ticks = th.late.ticks[:0]
 	g.catchUp(th)
 }
 
 // leftAlone records that th awaits Ask.
 func (g *group) leftAlone(th *thread, now stack.Time) {
 	th.late.stops++
-	th.late.expect(now)
+	th.late.queuedUntil = 0
 	th.seen.blocked = false
+	if !th.pend.expect(now) {
+		g.miss(th, now, 1)
+	}
 	if g.pass.unasked == 0 {
 		g.pass.unasked = now
 	}
@@ -121,7 +115,7 @@ func (g *group) arrivals() {
 			return
 		}
 		for _, th := range g.threads {
-			if th.file != file || len(th.late.ticks) == 0 {
+			if th.file != file || th.pend.is != awaited {
 				continue
 			}
 			if err != nil {
@@ -141,8 +135,7 @@ func (g *group) cameNot(th *thread, err error) {
 		g.giveUp(th)
 		return
 	}
-	n := len(th.late.ticks)
-	th.late.ticks = th.late.ticks[:0]
+	n := len(th.pend.take())
 	g.catchUp(th)
 	for range n {
 		g.failed(th, err)
@@ -152,8 +145,9 @@ func (g *group) cameNot(th *thread, err error) {
 // arrived records the sample in the view for all ticks that awaited it.
 func (g *group) arrived(th *thread) {
 	v := &g.view
-	ticks := th.late.ticks
-	th.late.ticks = nil
+	ticks := th.pend.ticks
+	th.pend.ticks = nil // these are in use
+	th.pend.to(resolved)
 	// The thread has not run since v.Halted, so that is the time of the sample. Before it, the
 	// requester may have read the clock and then waited for a CPU while the thread ran.
 	stopped := v.Stopped
@@ -167,8 +161,9 @@ func (g *group) arrived(th *thread) {
 	}
 	c := g.walkTaken(th, stopped)
 	if th.again(g.sample.Reason, 1) {
-		th.late.ticks = ticks // another copy would be of a later time
-		th.late.insist = true
+		th.late.insist = true // another copy would be of a later time
+		th.pend.to(requested)
+		th.pend.ticks = ticks
 		g.giveUp(th)
 		return
 	}
@@ -186,7 +181,7 @@ func (g *group) arrived(th *thread) {
 			g.miss(th, at, 1) // it may have run before that
 		}
 	}
-	th.life.active, th.late.ticks = true, ticks[:0]
+	th.life.active, th.pend.ticks = true, ticks[:0]
 	g.catchUp(th)
 }
 

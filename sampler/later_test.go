@@ -289,9 +289,9 @@ func TestLeftOutWhere(t *testing.T) {
 	g := &group{engine: &fakeEngine{now: 100 * ms}}
 	g.tick.every = int64(ms)
 	th := &thread{sink: m}
-	th.late.ticks = append(th.late.ticks, 10*ms)
+	th.pend.expect(10 * ms)
 	g.miss(th, 20*ms, 7)
-	th.late.ticks = append(th.late.ticks, 21*ms)
+	th.pend.expect(21 * ms)
 	g.miss(th, 30*ms, 2)
 	g.miss(th, 31*ms, 1)
 	if len(m.spans) != 0 {

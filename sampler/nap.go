@@ -30,8 +30,6 @@ const (
 type nap struct {
 	level int        // the thread is looked at each 1<<level-th tick
 	calm  int        // calm looks in a row at this level
-	skips int        // ticks since the last look
-	last  stack.Time // the last of these
 	cpu   int64      // CPU time at the last look
 	at    stack.Time // time of the last look; 0: never
 }
@@ -44,28 +42,26 @@ func (g *group) naps(th *thread) bool {
 	if least := int(g.s.gov.napLeast.Load()); level < least {
 		level = least
 	}
-	if level == 0 || len(g.threads) <= fewSleep || g.dozing.whole || th.ahead.blind || th.seen.stale || !th.seen.blocked || len(th.late.ticks) > 0 || th.leave.retry.pending || th.gaps.held > 0 || th.life.dropped.Load() ||
+	if level == 0 || len(g.threads) <= fewSleep || g.dozing.whole || th.seen.stale || !th.seen.blocked || th.gaps.held > 0 || th.life.dropped.Load() ||
 		(g.tick.k+int64(th.info.TID))&(1<<level-1) == 0 {
 		return false
 	}
-	n.skips++
-	n.last = g.tick.due
-	return true
+	return th.pend.skip(g.tick.due)
 }
 
 // awake resolves the ticks that were left out. same: the thread is known to have slept until now.
 func (g *group) awake(th *thread, same bool) {
-	n := &th.sleep.nap
-	if n.skips == 0 {
+	if th.pend.is != napping {
 		return
 	}
-	skips := n.skips
-	n.skips = 0
+	th.pend.to(resolved)
+	skips := th.pend.skips
+	th.pend.skips = 0
 	if !same {
 		th.acc.rested.Add(uint64(skips))
 		return
 	}
-	g.unrunMany(th, n.last, skips)
+	g.unrunMany(th, th.pend.last, skips)
 }
 
 // calmly records at a look how much the thread has run since the last one.

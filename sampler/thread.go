@@ -24,6 +24,7 @@ type thread struct {
 	seen   seen
 	wait   pendingWait
 	round  inRound
+	pend   pending
 	ahead  threadAhead
 	late   late
 	gaps   gaps
@@ -54,7 +55,6 @@ type sleep struct {
 // leave is what decides whether a thread may be leaving a call that a stop would restart.
 type leave struct {
 	early early
-	retry retry
 	// delayed: a stop restarted the timeout of a call; this is the thread's number of switches
 	// before that stop. 0: none did.
 	delayed uint64

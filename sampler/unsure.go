@@ -14,12 +14,6 @@ const (
 	againMost = 8
 )
 
-// retry is a thread's state for these looks.
-type retry struct {
-	pending bool // it needs another look for this tick
-	looks   int  // number of them
-}
-
 // extraLooks is a group's state for looks between ticks.
 type extraLooks struct {
 	again stack.Time // time of the next repeated look for this tick; 0: none
@@ -30,10 +24,9 @@ type extraLooks struct {
 // unsure handles a tick of a thread that may or may not be stopped, and reports whether the
 // thread is looked at again for it.
 func (g *group) unsure(th *thread, now stack.Time) bool {
-	if g.tick.every <= 2*againEach || th.leave.retry.looks >= againMost {
+	if g.tick.every <= 2*againEach || th.pend.looks >= againMost || !th.pend.to(doubted) {
 		return false
 	}
-	th.leave.retry.pending = true
 	if g.extra.again == 0 {
 		g.extra.again = now + againEach
 	}
@@ -56,11 +49,11 @@ func (g *group) lookAgain(now stack.Time) (until stack.Time) {
 // visitUnsure looks at all such threads.
 func (g *group) visitUnsure() {
 	for _, th := range g.threads {
-		if !th.leave.retry.pending || len(th.late.ticks) > 0 || th.life.ended {
+		if th.pend.is != unsure || th.life.ended {
 			continue
 		}
-		th.leave.retry.pending = false
-		th.leave.retry.looks++
+		th.pend.to(resolved)
+		th.pend.looks++
 		at := g.engine.Now() // before the counters
 		var c Counters
 		if th.file.Counters(&c) == nil && c == th.leave.early.Counters {
@@ -76,11 +69,9 @@ func (g *group) visitUnsure() {
 
 // sure counts the tick as left out if the thread still needed another look for it.
 func (g *group) sure(th *thread) {
-	if !th.leave.retry.pending {
+	if th.pend.is != unsure {
 		return
 	}
-	th.leave.retry.pending = false
-	if len(th.late.ticks) == 0 {
-		g.miss(th, g.engine.Now(), 1)
-	}
+	th.pend.to(resolved)
+	g.miss(th, g.engine.Now(), 1)
 }
