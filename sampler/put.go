@@ -42,11 +42,9 @@ func (g *group) write(th *thread) {
 	if first := th.info.CPU; g.sample.CPU >= first {
 		th.acc.cpu.Store(g.sample.CPU - first)
 	}
-	if th.name != nil {
-		if name, ok := th.name.NewName(); ok {
-			th.sink.Flush() // the samples so far have the old name
-			g.s.named(th, name, g.sample.Time)
-		}
+	if name, ok := th.file.NewName(); ok {
+		th.sink.Flush() // the samples so far have the old name
+		g.s.named(th, name, g.sample.Time)
 	}
 	th.sink.Sample(&g.sample)
 }

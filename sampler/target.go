@@ -81,6 +81,9 @@ type Thread interface {
 	TimesOut(c *stack.Call) bool
 	// State returns the kind of blocked state.
 	State() (stack.State, error)
+	// NewName returns the kernel's name of the thread if its other methods have seen a new one. It
+	// reads nothing.
+	NewName() (name string, ok bool)
 	// Died fills the view with the thread's registers and stack at its death; ok is false if no
 	// signal is known to have killed it after that time.
 	Died(after stack.Time, v *View) (ok bool)
@@ -98,13 +101,6 @@ type Thread interface {
 	StopClock()
 	// MaxClockStack returns the most bytes of stack in a copy; 0: the thread has no such clock.
 	MaxClockStack(machine bool) int
-}
-
-// NamedThread is an optional interface of a Thread.
-type NamedThread interface {
-	// NewName returns the kernel's name of the thread if its other methods have seen a new one. It
-	// reads nothing.
-	NewName() (name string, ok bool)
 }
 
 // Activity is a thread's activity at a moment.

@@ -15,7 +15,6 @@ type thread struct {
 	info stack.ThreadInfo
 	file Thread
 	sink Sink
-	name NamedThread // file if it implements NamedThread; nil: only the roster has new names
 	walk unwind.Thread
 	acc  account
 	life life
@@ -90,7 +89,6 @@ type seen struct {
 func newThread(in stack.ThreadInfo, f Thread, sink Sink) *thread {
 	th := &thread{info: in, file: f, sink: sink, budget: budget{rate: 1}}
 	th.life.active = true
-	th.name, _ = f.(NamedThread)
 	th.walk.TID, th.walk.Main = in.TID, in.Main
 	if in.NSTID > 0 {
 		th.walk.TID = stack.TID(in.NSTID)

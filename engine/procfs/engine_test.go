@@ -78,6 +78,8 @@ func (t *thread) Call(c *stack.Call) (running bool, err error) {
 }
 
 // State implements sampler.Thread.
+func (t *thread) NewName() (string, bool) { return "", false }
+
 func (t *thread) State() (stack.State, error) {
 	s, err := t.read("stat")
 	if err != nil {
