@@ -157,14 +157,24 @@ func tree(t *testing.T, dir string) map[string][]byte {
 	return files
 }
 
-// TestPageTypes type-checks the page's sources.
-func TestPageTypes(t *testing.T) {
+// TestPageSources runs what npm run check runs: the compiler, the linter and formatter, and the limit of a
+// line.
+func TestPageSources(t *testing.T) {
 	testprog.Unraced(t, "it runs a browser, node and a server of its own")
 	node := need(t, "node", "node")
-	dir := modules(t, "typescript")
-	cmd := exec.CommandContext(t.Context(), node, filepath.Join("node_modules", "typescript", "bin", "tsc"), "--noEmit")
-	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("tsc: %v\n%s", err, out)
+	for _, c := range [][]string{
+		{filepath.Join(modules(t, "typescript"), "node_modules", "typescript", "bin", "tsc"), "--noEmit"},
+		{filepath.Join(modules(t, "@biomejs/biome"), "node_modules", "@biomejs", "biome", "bin", "biome"), "ci", "--error-on-warnings", "--colors=off"},
+		{filepath.Join("page", "lines.mjs")},
+	} {
+		file, err := filepath.Abs(c[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.CommandContext(t.Context(), node, append([]string{file}, c[1:]...)...)
+		cmd.Dir = "page"
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", c[0], err, out)
+		}
 	}
 }

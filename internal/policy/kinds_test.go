@@ -90,7 +90,7 @@ func TestPageKnowsTheKinds(t *testing.T) {
 			managed = append(managed, k.String())
 		}
 	}
-	words := list("look.ts", `const kindWords[^=]*= \[(.*)\];`)
+	words := list("look.ts", `(?s)const kindWords[^=]*= \[(.*?)\];`)
 	var pairs []string
 	for i := 0; i+1 < len(words); i += 2 {
 		pairs = append(pairs, words[i]+" "+words[i+1])

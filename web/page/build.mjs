@@ -36,9 +36,17 @@ const put = (what, by) => {
 };
 const style = css.outputFiles[0].text.trim();
 if (style.includes('</')) throw new Error('the style would end its element');
-put('<style></style>', '<style>' + style + '</style>');
-put('"icon.svg"', '"data:image/svg+xml,' + encodeURIComponent((await readFile(join(here, 'src', 'icon.svg'), 'utf8')).trim()) + '"');
-put('"app.js"', '"app.js?' + createHash('sha256').update(await readFile(join(out, 'app.js'))).digest('hex').slice(0, 16) + '"');
+put('<style></style>', `<style>${style}</style>`);
+put('"icon.svg"', `"data:image/svg+xml,${encodeURIComponent((await readFile(join(here, 'src', 'icon.svg'), 'utf8')).trim())}"`);
+put(
+  '"app.js"',
+  '"app.js?' +
+    createHash('sha256')
+      .update(await readFile(join(out, 'app.js')))
+      .digest('hex')
+      .slice(0, 16) +
+    '"',
+);
 await writeFile(join(out, 'index.html'), html);
 
 // speedscope as its authors built it, but for its example and its reader of

@@ -1,11 +1,14 @@
 // The analysis of a part of the recording that the page carries: what package web/analysis does on a
 // server. CPU time comes from the shares that were computed for the whole recording.
 
-import { AFunc, Analysis, LockRow, OnCPU, Share, ThreadTime, TreeColumns } from './analysis';
-import { Calls, Recording, SharedThread } from './shared';
+import type { AFunc, Analysis, LockRow, OnCPU, Share, ThreadTime, TreeColumns } from './analysis';
+import type { Calls, Recording, SharedThread } from './shared';
 import { ownCode } from './own';
 
-const classLock = 1, classIO = 2, classSleep = 3, classIdle = 5;
+const classLock = 1,
+  classIO = 2,
+  classSleep = 3,
+  classIdle = 5;
 
 // Merged is a tree that is made: nodes by parent and function.
 class Merged {
@@ -13,7 +16,7 @@ class Merged {
   private child = new Map<string, number>();
 
   node(parent: number, func: number): number {
-    const k = parent + '/' + func;
+    const k = `${parent}/${func}`;
     let n = this.child.get(k);
     if (n === undefined) {
       const c = this.columns;
@@ -29,7 +32,8 @@ class Merged {
   // sum makes values include those of callees.
   sum(): void {
     const c = this.columns;
-    for (let i = c.parent.length - 1; i > 0; i--) for (const col of [c.samples, c.cpu, c.wall, c.wait, c.lock, c.idle]) col[c.parent[i]!]! += col[i]!;
+    for (let i = c.parent.length - 1; i > 0; i--)
+      for (const col of [c.samples, c.cpu, c.wall, c.wait, c.lock, c.idle]) col[c.parent[i]!]! += col[i]!;
   }
 }
 
@@ -37,7 +41,10 @@ class Merged {
 class Walk {
   private at: number[];
 
-  constructor(private t: SharedThread, t0: number) {
+  constructor(
+    private t: SharedThread,
+    t0: number,
+  ) {
     this.at = t.rows.map((r) => r.at(t0));
   }
 
@@ -60,18 +67,32 @@ class Walk {
   }
 }
 
-interface Sum { total: number; longest: number; waits: number; threads: Set<number> }
+interface Sum {
+  total: number;
+  longest: number;
+  waits: number;
+  threads: Set<number>;
+}
 
 function note<K>(m: Map<K, Sum>, k: K, ns: number, seq: number): void {
   let s = m.get(k);
-  if (!s) m.set(k, (s = { total: 0, longest: 0, waits: 0, threads: new Set() }));
+  if (!s) {
+    s = { total: 0, longest: 0, waits: 0, threads: new Set() };
+    m.set(k, s);
+  }
   s.total += ns;
   s.longest = Math.max(s.longest, ns);
   s.waits++;
   s.threads.add(seq);
 }
 
-export function analyze(rec: Recording, threads: SharedThread[], t0: number, t1: number, o: { idle: boolean; byThread: boolean }): Analysis {
+export function analyze(
+  rec: Recording,
+  threads: SharedThread[],
+  t0: number,
+  t1: number,
+  o: { idle: boolean; byThread: boolean },
+): Analysis {
   const { head } = rec;
   const tree = new Merged();
   const funcs: AFunc[] = [...head.funcs];
@@ -95,7 +116,20 @@ export function analyze(rec: Recording, threads: SharedThread[], t0: number, t1:
     }
     const path = (places: number[]): number => places.reduce((n, p) => tree.node(n, fn(p)), root);
     const c = tree.columns;
-    const time: ThreadTime = { seq: t.seq, tid: t.tid, name: t.name, observed: Math.max(0, Math.min(t1, t.last) - Math.max(t0, t.first)), cpu: 0, runnable: 0, lock: 0, io: 0, sleep: 0, other: 0, idle: 0, stopped: 0 };
+    const time: ThreadTime = {
+      seq: t.seq,
+      tid: t.tid,
+      name: t.name,
+      observed: Math.max(0, Math.min(t1, t.last) - Math.max(t0, t.first)),
+      cpu: 0,
+      runnable: 0,
+      lock: 0,
+      io: 0,
+      sleep: 0,
+      other: 0,
+      idle: 0,
+      stopped: 0,
+    };
     const ran = new Walk(t, t0);
     const end = t1 >= t.last ? Infinity : t1; // the last sample's CPU time is at its end
     for (let i = 0; i < t.ran.at.length; i++) {
@@ -141,11 +175,14 @@ export function analyze(rec: Recording, threads: SharedThread[], t0: number, t1:
       else time.other += ns;
       if (state < 3 || (cls === classIdle && !o.idle)) continue;
       const what = head.waits?.[t.waits[i]! - 1] ?? 'not known';
-      if (cls !== classLock) note(calls, what + '\0' + (cls === classIO ? 'file' : cls === classSleep ? 'sleep' : 'call'), ns, t.seq);
+      if (cls !== classLock) note(calls, `${what}\0${cls === classIO ? 'file' : cls === classSleep ? 'sleep' : 'call'}`, ns, t.seq);
       note(waitFuncs, asker(places), ns, t.seq);
       if (cls !== classLock) continue;
       let l = locks.get(what);
-      if (!l) locks.set(what, (l = { total: 0, longest: 0, waits: 0, threads: new Set(), by: new Map(), in: new Map(), wanted: new Map(), addr: '' }));
+      if (!l) {
+        l = { total: 0, longest: 0, waits: 0, threads: new Set(), by: new Map(), in: new Map(), wanted: new Map(), addr: '' };
+        locks.set(what, l);
+      }
       l.total += ns;
       l.longest = Math.max(l.longest, ns);
       l.waits++;
@@ -175,22 +212,73 @@ export function analyze(rec: Recording, threads: SharedThread[], t0: number, t1:
     out.push(time);
   }
   tree.sum();
-  const shares = (m: Map<string, number>): Share[] => [...m].map(([name, total_ns]) => ({ name, waits: 0, total_ns })).sort((a, b) => b.total_ns - a.total_ns).slice(0, 5);
-  const lockRows: LockRow[] = [...locks].map(([name, l]) => ({ name, kind: 'lock', addr: l.addr, exclusive: l.by.size > 0, waits: l.waits, total_ns: l.total, longest_ns: l.longest,
-    most_waiting: l.threads.size, holders: shares(l.by), holder_functions: shares(l.in), waiter_functions: shares(l.wanted), no_holder: l.by.size ? '' : 'not known' }));
+  const shares = (m: Map<string, number>): Share[] =>
+    [...m]
+      .map(([name, total_ns]) => ({ name, waits: 0, total_ns }))
+      .sort((a, b) => b.total_ns - a.total_ns)
+      .slice(0, 5);
+  const lockRows: LockRow[] = [...locks].map(([name, l]) => ({
+    name,
+    kind: 'lock',
+    addr: l.addr,
+    exclusive: l.by.size > 0,
+    waits: l.waits,
+    total_ns: l.total,
+    longest_ns: l.longest,
+    most_waiting: l.threads.size,
+    holders: shares(l.by),
+    holder_functions: shares(l.in),
+    waiter_functions: shares(l.wanted),
+    no_holder: l.by.size ? '' : 'not known',
+  }));
   return {
-    from: t0, to: t1, threads: out, tree: tree.columns, funcs,
+    from: t0,
+    to: t1,
+    threads: out,
+    tree: tree.columns,
+    funcs,
     report: {
-      ...head.analysis.report, goroutines: undefined, longest: head.analysis.report.longest.filter((w) => w.begin_ns < t1 && w.begin_ns + w.duration_ns > t0).map((w) => ({ ...w, begin_ns: w.begin_ns - t0 })),
-      idle: o.idle ? { threads: 0, ns: 0, other_threads: 0, other_ns: 0 } : left, on_cpu: onCPU(tree.columns, funcs),
-      io: head.analysis.report.io && { ...head.analysis.report.io, findings: head.analysis.report.io.findings.map((f) => ({ ...f, at_ns: f.at_ns + head.analysis.from - t0 }))
-        .filter((f) => f.at_ns >= 0 && f.at_ns <= t1 - t0) },
+      ...head.analysis.report,
+      goroutines: undefined,
+      longest: head.analysis.report.longest
+        .filter((w) => w.begin_ns < t1 && w.begin_ns + w.duration_ns > t0)
+        .map((w) => ({ ...w, begin_ns: w.begin_ns - t0 })),
+      idle: o.idle ? { threads: 0, ns: 0, other_threads: 0, other_ns: 0 } : left,
+      on_cpu: onCPU(tree.columns, funcs),
+      io: head.analysis.report.io && {
+        ...head.analysis.report.io,
+        findings: head.analysis.report.io.findings
+          .map((f) => ({ ...f, at_ns: f.at_ns + head.analysis.from - t0 }))
+          .filter((f) => f.at_ns >= 0 && f.at_ns <= t1 - t0),
+      },
       locks: lockRows.sort((a, b) => b.total_ns - a.total_ns),
-      calls: [...calls].map(([k, s]) => {
-        const [what, kind] = k.split('\0') as [string, string];
-        return { call: kind === 'sleep' ? 'sleep' : what, kind, for: kind === 'sleep' ? '' : what, waits: s.waits, total_ns: s.total, longest_ns: s.longest, threads: s.threads.size };
-      }).sort((a, b) => b.total_ns - a.total_ns),
-      functions: [...waitFuncs].map(([name, s]) => ({ name, file: '', line: 0, waits: s.waits, total_ns: s.total, longest_ns: s.longest, kind: '', kind_ns: 0, for: '' })).sort((a, b) => b.total_ns - a.total_ns),
+      calls: [...calls]
+        .map(([k, s]) => {
+          const [what, kind] = k.split('\0') as [string, string];
+          return {
+            call: kind === 'sleep' ? 'sleep' : what,
+            kind,
+            for: kind === 'sleep' ? '' : what,
+            waits: s.waits,
+            total_ns: s.total,
+            longest_ns: s.longest,
+            threads: s.threads.size,
+          };
+        })
+        .sort((a, b) => b.total_ns - a.total_ns),
+      functions: [...waitFuncs]
+        .map(([name, s]) => ({
+          name,
+          file: '',
+          line: 0,
+          waits: s.waits,
+          total_ns: s.total,
+          longest_ns: s.longest,
+          kind: '',
+          kind_ns: 0,
+          for: '',
+        }))
+        .sort((a, b) => b.total_ns - a.total_ns),
     },
   };
 }
@@ -203,11 +291,16 @@ function onCPU(t: TreeColumns, funcs: AFunc[]): OnCPU[] {
     const f = t.func[i]!;
     if (!(t.cpu[i]! > 0) || funcs[f]?.thread !== undefined) continue;
     let s = sums.get(f);
-    if (!s) sums.set(f, (s = { self: 0, total: 0 }));
+    if (!s) {
+      s = { self: 0, total: 0 };
+      sums.set(f, s);
+    }
     s.self += self[i]!;
     let again = false;
     for (let p = t.parent[i]!; p > 0 && !again; p = t.parent[p]!) again = t.func[p] === f;
     if (!again) s.total += t.cpu[i]!;
   }
-  return [...sums].map(([f, s]) => ({ name: funcs[f]!.name, file: funcs[f]!.file ?? '', line: funcs[f]!.line ?? 0, self_ns: s.self, total_ns: s.total })).sort((a, b) => b.self_ns - a.self_ns);
+  return [...sums]
+    .map(([f, s]) => ({ name: funcs[f]!.name, file: funcs[f]!.file ?? '', line: funcs[f]!.line ?? 0, self_ns: s.self, total_ns: s.total }))
+    .sort((a, b) => b.self_ns - a.self_ns);
 }

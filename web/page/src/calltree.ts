@@ -2,8 +2,8 @@
 
 import { h } from './dom';
 import { percent } from './format';
-import { Folded, pathOf } from './mycode';
-import { Node } from './tree';
+import { type Folded, pathOf } from './mycode';
+import type { Node } from './tree';
 
 export interface TreeOptions {
   root: Folded;
@@ -33,7 +33,7 @@ export function bottomUp(root: Node): Node {
       let at = child(out, k, tops);
       at.value += k.self;
       at.self += k.self;
-      for (let p = k.parent; p && p.parent; p = p.parent) {
+      for (let p = k.parent; p?.parent; p = p.parent) {
         at = child(at, p, null);
         at.value += k.self;
       }
@@ -53,8 +53,26 @@ export class CallTree {
   private unfolded = new Set<string>(); // rows whose folded callees are shown
 
   constructor() {
-    this.box.append(h('table', { class: 'grid calltree', role: 'treegrid' }, h('caption', { class: 'away' }, 'Call tree'),
-      h('thead', null, h('tr', null, h('th', { scope: 'col' }, 'Total'), h('th', { scope: 'col' }, '%'), h('th', { scope: 'col' }, 'Self'), h('th', { scope: 'col' }, 'Function'))), this.body));
+    this.box.append(
+      h(
+        'table',
+        { class: 'grid calltree', role: 'treegrid' },
+        h('caption', { class: 'away' }, 'Call tree'),
+        h(
+          'thead',
+          null,
+          h(
+            'tr',
+            null,
+            h('th', { scope: 'col' }, 'Total'),
+            h('th', { scope: 'col' }, '%'),
+            h('th', { scope: 'col' }, 'Self'),
+            h('th', { scope: 'col' }, 'Function'),
+          ),
+        ),
+        this.body,
+      ),
+    );
     this.body.addEventListener('keydown', (e) => this.key(e));
   }
 
@@ -95,11 +113,41 @@ export class CallTree {
     const rows: HTMLElement[] = [];
     const add = (k: Folded, depth: number, path: string): void => {
       const is = this.open.has(path);
-      const tr = h('tr', { 'aria-level': depth + 1, 'aria-expanded': k.kids.length ? String(is) : null, tabindex: rows.length ? -1 : 0, 'data-path': path },
-        h('td', { class: 'num' }, o.amount(k.value)), h('td', { class: 'num' }, percent(k.value / (o.root.value || 1))), h('td', { class: 'num' }, k.self ? o.amount(k.self) : ''),
-        h('td', null, h('span', { class: 'fn', style: { 'padding-left': Math.min(depth, 40) * 14 + 'px' } },
-          k.kids.length ? h('button', { class: 'icon twist', tabindex: -1, 'aria-label': is ? 'Close' : 'Open', onclick: () => this.toggle(path) }, is ? '▾' : '▸') : h('span', { class: 'twist' }),
-          k.func >= 0 ? h('button', { class: 'link' + (o.own(k.func) ? '' : ' foreign'), tabindex: -1, title: k.name + ': light up its calls', onclick: () => o.onName(k.name) }, k.name) : h('span', null, k.name), this.more(k, path))));
+      const tr = h(
+        'tr',
+        { 'aria-level': depth + 1, 'aria-expanded': k.kids.length ? String(is) : null, tabindex: rows.length ? -1 : 0, 'data-path': path },
+        h('td', { class: 'num' }, o.amount(k.value)),
+        h('td', { class: 'num' }, percent(k.value / (o.root.value || 1))),
+        h('td', { class: 'num' }, k.self ? o.amount(k.self) : ''),
+        h(
+          'td',
+          null,
+          h(
+            'span',
+            { class: 'fn', style: { 'padding-left': `${Math.min(depth, 40) * 14}px` } },
+            k.kids.length
+              ? h(
+                  'button',
+                  { class: 'icon twist', tabindex: -1, 'aria-label': is ? 'Close' : 'Open', onclick: () => this.toggle(path) },
+                  is ? '▾' : '▸',
+                )
+              : h('span', { class: 'twist' }),
+            k.func >= 0
+              ? h(
+                  'button',
+                  {
+                    class: `link${o.own(k.func) ? '' : ' foreign'}`,
+                    tabindex: -1,
+                    title: `${k.name}: light up its calls`,
+                    onclick: () => o.onName(k.name),
+                  },
+                  k.name,
+                )
+              : h('span', null, k.name),
+            this.more(k, path),
+          ),
+        ),
+      );
       rows.push(tr);
       if (!is || rows.length > first) return;
       for (const x of [...k.kids].sort((a, b) => b.value - a.value)) add(x, depth + 1, pathOf(path, x));
@@ -118,8 +166,20 @@ export class CallTree {
   private more(k: Folded, path: string): HTMLElement | null {
     const is = this.unfolded.has(path);
     if (!this.o?.fold || (!k.rows && !is)) return null;
-    const title = is ? 'Fold the frames below it that are not the program\'s own' : `Show ${k.rows} folded frame${k.rows === 1 ? '' : 's'} of libraries, of the runtime, or of recursion`;
-    return h('button', { class: 'small quiet', tabindex: -1, title, 'aria-label': `${is ? 'fold' : `+${k.rows}`}: ${title}`, onclick: () => this.unfold(path) }, is ? 'fold' : `+${k.rows}`);
+    const title = is
+      ? "Fold the frames below it that are not the program's own"
+      : `Show ${k.rows} folded frame${k.rows === 1 ? '' : 's'} of libraries, of the runtime, or of recursion`;
+    return h(
+      'button',
+      {
+        class: 'small quiet',
+        tabindex: -1,
+        title,
+        'aria-label': `${is ? 'fold' : `+${k.rows}`}: ${title}`,
+        onclick: () => this.unfold(path),
+      },
+      is ? 'fold' : `+${k.rows}`,
+    );
   }
 
   private key(e: KeyboardEvent): void {
@@ -130,7 +190,10 @@ export class CallTree {
     if (e.key === 'ArrowDown') go(tr.nextElementSibling);
     else if (e.key === 'ArrowUp') go(tr.previousElementSibling);
     else if (e.key === 'ArrowRight') this.open.has(path) ? go(tr.nextElementSibling) : this.toggle(path);
-    else if (e.key === 'ArrowLeft') this.open.has(path) ? this.toggle(path) : go([...this.body.children].find((x) => (x as HTMLElement).dataset.path === path.slice(0, path.lastIndexOf('\0'))) ?? null);
+    else if (e.key === 'ArrowLeft')
+      this.open.has(path)
+        ? this.toggle(path)
+        : go([...this.body.children].find((x) => (x as HTMLElement).dataset.path === path.slice(0, path.lastIndexOf('\0'))) ?? null);
     else if (e.key === '+' || e.key === '-') tr.querySelector<HTMLElement>('.quiet')?.click();
     else if (e.key === 'Enter') tr.querySelector<HTMLElement>('.link')?.click();
     else return;

@@ -2,10 +2,10 @@
 
 import { el, h, popup, say } from './dom';
 import { lockName } from './format';
-import { LockInfo } from './proto';
+import type { LockInfo } from './proto';
 import { sourceLink } from './settings';
-import { Timeline } from './timeline';
-import { Hit, Spot, Track } from './track';
+import type { Timeline } from './timeline';
+import type { Hit, Spot, Track } from './track';
 
 export interface ContextActs {
   details(hit: Hit): void;
@@ -20,10 +20,15 @@ export interface ContextActs {
 }
 
 const title = (text: string): HTMLElement => h('div', { class: 'soft pad', role: 'presentation' }, text);
-const item = (text: string, act: () => void, key = ''): HTMLElement => h('button', { role: 'menuitem', onclick: act }, text, key ? h('kbd', { class: 'right' }, key) : null);
+const item = (text: string, act: () => void, key = ''): HTMLElement =>
+  h('button', { role: 'menuitem', onclick: act }, text, key ? h('kbd', { class: 'right' }, key) : null);
 
 export class Context {
-  constructor(private v: Timeline, private act: ContextActs, middle: () => Hit | null) {
+  constructor(
+    private v: Timeline,
+    private act: ContextActs,
+    middle: () => Hit | null,
+  ) {
     const calls = el('calls');
     calls.addEventListener('contextmenu', (e) => {
       const r = calls.getBoundingClientRect();
@@ -55,10 +60,14 @@ export class Context {
   private show(items: HTMLElement[], x: number, y: number): void {
     this.v.onHover(null, 0, 0);
     const before = document.activeElement as HTMLElement | null;
-    popup(items, (m) => {
-      m.style.left = Math.max(4, Math.min(x, innerWidth - m.offsetWidth - 4)) + 'px';
-      m.style.top = Math.max(4, Math.min(y, innerHeight - m.offsetHeight - 4)) + 'px';
-    }, () => before?.focus({ preventScroll: true }));
+    popup(
+      items,
+      (m) => {
+        m.style.left = `${Math.max(4, Math.min(x, innerWidth - m.offsetWidth - 4))}px`;
+        m.style.top = `${Math.max(4, Math.min(y, innerHeight - m.offsetHeight - 4))}px`;
+      },
+      () => before?.focus({ preventScroll: true }),
+    );
   }
 
   private at(x: number, y: number): HTMLElement[] {
@@ -108,7 +117,10 @@ export class Context {
       item('Hide it in the analysis', () => act.hide(f.name)),
       ...(link ? [h('a', { role: 'menuitem', href: link }, 'Open its source')] : []),
       item('Copy its name', () => {
-        navigator.clipboard.writeText(f.name).then(() => say('copied'), () => say('cannot copy here'));
+        navigator.clipboard.writeText(f.name).then(
+          () => say('copied'),
+          () => say('cannot copy here'),
+        );
       }),
     ];
   }
@@ -117,30 +129,59 @@ export class Context {
     const v = this.v;
     const t = v.model.threads.get(seq);
     if (!t) return [];
-    const layout = (change: () => void): (() => void) => () => {
-      change();
-      v.layout();
-      this.act.changed();
-    };
+    const layout =
+      (change: () => void): (() => void) =>
+      () => {
+        change();
+        v.layout();
+        this.act.changed();
+      };
     const pinned = v.threads.order.pinned.includes(seq);
     const chosen = v.chosen.has(seq);
     const others = v.threads.listed.filter((k) => k !== seq);
     return [
       title(`${t.name || 'thread'} (${t.tid})`),
-      item(chosen ? 'Analyze all threads' : 'Analyze only this thread', layout(() => {
-        v.chosen.clear();
-        if (!chosen) v.chosen.add(seq);
-      })),
-      item(pinned ? 'No longer keep on top' : 'Keep on top', layout(() => (v.threads.order.pinned = pinned ? v.threads.order.pinned.filter((s) => s !== seq) : [...v.threads.order.pinned, seq]))),
-      item('Hide this thread', layout(() => {
-        v.threads.hidden.add(seq);
-        v.chosen.delete(seq);
-      })),
-      ...(others.length ? [item('Hide all others', layout(() => others.forEach((s) => {
-        v.threads.hidden.add(s);
-        v.chosen.delete(s);
-      })))] : []),
-      ...(v.threads.hidden.size ? [item(`Show the hidden threads (${v.threads.hidden.size})`, layout(() => v.threads.hidden.clear()))] : []),
+      item(
+        chosen ? 'Analyze all threads' : 'Analyze only this thread',
+        layout(() => {
+          v.chosen.clear();
+          if (!chosen) v.chosen.add(seq);
+        }),
+      ),
+      item(
+        pinned ? 'No longer keep on top' : 'Keep on top',
+        layout(
+          () => (v.threads.order.pinned = pinned ? v.threads.order.pinned.filter((s) => s !== seq) : [...v.threads.order.pinned, seq]),
+        ),
+      ),
+      item(
+        'Hide this thread',
+        layout(() => {
+          v.threads.hidden.add(seq);
+          v.chosen.delete(seq);
+        }),
+      ),
+      ...(others.length
+        ? [
+            item(
+              'Hide all others',
+              layout(() =>
+                others.forEach((s) => {
+                  v.threads.hidden.add(s);
+                  v.chosen.delete(s);
+                }),
+              ),
+            ),
+          ]
+        : []),
+      ...(v.threads.hidden.size
+        ? [
+            item(
+              `Show the hidden threads (${v.threads.hidden.size})`,
+              layout(() => v.threads.hidden.clear()),
+            ),
+          ]
+        : []),
     ];
   }
 
@@ -150,7 +191,10 @@ export class Context {
       ...(spot.holder ? [item('Go to its holder', () => spot.click())] : []),
       item('Who held it, and where', () => this.act.lock(lock.addr)),
       item('Copy its address', () => {
-        navigator.clipboard.writeText(lock.addr).then(() => say('copied'), () => say('cannot copy here'));
+        navigator.clipboard.writeText(lock.addr).then(
+          () => say('copied'),
+          () => say('cannot copy here'),
+        );
       }),
     ];
   }

@@ -46,8 +46,8 @@ export function fit(c: HTMLCanvasElement, w: number, hgt: number): CanvasRenderi
   if (c.width !== pw || c.height !== ph) {
     c.width = pw;
     c.height = ph;
-    c.style.width = w + 'px';
-    c.style.height = hgt + 'px';
+    c.style.width = `${w}px`;
+    c.style.height = `${hgt}px`;
   }
   const g = c.getContext('2d', { alpha: false })!;
   g.setTransform(dpr, 0, 0, dpr, 0, 0);
@@ -56,7 +56,12 @@ export function fit(c: HTMLCanvasElement, w: number, hgt: number): CanvasRenderi
 
 // popup shows a menu that place puts somewhere, and closes it after a choice, Escape, or a press elsewhere than
 // in it and on keep. Closed is called then, after Escape with true. It returns what closes it.
-export function popup(items: HTMLElement[], place: (m: HTMLElement) => void, closed: (escaped: boolean) => void, keep?: HTMLElement): () => void {
+export function popup(
+  items: HTMLElement[],
+  place: (m: HTMLElement) => void,
+  closed: (escaped: boolean) => void,
+  keep?: HTMLElement,
+): () => void {
   shut?.();
   const open = h('div', { class: 'menu', role: 'menu' }, ...items);
   const area = h('section', { 'aria-label': 'Menu' }, open); // screen readers list it among the page's parts
@@ -103,19 +108,24 @@ export function menu(button: HTMLButtonElement, items: () => HTMLElement[]): voi
   button.addEventListener('click', () => {
     if (close) return close();
     button.setAttribute('aria-expanded', 'true');
-    close = popup(items(), (open) => {
-      const r = button.getBoundingClientRect();
-      open.style.left = Math.max(4, Math.min(r.left, innerWidth - open.offsetWidth - 4)) + 'px';
-      // Where there is more room: below the button or above it.
-      const below = innerHeight - r.bottom - 8;
-      const above = r.top - 8;
-      open.style.maxHeight = Math.max(below, above, 120) + 'px';
-      if (open.offsetHeight <= below || below >= above) open.style.top = r.bottom + 4 + 'px';
-      else open.style.bottom = innerHeight - r.top + 4 + 'px';
-    }, (escaped) => {
-      close = null;
-      button.setAttribute('aria-expanded', 'false');
-      if (escaped) button.focus();
-    }, button);
+    close = popup(
+      items(),
+      (open) => {
+        const r = button.getBoundingClientRect();
+        open.style.left = `${Math.max(4, Math.min(r.left, innerWidth - open.offsetWidth - 4))}px`;
+        // Where there is more room: below the button or above it.
+        const below = innerHeight - r.bottom - 8;
+        const above = r.top - 8;
+        open.style.maxHeight = `${Math.max(below, above, 120)}px`;
+        if (open.offsetHeight <= below || below >= above) open.style.top = `${r.bottom + 4}px`;
+        else open.style.bottom = `${innerHeight - r.top + 4}px`;
+      },
+      (escaped) => {
+        close = null;
+        button.setAttribute('aria-expanded', 'false');
+        if (escaped) button.focus();
+      },
+      button,
+    );
   });
 }

@@ -1,13 +1,13 @@
 // How the tracks look.
 
-import { Part } from './analysis';
-import { theme, Theme } from './color';
+import type { Part } from './analysis';
+import { theme, type Theme } from './color';
 import { clock, cut, dur, forms, syscall, ticks } from './format';
 import { drawFlags } from './flags';
-import { FuncView, Row, ThreadData } from './model';
+import type { FuncView, Row, ThreadData } from './model';
 import { GAPS, LOCKS, PAUSES, STATES } from './proto';
 import { Thin } from './thin';
-import { deeper, firstRow, HEAD, ROW, rowHeight, ThreadRows, View } from './track';
+import { deeper, firstRow, HEAD, ROW, rowHeight, type ThreadRows, type View } from './track';
 
 const thin = new Thin();
 const veil = new Thin();
@@ -36,7 +36,13 @@ export function partOf(value: number): Part | null {
   return null;
 }
 
-interface Label { x: number; y: number; text: string; color: string; alpha: number }
+interface Label {
+  x: number;
+  y: number;
+  text: string;
+  color: string;
+  alpha: number;
+}
 const labels: Label[] = []; // of the frame that is drawn: they come after the veils
 const few = 3; // CSS pixels: thinner items are drawn together with the rest of their row
 
@@ -198,10 +204,11 @@ function shade(g: CanvasRenderingContext2D, v: View, c: Theme, from: number, to:
 function drawTrack(g: CanvasRenderingContext2D, v: View, t: ThreadRows, d: ThreadData, c: Theme, edge: number): void {
   const y = t.y - v.top;
   const s = d.lanes.get(STATES);
-  if (s) strip(g, v, s, y + 3, 8, edge, (i) => {
-    const p = partOf(s.value[i]!);
-    return p ? c.parts[p] : c.unknown;
-  });
+  if (s)
+    strip(g, v, s, y + 3, 8, edge, (i) => {
+      const p = partOf(s.value[i]!);
+      return p ? c.parts[p] : c.unknown;
+    });
   const l = d.lanes.get(LOCKS);
   // A lock whose holder is known; fainter, a word in memory that is waited for.
   if (l) strip(g, v, l, y + 12, 6, edge, (i) => (v.model.locks[l.value[i]!]?.holder ? c.lock : c.park));
@@ -226,7 +233,7 @@ function drawTrack(g: CanvasRenderingContext2D, v: View, t: ThreadRows, d: Threa
     const last = Math.min(d.rows.length, t.skip + t.rows, t.skip + Math.ceil((v.top + v.height - t.y - top) / hgt));
     for (let k = first; k < last; k++) {
       const r = d.rows[k];
-      if (r && r.n) calls(g, v, r, y + top + (k - t.skip) * hgt, hgt - 1, t.mode !== 'compact', d, edge, c);
+      if (r?.n) calls(g, v, r, y + top + (k - t.skip) * hgt, hgt - 1, t.mode !== 'compact', d, edge, c);
     }
     if (t.mode === 'part') folded(g, v, t, d, c, edge);
   }
@@ -239,14 +246,17 @@ function folded(g: CanvasRenderingContext2D, v: View, t: ThreadRows, d: ThreadDa
   const x = Math.max(0, v.x(v.model.from())) + 4; // the time before is shaded
   if (t.skip) {
     g.fillStyle = c.soft;
-    const names = d.rows.slice(0, t.skip).map((r) => (r.n ? v.model.funcs[r.lead]?.short ?? '' : '')).filter(Boolean);
+    const names = d.rows
+      .slice(0, t.skip)
+      .map((r) => (r.n ? (v.model.funcs[r.lead]?.short ?? '') : ''))
+      .filter(Boolean);
     // Of many, the innermost are shown.
     const head = `▸ ${t.skip} outer calls: `;
     let text = '';
     for (let i = names.length - 1; i >= 0; i--) {
       const more = names[i]!.slice(0, 100) + (text && ' › ') + text;
-      if (g.measureText(head + '… › ' + more).width > v.width - x - 8) {
-        text = '… › ' + text;
+      if (g.measureText(`${head}… › ${more}`).width > v.width - x - 8) {
+        text = `… › ${text}`;
         break;
       }
       text = more;
@@ -306,11 +316,28 @@ function hatch(g: CanvasRenderingContext2D, x: number, y: number, w: number, h: 
 }
 
 export function stateText(v: { model: { hello: { process: { arch: string } } | null } }, value: number): string {
-  const names = ['unknown', 'running', 'waiting for a CPU', 'blocked', 'uninterruptible', 'page fault', 'stopped', 'held by another tracer', 'dead'];
+  const names = [
+    'unknown',
+    'running',
+    'waiting for a CPU',
+    'blocked',
+    'uninterruptible',
+    'page fault',
+    'stopped',
+    'held by another tracer',
+    'dead',
+  ];
   const nr = ((value >> 8) & 0xffff) - 1;
   const p = partOf(value);
-  const s = (value & 0xff) === 3 && p ? ({ lock: 'waiting for a lock', io: 'waiting for I/O', sleep: 'sleeping', idle: 'idle', other: 'blocked' } as Partial<Record<Part, string>>)[p] ?? 'blocked' : names[value & 0xff] ?? 'unknown';
-  return nr >= 0 ? s + ' in ' + syscall(nr, v.model.hello?.process.arch ?? 'amd64') : s;
+  const s =
+    (value & 0xff) === 3 && p
+      ? ((
+          { lock: 'waiting for a lock', io: 'waiting for I/O', sleep: 'sleeping', idle: 'idle', other: 'blocked' } as Partial<
+            Record<Part, string>
+          >
+        )[p] ?? 'blocked')
+      : (names[value & 0xff] ?? 'unknown');
+  return nr >= 0 ? `${s} in ${syscall(nr, v.model.hello?.process.arch ?? 'amd64')}` : s;
 }
 
 function strip(g: CanvasRenderingContext2D, v: View, r: Row, y: number, h: number, edge: number, color: (i: number) => string): void {
@@ -338,7 +365,17 @@ function fillFor(f: FuncView | undefined, c: Theme): string {
   return f && f.fill >= 0 ? c.fills[f.fill]! : c.unknown;
 }
 
-function calls(g: CanvasRenderingContext2D, v: View, r: Row, y: number, h: number, text: boolean, d: ThreadData, edge: number, c: Theme): void {
+function calls(
+  g: CanvasRenderingContext2D,
+  v: View,
+  r: Row,
+  y: number,
+  h: number,
+  text: boolean,
+  d: ThreadData,
+  edge: number,
+  c: Theme,
+): void {
   const funcs = v.model.funcs;
   const scale = v.width / v.span;
   const hits = v.hits;

@@ -5,7 +5,10 @@ let early: WebSocket | null = null;
 let came: MessageEvent[] = [];
 
 export function socket(token: string): WebSocket {
-  const ws = new WebSocket(`${location.protocol === 'https:' ? 'wss' : 'ws'}://${location.host}/ws`, ['sliver.v1', 'sliver.v1.token.' + token]);
+  const ws = new WebSocket(`${location.protocol === 'https:' ? 'wss' : 'ws'}://${location.host}/ws`, [
+    'sliver.v1',
+    `sliver.v1.token.${token}`,
+  ]);
   ws.binaryType = 'arraybuffer';
   return ws;
 }

@@ -1,11 +1,15 @@
 // Notes on the timeline: a flag with the text on the axis, and a line over all tracks.
 
 import { theme } from './color';
-import { Mark } from './marks';
-import { Band, Spot, Track, View } from './track';
+import type { Mark } from './marks';
+import type { Band, Spot, Track, View } from './track';
 
 // Flag is where the text of a mark is on the axis; width 0: it has no room.
-interface Flag { x: number; width: number; mark: Mark }
+interface Flag {
+  x: number;
+  width: number;
+  mark: Mark;
+}
 
 const widest = 160; // px of a flag
 const drawn = new WeakMap<View, Flag[]>(); // last
@@ -82,7 +86,14 @@ export class Notes implements Band {
 
   // flags are the notes on the axis as drawn last.
   flags(): Track[] {
-    return (drawn.get(this.v) ?? []).map((f) => ({ kind: 'note', key: String(f.mark.t), title: f.mark.text, y: 0, h: 24, spot: (x: number) => this.spot(f, x) }));
+    return (drawn.get(this.v) ?? []).map((f) => ({
+      kind: 'note',
+      key: String(f.mark.t),
+      title: f.mark.text,
+      y: 0,
+      h: 24,
+      spot: (x: number) => this.spot(f, x),
+    }));
   }
 
   private spot(f: Flag, x: number): Spot | null {

@@ -3,11 +3,16 @@
 import { fillOf, greyFirst, theme } from './color';
 import { el, fill, fit, h } from './dom';
 import { count, cut, dur, forms, percent } from './format';
-import { depth, Node, Weight } from './tree';
+import { depth, type Node, type Weight } from './tree';
 
 const H = 18;
 
-interface Box { k: Node; x: number; w: number; d: number }
+interface Box {
+  k: Node;
+  x: number;
+  w: number;
+  d: number;
+}
 
 export class Flame {
   readonly box = h('div', { class: 'flame' });
@@ -53,13 +58,16 @@ export class Flame {
   set(root: Node, label: string): void {
     // A zoom stays where the same path is still there.
     const path: string[] = [];
-    for (let p = this.zoomed; p && p.parent; p = p.parent) path.unshift(p.name);
+    for (let p = this.zoomed; p?.parent; p = p.parent) path.unshift(p.name);
     let k: Node | undefined = root;
     for (const n of path) k = k?.kids.find((x) => x.name === n);
     this.root = root;
     this.zoomed = k ?? root;
     this.cursor = null;
-    this.canvas.setAttribute('aria-label', `${label}. ${count(root.kids.length)} roots, ${this.amount(root.value)} in all. Arrow keys walk through it, Enter zooms.`);
+    this.canvas.setAttribute(
+      'aria-label',
+      `${label}. ${count(root.kids.length)} roots, ${this.amount(root.value)} in all. Arrow keys walk through it, Enter zooms.`,
+    );
     this.draw();
   }
 
@@ -70,7 +78,7 @@ export class Flame {
   }
 
   amount(v: number): string {
-    return this.weight === 'samples' ? count(v) + ' samples' : dur(v);
+    return this.weight === 'samples' ? `${count(v)} samples` : dur(v);
   }
 
   private key(e: KeyboardEvent): void {
@@ -102,7 +110,9 @@ export class Flame {
     if (k.count) out.push(`${count(k.count)} calls`);
     if (this.differs) {
       const d = k.value - k.other;
-      out.push(`before ${this.amount(k.other)}, ${d >= 0 ? '+' : '−'}${this.amount(Math.abs(d))}${k.other ? ` (${d >= 0 ? '+' : '−'}${percent(Math.abs(d) / k.other)})` : ', new'}`);
+      const sign = d >= 0 ? '+' : '−';
+      const part = k.other ? ` (${sign}${percent(Math.abs(d) / k.other)})` : ', new';
+      out.push(`before ${this.amount(k.other)}, ${sign}${this.amount(Math.abs(d))}${part}`);
     }
     return out;
   }
@@ -113,8 +123,8 @@ export class Flame {
     if (!k) return;
     const [name, ...rest] = this.text(k);
     fill(t, h('b', null, name), ...rest.map((s) => h('div', null, s)));
-    t.style.left = Math.max(4, x + 14 + t.offsetWidth > innerWidth ? x - t.offsetWidth - 10 : x + 14) + 'px';
-    t.style.top = Math.max(4, y + 18 + t.offsetHeight > innerHeight ? y - t.offsetHeight - 10 : y + 18) + 'px';
+    t.style.left = `${Math.max(4, x + 14 + t.offsetWidth > innerWidth ? x - t.offsetWidth - 10 : x + 14)}px`;
+    t.style.top = `${Math.max(4, y + 18 + t.offsetHeight > innerHeight ? y - t.offsetHeight - 10 : y + 18)}px`;
   }
 
   private at(e: MouseEvent): Node | null {
@@ -165,13 +175,18 @@ export class Flame {
         g.strokeRect(x + 1, y + 1, Math.max(1, wd - 3), H - 3);
       }
       if (wd > 26) {
-        g.fillStyle = this.differs || lit ? (this.differs && f === c.dim ? c.text : this.byState && !this.differs ? c.onState : c.onFill) : c.dimText;
+        g.fillStyle =
+          this.differs || lit ? (this.differs && f === c.dim ? c.text : this.byState && !this.differs ? c.onState : c.onFill) : c.dimText;
         const width = (s: string): number => g.measureText(s).width;
-        const s = cut(forms(k.name).map((s) => [s, width(s)]), wd - 8, width);
+        const s = cut(
+          forms(k.name).map((s) => [s, width(s)]),
+          wd - 8,
+          width,
+        );
         if (s) g.fillText(s, x + 4, y + H / 2);
       }
     };
-    above.forEach((k, d) => paint(k, 0, w, d, true));
+    for (const [d, k] of above.entries()) paint(k, 0, w, d, true);
     const walk = (k: Node, x: number, wd: number, d: number): void => {
       paint(k, x, wd, d, false);
       const scale = wd / (size(k) || 1);

@@ -1,17 +1,17 @@
 // Numbers and names as a person reads them.
 
 export function dur(ns: number): string {
-  if (!isFinite(ns)) return '…';
+  if (!Number.isFinite(ns)) return '…';
   const a = Math.abs(ns);
-  const f = (v: number, u: string): string => trim(v) + ' ' + u;
+  const f = (v: number, u: string): string => `${trim(v)} ${u}`;
   if (a < 1e3) return f(ns, 'ns');
   if (a < 1e6) return f(ns / 1e3, 'µs');
   if (a < 1e9) return f(ns / 1e6, 'ms');
   if (a < 120e9) return f(ns / 1e9, 's');
   const s = Math.round(a / 1e9);
   const sign = ns < 0 ? '−' : '';
-  if (s < 7200) return sign + Math.floor(s / 60) + ' min ' + (s % 60) + ' s';
-  return sign + Math.floor(s / 3600) + ' h ' + Math.floor((s % 3600) / 60) + ' min';
+  if (s < 7200) return `${sign + Math.floor(s / 60)} min ${s % 60} s`;
+  return `${sign + Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min`;
 }
 
 function trim(v: number): string {
@@ -25,14 +25,19 @@ export function count(n: number): string {
 }
 
 export function bytes(n: number): string {
-  for (const [unit, k] of [['GB', 1e9], ['MB', 1e6], ['kB', 1e3]] as const) if (n >= k) return `${(n / k).toPrecision(3)} ${unit}`;
+  for (const [unit, k] of [
+    ['GB', 1e9],
+    ['MB', 1e6],
+    ['kB', 1e3],
+  ] as const)
+    if (n >= k) return `${(n / k).toPrecision(3)} ${unit}`;
   return `${n} B`;
 }
 
 export function percent(x: number): string {
-  if (!isFinite(x)) return '–';
+  if (!Number.isFinite(x)) return '–';
   const p = x * 100;
-  return (p >= 9.95 || p === 0 ? p.toFixed(0) : p.toFixed(1)) + ' %';
+  return `${p >= 9.95 || p === 0 ? p.toFixed(0) : p.toFixed(1)} %`;
 }
 
 // clock is a time on the axis; step says how fine it must be.
@@ -44,10 +49,10 @@ export function clock(ns: number, step: number): string {
   const m = Math.floor(s / 60);
   const hh = Math.floor(m / 60);
   let out: string;
-  if (m === 0) out = s.toFixed(digits) + ' s';
+  if (m === 0) out = `${s.toFixed(digits)} s`;
   else {
     const rest = (s - m * 60).toFixed(digits).padStart(digits ? digits + 3 : 2, '0');
-    out = (hh ? hh + ':' + String(m % 60).padStart(2, '0') : String(m)) + ':' + rest;
+    out = `${hh ? `${hh}:${String(m % 60).padStart(2, '0')}` : String(m)}:${rest}`;
   }
   return (neg ? '−' : '') + out;
 }
@@ -120,7 +125,7 @@ export function functionOf(what: string, name: string): string {
 export function taskForms(name: string): string[] {
   const first = /^([^ ([<]+) /.exec(name)?.[1];
   if (first) return [name, first];
-  const path = /^[\w.\/-]+\//.exec(name)?.[0];
+  const path = /^[\w./-]+\//.exec(name)?.[0];
   const [all, ...rest] = forms(name);
   return path ? [all!, name.slice(path.length), ...rest.filter((f) => f.length < name.length - path.length)] : [all!, ...rest];
 }
@@ -132,28 +137,92 @@ export function cut(of: [string, number][], w: number, width: (s: string) => num
   const [s, is] = of[of.length - 1]!;
   const n = Math.floor((s.length * (w - 8)) / is);
   if (n < 3) return '';
-  const c = s.slice(0, n) + '…';
-  return width(c) <= w ? c : s.slice(0, Math.max(2, Math.floor(n * 0.8))) + '…';
+  const c = `${s.slice(0, n)}…`;
+  return width(c) <= w ? c : `${s.slice(0, Math.max(2, Math.floor(n * 0.8)))}…`;
 }
 
 // Names of the system calls that threads wait in most, for the two machines.
 const amd64: Record<number, string> = {
-  0: 'read', 1: 'write', 7: 'poll', 17: 'pread64', 18: 'pwrite64', 19: 'readv', 20: 'writev', 22: 'pipe', 23: 'select', 32: 'dup',
-  34: 'pause', 35: 'nanosleep', 42: 'connect', 43: 'accept', 44: 'sendto', 45: 'recvfrom', 46: 'sendmsg', 47: 'recvmsg', 61: 'wait4',
-  65: 'semop', 70: 'msgrcv', 72: 'fcntl', 73: 'flock', 74: 'fsync', 75: 'fdatasync', 128: 'rt_sigtimedwait', 130: 'rt_sigsuspend',
-  202: 'futex', 220: 'semtimedop', 230: 'clock_nanosleep', 232: 'epoll_wait', 247: 'waitid', 270: 'pselect6', 271: 'ppoll',
-  281: 'epoll_pwait', 288: 'accept4', 299: 'recvmmsg', 426: 'io_uring_enter', 441: 'epoll_pwait2', 449: 'futex_waitv',
+  0: 'read',
+  1: 'write',
+  7: 'poll',
+  17: 'pread64',
+  18: 'pwrite64',
+  19: 'readv',
+  20: 'writev',
+  22: 'pipe',
+  23: 'select',
+  32: 'dup',
+  34: 'pause',
+  35: 'nanosleep',
+  42: 'connect',
+  43: 'accept',
+  44: 'sendto',
+  45: 'recvfrom',
+  46: 'sendmsg',
+  47: 'recvmsg',
+  61: 'wait4',
+  65: 'semop',
+  70: 'msgrcv',
+  72: 'fcntl',
+  73: 'flock',
+  74: 'fsync',
+  75: 'fdatasync',
+  128: 'rt_sigtimedwait',
+  130: 'rt_sigsuspend',
+  202: 'futex',
+  220: 'semtimedop',
+  230: 'clock_nanosleep',
+  232: 'epoll_wait',
+  247: 'waitid',
+  270: 'pselect6',
+  271: 'ppoll',
+  281: 'epoll_pwait',
+  288: 'accept4',
+  299: 'recvmmsg',
+  426: 'io_uring_enter',
+  441: 'epoll_pwait2',
+  449: 'futex_waitv',
 };
 const arm64: Record<number, string> = {
-  22: 'epoll_pwait', 25: 'fcntl', 32: 'flock', 63: 'read', 64: 'write', 65: 'readv', 66: 'writev', 67: 'pread64', 68: 'pwrite64',
-  72: 'pselect6', 73: 'ppoll', 82: 'fsync', 83: 'fdatasync', 95: 'waitid', 98: 'futex', 101: 'nanosleep', 115: 'clock_nanosleep',
-  133: 'rt_sigsuspend', 137: 'rt_sigtimedwait', 188: 'msgrcv', 192: 'semtimedop', 193: 'semop', 202: 'accept', 203: 'connect',
-  206: 'sendto', 207: 'recvfrom', 211: 'sendmsg', 212: 'recvmsg', 242: 'accept4', 243: 'recvmmsg', 260: 'wait4',
-  426: 'io_uring_enter', 441: 'epoll_pwait2', 449: 'futex_waitv',
+  22: 'epoll_pwait',
+  25: 'fcntl',
+  32: 'flock',
+  63: 'read',
+  64: 'write',
+  65: 'readv',
+  66: 'writev',
+  67: 'pread64',
+  68: 'pwrite64',
+  72: 'pselect6',
+  73: 'ppoll',
+  82: 'fsync',
+  83: 'fdatasync',
+  95: 'waitid',
+  98: 'futex',
+  101: 'nanosleep',
+  115: 'clock_nanosleep',
+  133: 'rt_sigsuspend',
+  137: 'rt_sigtimedwait',
+  188: 'msgrcv',
+  192: 'semtimedop',
+  193: 'semop',
+  202: 'accept',
+  203: 'connect',
+  206: 'sendto',
+  207: 'recvfrom',
+  211: 'sendmsg',
+  212: 'recvmsg',
+  242: 'accept4',
+  243: 'recvmmsg',
+  260: 'wait4',
+  426: 'io_uring_enter',
+  441: 'epoll_pwait2',
+  449: 'futex_waitv',
 };
 
 export function syscall(nr: number, arch: string): string {
-  return (arch === 'arm64' ? arm64 : amd64)[nr] ?? 'system call ' + nr;
+  return (arch === 'arm64' ? arm64 : amd64)[nr] ?? `system call ${nr}`;
 }
 
 // lockName returns what a lock is called, with its address.

@@ -3,11 +3,16 @@
 
 import { theme } from './color';
 import { count, percent } from './format';
-import { Model } from './model';
-import { View } from './track';
+import type { Model } from './model';
+import type { View } from './track';
 
 // Group is a group with its line at y.
-export interface Group { role: string; seqs: number[]; y: number; open: boolean }
+export interface Group {
+  role: string;
+  seqs: number[];
+  y: number;
+  open: boolean;
+}
 
 export const groupHeight = 24;
 const many = 8; // threads of a group that begins folded
@@ -15,7 +20,7 @@ const many = 8; // threads of a group that begins folded
 // roleOf is the role that a thread has in telemetry, too: main, or its name with each number replaced by *.
 export function roleOf(name: string, main = false): string {
   const role = name.replace(/[0-9]+/g, '*');
-  return main ? 'main' : role === 'main' || role === 'other' ? role + '*' : role;
+  return main ? 'main' : role === 'main' || role === 'other' ? `${role}*` : role;
 }
 
 export class Groups {
@@ -45,7 +50,7 @@ export class Groups {
         out.push(...all);
         continue;
       }
-      const g: Group = { role, seqs: all, y: 0, open: (all.length <= many) !== this.changed.has(role) };
+      const g: Group = { role, seqs: all, y: 0, open: all.length <= many !== this.changed.has(role) };
       this.heads.push(g);
       out.push(g, ...(g.open ? all : []));
     }
@@ -73,7 +78,12 @@ export class Groups {
   text(g: Group): string {
     const shares = g.seqs.map((s) => this.model.share.get(s)).filter((x) => x !== undefined);
     const cpu = shares.reduce((a, b) => a + b, 0);
-    return [`${count(g.seqs.length)} threads`, shares.length ? `CPU ${percent(cpu)}${cpu >= 0.01 ? `, at most ${percent(Math.max(...shares))} each` : ''}` : ''].filter((x) => x).join(' · ');
+    return [
+      `${count(g.seqs.length)} threads`,
+      shares.length ? `CPU ${percent(cpu)}${cpu >= 0.01 ? `, at most ${percent(Math.max(...shares))} each` : ''}` : '',
+    ]
+      .filter((x) => x)
+      .join(' · ');
   }
 
   draw(g: CanvasRenderingContext2D, v: View): void {

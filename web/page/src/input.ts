@@ -1,9 +1,12 @@
 // Pointer, wheel and touch on the timeline.
 
 import { el } from './dom';
-import { Timeline } from './timeline';
+import type { Timeline } from './timeline';
 
-interface Point { x: number; y: number }
+interface Point {
+  x: number;
+  y: number;
+}
 
 export function pointers(v: Timeline): void {
   const calls = el<HTMLCanvasElement>('calls');
@@ -30,10 +33,16 @@ export function pointers(v: Timeline): void {
     const unit = e.deltaMode === 1 ? 30 : e.deltaMode === 2 ? 300 : 1;
     const { x } = local(calls, e);
     const dx = e.shiftKey && !e.deltaX ? e.deltaY : e.deltaX;
-    if (Math.abs(dx) > Math.abs(e.shiftKey ? 0 : e.deltaY)) return v.pan((dx * unit) / v.width, true);
+    if (Math.abs(dx) > Math.abs(e.shiftKey ? 0 : e.deltaY)) {
+      v.pan((dx * unit) / v.width, true);
+      return;
+    }
     // A pinch on a touchpad comes as a wheel with Ctrl, in small steps.
     const zooms = e.ctrlKey || e.metaKey || (v.gestures === 'map' && !e.altKey);
-    if (!zooms) return v.scrollBy(e.deltaY * unit);
+    if (!zooms) {
+      v.scrollBy(e.deltaY * unit);
+      return;
+    }
     const k = e.ctrlKey && Math.abs(e.deltaY) < 50 ? 0.01 : 0.0022;
     v.zoom(Math.exp(Math.max(-1.2, Math.min(1.2, e.deltaY * unit * k))), x);
   };
@@ -107,7 +116,10 @@ export function pointers(v: Timeline): void {
     } else if (mode === 'range') {
       // There is nothing to choose before the recording's beginning or behind its end.
       const b = v.bounds();
-      const [t, from] = [v.time(Math.min(Math.max(p.x, 0), v.width)), start.t].map((x) => Math.min(Math.max(x, b.t0), b.t1)) as [number, number];
+      const [t, from] = [v.time(Math.min(Math.max(p.x, 0), v.width)), start.t].map((x) => Math.min(Math.max(x, b.t0), b.t1)) as [
+        number,
+        number,
+      ];
       v.onRange({ t0: Math.min(from, t), t1: Math.max(from, t) }, false);
     }
   };
@@ -129,7 +141,10 @@ export function pointers(v: Timeline): void {
     const p = local(c, e);
     if (!moved && e.type === 'pointerup') {
       if (c === axis) {
-        const flag = v.notes.flags().map((t) => t.spot(p.x, p.y)).find((x) => x);
+        const flag = v.notes
+          .flags()
+          .map((t) => t.spot(p.x, p.y))
+          .find((x) => x);
         if (flag) flag.click();
         else v.onRange(null, true);
       } else {
@@ -141,12 +156,15 @@ export function pointers(v: Timeline): void {
         const spot = v.spot(p.x, p.y);
         mode = 'none';
         if (!spot || spot.time) last = { at: e.timeStamp, x: e.clientX, y: e.clientY, t0: spot?.time?.t0 ?? 0, t1: spot?.time?.t1 ?? -1 };
-        if (spot) return spot.click();
-        if (v.range && !v.selectMode) v.onRange(null, true);
-        v.onSelect(null);
+        if (spot) spot.click();
+        else {
+          if (v.range && !v.selectMode) v.onRange(null, true);
+          v.onSelect(null);
+        }
       }
     } else if (mode === 'range' && moved) v.onRange(v.range, true);
-    else if (mode === 'pan' && moved && Math.abs(speed) > 0.3 && e.timeStamp - at < 60) v.show(v.t0 + ((speed * 160) / v.width) * v.span, v.t1 + ((speed * 160) / v.width) * v.span);
+    else if (mode === 'pan' && moved && Math.abs(speed) > 0.3 && e.timeStamp - at < 60)
+      v.show(v.t0 + ((speed * 160) / v.width) * v.span, v.t1 + ((speed * 160) / v.width) * v.span);
     mode = 'none';
   };
   for (const c of [calls, axis]) {

@@ -3,11 +3,20 @@
 
 import { el, fill, h, put, say } from './dom';
 import { count, percent } from './format';
-import { Group } from './groups';
-import { Timeline } from './timeline';
-import { deeper, Mode } from './track';
+import type { Group } from './groups';
+import type { Timeline } from './timeline';
+import { deeper, type Mode } from './track';
 
-interface Label { li: HTMLLIElement; name: HTMLButtonElement; sub: HTMLElement; fold: HTMLButtonElement; pin: HTMLButtonElement; more: HTMLButtonElement; bar: HTMLElement; text: string }
+interface Label {
+  li: HTMLLIElement;
+  name: HTMLButtonElement;
+  sub: HTMLElement;
+  fold: HTMLButtonElement;
+  pin: HTMLButtonElement;
+  more: HTMLButtonElement;
+  bar: HTMLElement;
+  text: string;
+}
 
 const next: Record<Mode, Mode> = { part: 'full', full: 'compact', compact: 'strip', strip: 'part' };
 const sign: Record<Mode, string> = { part: '▾', full: '▾', compact: '▿', strip: '▸' };
@@ -20,11 +29,15 @@ export class Labels {
 
   constructor(private v: Timeline) {
     v.onLayout = () => this.update();
-    this.list.addEventListener('wheel', (e) => {
-      // The column scrolls as usual; the timeline beside it zooms.
-      v.scrollBy(e.deltaY);
-      e.preventDefault();
-    }, { passive: false });
+    this.list.addEventListener(
+      'wheel',
+      (e) => {
+        // The column scrolls as usual; the timeline beside it zooms.
+        v.scrollBy(e.deltaY);
+        e.preventDefault();
+      },
+      { passive: false },
+    );
   }
 
   private make(seq: number): Label {
@@ -34,34 +47,64 @@ export class Labels {
       this.onChange();
     };
     const mode = (): Mode => v.track(seq)?.mode ?? 'full';
-    const fold = h('button', { class: 'icon', onclick: () => {
-      v.threads.modes.set(seq, next[mode()]);
-      change();
-      say(words[mode()]);
-    } });
-    const name = h('button', { class: 'name', onclick: () => {
-      if (v.chosen.has(seq)) v.chosen.delete(seq);
-      else v.chosen.add(seq);
-      change();
-      if (v.range) v.onRange(v.range, true);
-    } });
-    const pin = h('button', { class: 'icon pin', onclick: () => {
-      v.threads.order.pinned = v.threads.order.pinned.includes(seq) ? v.threads.order.pinned.filter((s) => s !== seq) : [...v.threads.order.pinned, seq];
-      change();
-    } });
-    const hide = h('button', { class: 'icon hide', title: 'Hide this thread', 'aria-label': 'Hide this thread', onclick: () => {
-      v.threads.hidden.add(seq);
-      v.chosen.delete(seq);
-      change();
-    } }, '×');
+    const fold = h('button', {
+      class: 'icon',
+      onclick: () => {
+        v.threads.modes.set(seq, next[mode()]);
+        change();
+        say(words[mode()]);
+      },
+    });
+    const name = h('button', {
+      class: 'name',
+      onclick: () => {
+        if (v.chosen.has(seq)) v.chosen.delete(seq);
+        else v.chosen.add(seq);
+        change();
+        if (v.range) v.onRange(v.range, true);
+      },
+    });
+    const pin = h('button', {
+      class: 'icon pin',
+      onclick: () => {
+        v.threads.order.pinned = v.threads.order.pinned.includes(seq)
+          ? v.threads.order.pinned.filter((s) => s !== seq)
+          : [...v.threads.order.pinned, seq];
+        change();
+      },
+    });
+    const hide = h(
+      'button',
+      {
+        class: 'icon hide',
+        title: 'Hide this thread',
+        'aria-label': 'Hide this thread',
+        onclick: () => {
+          v.threads.hidden.add(seq);
+          v.chosen.delete(seq);
+          change();
+        },
+      },
+      '×',
+    );
     const sub = h('span', { class: 'sub' });
     const bar = h('i', { class: 'share' });
-    const more = h('button', { class: 'rows', onclick: () => {
-      v.threads.modes.set(seq, mode() === 'part' ? 'full' : 'part');
-      change();
-      say(words[mode()]);
-    } });
-    const li = h('li', { draggable: 'true' }, h('div', { class: 'row1' }, fold, name, pin, hide), h('div', { class: 'row2' }, sub), more, bar);
+    const more = h('button', {
+      class: 'rows',
+      onclick: () => {
+        v.threads.modes.set(seq, mode() === 'part' ? 'full' : 'part');
+        change();
+        say(words[mode()]);
+      },
+    });
+    const li = h(
+      'li',
+      { draggable: 'true' },
+      h('div', { class: 'row1' }, fold, name, pin, hide),
+      h('div', { class: 'row2' }, sub),
+      more,
+      bar,
+    );
     li.addEventListener('dragstart', (e) => {
       e.dataTransfer!.setData('text/x-sliver-thread', String(seq));
       e.dataTransfer!.effectAllowed = 'move';
@@ -122,22 +165,38 @@ export class Labels {
       const l = this.all.get(t.seq) ?? this.make(t.seq);
       const i = v.model.threads.get(t.seq)!;
       const st = l.li.style;
-      st.top = t.y + 'px';
-      st.height = t.h + 'px';
+      st.top = `${t.y}px`;
+      st.height = `${t.h}px`;
       const share = v.model.share.get(t.seq);
-      const cpu = share === undefined ? '' : 'CPU ' + percent(share);
+      const cpu = share === undefined ? '' : `CPU ${percent(share)}`;
       const state = i.idle ? 'idle' : !v.model.hello?.live ? '' : i.ended ? 'ended' : v.model.live ? i.state : '';
       const tid = `${i.tid}${i.ns_tid && i.ns_tid !== i.tid ? ` (${i.ns_tid} inside)` : ''}`;
       const does = [cpu, state].filter(Boolean).join(' · ');
       const left = [t.skip ? `${t.skip} outer` : '', deeper(t) ? `${deeper(t)} deeper` : ''].filter(Boolean).join(', ');
-      const text = [i.name, tid, does, t.mode, t.depth, t.rows, left, v.threads.deep(t), v.chosen.has(t.seq), v.threads.order.pinned.includes(t.seq)].join('|');
+      const text = [
+        i.name,
+        tid,
+        does,
+        t.mode,
+        t.depth,
+        t.rows,
+        left,
+        v.threads.deep(t),
+        v.chosen.has(t.seq),
+        v.threads.order.pinned.includes(t.seq),
+      ].join('|');
       if (text === l.text) return;
       l.text = text;
       fill(l.name, i.name || 'thread');
       l.name.title = `${i.name} — TID ${i.tid}. Click to choose it for the selected range.`;
       l.name.setAttribute('aria-pressed', String(v.chosen.has(t.seq)));
       // On a narrow screen the first two are left out.
-      fill(l.sub, h('span', { class: 'tid' }, tid, does ? ' · ' : ''), cpu ? h('span', { class: 'unit' }, 'CPU ') : null, cpu ? does.slice(4) : does);
+      fill(
+        l.sub,
+        h('span', { class: 'tid' }, tid, does ? ' · ' : ''),
+        cpu ? h('span', { class: 'unit' }, 'CPU ') : null,
+        cpu ? does.slice(4) : does,
+      );
       fill(l.fold, sign[t.mode]);
       l.fold.title = `Shown with ${words[t.mode]}; click for ${words[next[t.mode]]}`;
       l.fold.setAttribute('aria-label', l.fold.title);
@@ -153,11 +212,17 @@ export class Labels {
       l.li.classList.toggle('pinned', pinned);
       l.li.classList.toggle('flat', t.mode === 'strip');
       l.li.classList.toggle('main', !!i.main);
-      l.bar.style.width = Math.round((share ?? 0) * 100) + '%';
+      l.bar.style.width = `${Math.round((share ?? 0) * 100)}%`;
     });
     // Readers and the Tab key go through the list in the order on the screen.
-    [...v.threads.groups.heads.map((g) => ({ y: g.y, li: this.groups.get(g.role)! })), ...v.tracks.map((t) => ({ y: t.y, li: this.all.get(t.seq)!.li }))]
-      .sort((a, b) => a.y - b.y).forEach(({ li }, k) => this.list.children[k] !== li && this.list.insertBefore(li, this.list.children[k] ?? null));
+    [
+      ...v.threads.groups.heads.map((g) => ({ y: g.y, li: this.groups.get(g.role)! })),
+      ...v.tracks.map((t) => ({ y: t.y, li: this.all.get(t.seq)!.li })),
+    ]
+      .sort((a, b) => a.y - b.y)
+      .forEach(({ li }, k) => {
+        if (this.list.children[k] !== li) this.list.insertBefore(li, this.list.children[k] ?? null);
+      });
     this.corner();
   }
 
@@ -180,22 +245,33 @@ export class Labels {
           v.layout();
           this.onChange();
         };
-        const fold = h('button', { class: 'icon', onclick: () => {
-          v.threads.groups.turn(now()!);
-          change();
-        } });
-        const name = h('button', { class: 'name', onclick: () => {
-          const { seqs } = now()!;
-          const all = seqs.every((s) => v.chosen.has(s));
-          for (const s of seqs) if (all) v.chosen.delete(s);
-          else v.chosen.add(s);
-          change();
-          if (v.range) v.onRange(v.range, true);
-        } }, g.role || 'thread');
+        const fold = h('button', {
+          class: 'icon',
+          onclick: () => {
+            v.threads.groups.turn(now()!);
+            change();
+          },
+        });
+        const name = h(
+          'button',
+          {
+            class: 'name',
+            onclick: () => {
+              const { seqs } = now()!;
+              const all = seqs.every((s) => v.chosen.has(s));
+              for (const s of seqs)
+                if (all) v.chosen.delete(s);
+                else v.chosen.add(s);
+              change();
+              if (v.range) v.onRange(v.range, true);
+            },
+          },
+          g.role || 'thread',
+        );
         li = h('li', { class: 'group' }, h('div', { class: 'row1' }, fold, name));
         this.groups.set(g.role, li);
       }
-      li.style.top = g.y + 'px';
+      li.style.top = `${g.y}px`;
       const [fold, name] = li.querySelectorAll('button');
       fill(fold!, g.open ? '▾' : '▸');
       fold!.setAttribute('aria-expanded', String(g.open));
@@ -210,16 +286,25 @@ export class Labels {
 
   private corner(): void {
     if (!this.field) {
-      this.field = h('input', { type: 'search', placeholder: 'Threads…', 'aria-label': 'Show only threads whose name or TID matches', title: 'Text or regular expression; !text hides what matches; several words must all match', oninput: () => {
-        this.v.threads.filter = this.field!.value;
-        this.v.layout();
-        this.onChange();
-      } });
-      this.back = h('button', { class: 'small', onclick: () => {
-        this.v.threads.hidden.clear();
-        this.v.layout();
-        this.onChange();
-      } });
+      this.field = h('input', {
+        type: 'search',
+        placeholder: 'Threads…',
+        'aria-label': 'Show only threads whose name or TID matches',
+        title: 'Text or regular expression; !text hides what matches; several words must all match',
+        oninput: () => {
+          this.v.threads.filter = this.field!.value;
+          this.v.layout();
+          this.onChange();
+        },
+      });
+      this.back = h('button', {
+        class: 'small',
+        onclick: () => {
+          this.v.threads.hidden.clear();
+          this.v.layout();
+          this.onChange();
+        },
+      });
       put(el('corner'), this.field, this.back);
     }
     if (document.activeElement !== this.field) this.field.value = this.v.threads.filter;

@@ -1,20 +1,45 @@
 // Tracks of locks and counters, below those of threads: who held each lock and how many waited for it, CPUs
 // in use, threads that wait for a CPU, threads without samples.
 
-import { fills, theme, Theme } from './color';
+import { fills, theme, type Theme } from './color';
 import { Column } from './column';
 import { el, h } from './dom';
 import { count, lockName } from './format';
-import { Link, LockInfo } from './proto';
-import { Band, Range, Spot, Stage, Track, View } from './track';
+import type { Link, LockInfo } from './proto';
+import type { Band, Range, Spot, Stage, Track, View } from './track';
 
-interface Counter { name: string; bins: number[] }
-interface LockLane { lock: LockInfo; total: number; most: number; waiting: number[]; holder: number[] }
-interface Reply extends Range { counters: Counter[]; locks: LockLane[]; more?: number }
+interface Counter {
+  name: string;
+  bins: number[];
+}
+interface LockLane {
+  lock: LockInfo;
+  total: number;
+  most: number;
+  waiting: number[];
+  holder: number[];
+}
+interface Reply extends Range {
+  counters: Counter[];
+  locks: LockLane[];
+  more?: number;
+}
 
 // Lane is a track. Its key is the name of the counter, or the address of the lock.
-interface Lane { key: string; lock?: LockInfo; total: number; y: number; h: number }
-export interface LaneHit { lane: Lane; t0: number; t1: number; waiting: number; holder: number }
+interface Lane {
+  key: string;
+  lock?: LockInfo;
+  total: number;
+  y: number;
+  h: number;
+}
+export interface LaneHit {
+  lane: Lane;
+  t0: number;
+  t1: number;
+  waiting: number;
+  holder: number;
+}
 
 const group = 24; // height of the line that folds them
 const heights = { counter: 30, lock: 38 };
@@ -26,8 +51,10 @@ const wholeEvery = 5000; // ms between looks at that
 const viewEvery = 200; // ms between views of a live recording that is followed
 
 const counters: Record<string, { title: string; unit: string }> = {
-  cpu: { title: 'CPUs in use', unit: 'CPUs' }, runnable: { title: 'Waiting for a CPU', unit: 'threads' },
-  lock: { title: 'Waiting for locks', unit: 'threads' }, gap: { title: 'Without samples', unit: 'threads' },
+  cpu: { title: 'CPUs in use', unit: 'CPUs' },
+  runnable: { title: 'Waiting for a CPU', unit: 'threads' },
+  lock: { title: 'Waiting for locks', unit: 'threads' },
+  gap: { title: 'Without samples', unit: 'threads' },
 };
 
 // most is the largest of some numbers.
@@ -91,42 +118,79 @@ export class Lanes implements Band {
     const more = (w.more ?? 0) + Math.max(0, w.locks.length - shownLocks);
     const key = JSON.stringify([this.open, this.y, more, this.items.map((i) => [i.key, i.y, Math.round(i.total)])]);
     this.column.show(key, () => [
-      { y: this.y, h: group, heads: true, nodes: [h('button', { class: 'link', 'data-key': '', 'aria-expanded': String(this.open), onclick: () => {
-        this.open = !this.open;
-        this.onLayout();
-      } }, `${this.open ? '▾' : '▸'} Counters and locks`), more && this.open ? h('span', { class: 'soft' }, `${count(more)} more under Locks`) : null] },
+      {
+        y: this.y,
+        h: group,
+        heads: true,
+        nodes: [
+          h(
+            'button',
+            {
+              class: 'link',
+              'data-key': '',
+              'aria-expanded': String(this.open),
+              onclick: () => {
+                this.open = !this.open;
+                this.onLayout();
+              },
+            },
+            `${this.open ? '▾' : '▸'} Counters and locks`,
+          ),
+          more && this.open ? h('span', { class: 'soft' }, `${count(more)} more under Locks`) : null,
+        ],
+      },
       ...this.items.map((i) => {
         const { lock } = i;
         const name = this.title(i);
-        return { y: i.y, h: i.h, nodes: [
-          lock ? h('button', { class: 'link', 'data-key': i.key, title: `${name}: who held it, and where`, onclick: () => this.onLock(lock.addr) }, name) : h('span', null, name),
-          h('span', { class: 'sub' }, lock ? 'holder, waiting threads' : `at most ${amount(i.total)} ${counters[i.key]?.unit ?? ''}`),
-        ] };
+        return {
+          y: i.y,
+          h: i.h,
+          nodes: [
+            lock
+              ? h(
+                  'button',
+                  { class: 'link', 'data-key': i.key, title: `${name}: who held it, and where`, onclick: () => this.onLock(lock.addr) },
+                  name,
+                )
+              : h('span', null, name),
+            h('span', { class: 'sub' }, lock ? 'holder, waiting threads' : `at most ${amount(i.total)} ${counters[i.key]?.unit ?? ''}`),
+          ],
+        };
       }),
     ]);
   }
 
   private title(i: Lane): string {
-    return i.lock ? lockName(i.lock) : counters[i.key]?.title ?? i.key;
+    return i.lock ? lockName(i.lock) : (counters[i.key]?.title ?? i.key);
   }
 
   // tracks returns the counters and locks between two heights.
   tracks(from: number, to: number): Track[] {
-    return this.items.filter((i) => i.y < to && i.y + i.h > from).map((i) => ({
-      kind: i.lock ? 'lock' : 'counter', key: i.key, title: this.title(i), y: i.y, h: i.h, spot: (x, y) => this.spot(x, y),
-    }));
+    return this.items
+      .filter((i) => i.y < to && i.y + i.h > from)
+      .map((i) => ({
+        kind: i.lock ? 'lock' : 'counter',
+        key: i.key,
+        title: this.title(i),
+        y: i.y,
+        h: i.h,
+        spot: (x, y) => this.spot(x, y),
+      }));
   }
 
   private spot(x: number, y: number): Spot | null {
     const hit = this.hit(x, y - this.v.top);
-    return hit && {
-      lock: hit.lane.lock, holder: hit.holder,
-      hover: (left, top) => {
-        this.v.onHover(null, 0, 0);
-        this.onLane(hit, { x: left, y: top });
-      },
-      click: () => this.onLane(hit, null),
-    };
+    return (
+      hit && {
+        lock: hit.lane.lock,
+        holder: hit.holder,
+        hover: (left, top) => {
+          this.v.onHover(null, 0, 0);
+          this.onLane(hit, { x: left, y: top });
+        },
+        click: () => this.onLane(hit, null),
+      }
+    );
   }
 
   request(): boolean {
@@ -146,11 +210,12 @@ export class Lanes implements Band {
     if (!this.whole || (this.whole.t1 < to && now - this.wholeAt > (done ? 0 : wholeEvery))) {
       this.wholeAt = now;
       const t0 = live ? Math.max(v.model.from(), to - recent) : v.model.from();
-      return this.ask(t0, to, n, (r) => {
+      this.ask(t0, to, n, (r) => {
         // A reply from before the end is incomplete.
         this.whole = { ...r, t1: done ? Infinity : r.t1 };
         this.onLayout();
       });
+      return;
     }
     if (!this.items.length || this.y - v.top > v.height || this.y + group + 400 < v.top) return;
     const bin = (v.span / v.width) * step;
@@ -158,7 +223,8 @@ export class Lanes implements Band {
     const [t0, t1] = [Math.max(v.t0, v.model.from()), Math.min(v.t1, to)];
     if (t1 <= t0) return;
     const has = r && (r.t1 - r.t0) / (r.counters[0]?.bins.length || 1);
-    const fits = r && has && has < bin * 1.5 && has > bin / 3 && r.t0 <= t0 + bin && (r.t1 >= t1 - bin || (v.follow && now - this.viewAt < viewEvery));
+    const fits =
+      r && has && has < bin * 1.5 && has > bin / 3 && r.t0 <= t0 + bin && (r.t1 >= t1 - bin || (v.follow && now - this.viewAt < viewEvery));
     if (fits) return;
     this.viewAt = now;
     const from = Math.max(v.t0 - v.span / 2, v.model.from());
@@ -168,14 +234,17 @@ export class Lanes implements Band {
 
   private ask(t0: number, t1: number, n: number, take: (r: Reply) => void): void {
     this.busy = true;
-    this.conn.ask<Reply>('lanes', { t0: Math.round(t0), t1: Math.round(Math.max(t1, t0 + 1)), n: Math.max(1, Math.min(n, 8192)) }).then((r) => {
-      this.busy = false;
-      take(r);
-      this.v.wake();
-    }, () => {
-      this.busy = false;
-      this.failed = performance.now();
-    });
+    this.conn.ask<Reply>('lanes', { t0: Math.round(t0), t1: Math.round(Math.max(t1, t0 + 1)), n: Math.max(1, Math.min(n, 8192)) }).then(
+      (r) => {
+        this.busy = false;
+        take(r);
+        this.v.wake();
+      },
+      () => {
+        this.busy = false;
+        this.failed = performance.now();
+      },
+    );
   }
 
   // settled reports whether no reply is pending.
@@ -193,7 +262,7 @@ export class Lanes implements Band {
     if (!bins || t < r.t0 || t >= r.t1) return null;
     const width = (r.t1 - r.t0) / bins.length;
     const k = Math.min(bins.length - 1, Math.floor((t - r.t0) / width));
-    const holder = lane.lock ? r.locks.find((l) => l.lock.addr === lane.key)?.holder[k] ?? 0 : 0;
+    const holder = lane.lock ? (r.locks.find((l) => l.lock.addr === lane.key)?.holder[k] ?? 0) : 0;
     return { lane, t0: r.t0 + k * width, t1: r.t0 + (k + 1) * width, waiting: bins[k] ?? 0, holder };
   }
 
@@ -246,7 +315,7 @@ export class Lanes implements Band {
     for (let k = 0; k < l.holder.length; ) {
       const tid = l.holder[k] ?? 0;
       let n = k + 1;
-      while (n < l.holder.length && l.holder[n] === tid && (tid || (l.waiting[n]! > 0) === (l.waiting[k]! > 0))) n++;
+      while (n < l.holder.length && l.holder[n] === tid && (tid || l.waiting[n]! > 0 === l.waiting[k]! > 0)) n++;
       const a = Math.max(v.x(r.t0 + k * width), 0);
       const b = Math.min(v.x(r.t0 + n * width), v.width);
       const waits = l.waiting[k]! > 0;
@@ -264,7 +333,16 @@ export class Lanes implements Band {
 }
 
 // chart draws numbers up to max as columns.
-function chart(g: CanvasRenderingContext2D, v: View, r: Reply, bins: number[], max: number, y: number, height: number, color: string): void {
+function chart(
+  g: CanvasRenderingContext2D,
+  v: View,
+  r: Reply,
+  bins: number[],
+  max: number,
+  y: number,
+  height: number,
+  color: string,
+): void {
   const width = (r.t1 - r.t0) / bins.length;
   g.fillStyle = color;
   for (let k = Math.max(0, Math.floor((v.t0 - r.t0) / width)); k < bins.length; k++) {

@@ -3,12 +3,25 @@
 import { able } from './able';
 import { el, fill, h, menu, say } from './dom';
 import { theme } from './color';
-import { ColorBy, kindFill } from './model';
+import { type ColorBy, kindFill } from './model';
 import { editorExample, editorProblem, store } from './settings';
-import { Timeline } from './timeline';
+import type { Timeline } from './timeline';
 
-const kindWords: [string, string][] = [['native', 'native code'], ['go', 'Go'], ['python', 'Python'], ['java', 'Java'], ['js', 'JavaScript'], ['ruby', 'Ruby'], ['kernel', 'the kernel']];
-const colorWords: [ColorBy, string][] = [['state', 'state and module'], ['function', 'function'], ['module', 'module'], ['kind', 'kind of code']];
+const kindWords: [string, string][] = [
+  ['native', 'native code'],
+  ['go', 'Go'],
+  ['python', 'Python'],
+  ['java', 'Java'],
+  ['js', 'JavaScript'],
+  ['ruby', 'Ruby'],
+  ['kernel', 'the kernel'],
+];
+const colorWords: [ColorBy, string][] = [
+  ['state', 'state and module'],
+  ['function', 'function'],
+  ['module', 'module'],
+  ['kind', 'kind of code'],
+];
 
 export class Look {
   readonly button = h('button', { class: 'small', title: 'Colors, kinds of code, and what the mouse does' }, 'View');
@@ -44,7 +57,10 @@ export class Look {
     if (!this.v.conn.up) return; // the calls on the screen would go without a replacement
     const now = kindWords.map(([k]) => k).filter((k) => this.shown(k) !== (k === kind));
     const there = now.filter((k) => this.v.model.kinds.has(k));
-    if (!there.length) return say('at least one kind must stay');
+    if (!there.length) {
+      say('at least one kind must stay');
+      return;
+    }
     this.kinds(now.join());
     say(this.shown(kind) ? `${kind} is shown` : `${kind} is left out`);
   }
@@ -57,15 +73,36 @@ export class Look {
     const save = (e: Event): void => {
       e.preventDefault();
       const why = editorProblem(field.value.trim());
-      if (why) return fill(problem, why);
+      if (why) {
+        fill(problem, why);
+        return;
+      }
       store('editor', field.value.trim());
       d.close();
       this.onChange(false);
     };
-    fill(d, h('div', { class: 'head' }, h('h2', null, 'Links to your editor'), h('button', { class: 'icon', 'aria-label': 'Close', onclick: () => d.close() }, '×')),
-      h('form', { onsubmit: save }, h('p', null, h('label', { for: 'editor' }, 'The address that opens a file; {file} is its path, {line} its line:')), field, problem,
-        h('p', { class: 'soft' }, `For example ${editorExample}, idea://open?file={file}&line={line}. Empty: no links. Kept in this browser.`),
-        h('div', { class: 'buttons' }, h('button', { class: 'small' }, 'Save'))));
+    fill(
+      d,
+      h(
+        'div',
+        { class: 'head' },
+        h('h2', null, 'Links to your editor'),
+        h('button', { class: 'icon', 'aria-label': 'Close', onclick: () => d.close() }, '×'),
+      ),
+      h(
+        'form',
+        { onsubmit: save },
+        h('p', null, h('label', { for: 'editor' }, 'The address that opens a file; {file} is its path, {line} its line:')),
+        field,
+        problem,
+        h(
+          'p',
+          { class: 'soft' },
+          `For example ${editorExample}, idea://open?file={file}&line={line}. Empty: no links. Kept in this browser.`,
+        ),
+        h('div', { class: 'buttons' }, h('button', { class: 'small' }, 'Save')),
+      ),
+    );
     d.showModal();
     field.focus();
   }
@@ -77,28 +114,64 @@ export class Look {
       out.push(h('button', { role: 'menuitemradio', 'aria-checked': String(m.colorBy === by), onclick: () => this.color(by) }, word));
     }
     out.push(h('div', { class: 'soft pad', role: 'presentation' }, 'Mouse'));
-    for (const [g, word] of [['perfetto', 'drag selects, wheel scrolls, Ctrl+wheel zooms'], ['map', 'drag moves, wheel zooms']] as const) {
-      out.push(h('button', { role: 'menuitemradio', 'aria-checked': String(this.v.gestures === g), onclick: () => {
-        this.v.gestures = g;
-        store('gestures', g);
-      } }, word));
+    for (const [g, word] of [
+      ['perfetto', 'drag selects, wheel scrolls, Ctrl+wheel zooms'],
+      ['map', 'drag moves, wheel zooms'],
+    ] as const) {
+      out.push(
+        h(
+          'button',
+          {
+            role: 'menuitemradio',
+            'aria-checked': String(this.v.gestures === g),
+            onclick: () => {
+              this.v.gestures = g;
+              store('gestures', g);
+            },
+          },
+          word,
+        ),
+      );
     }
     const { groups } = this.v.threads;
-    out.push(h('div', { class: 'soft pad', role: 'presentation' }, 'Threads'),
-      h('button', { role: 'menuitemcheckbox', 'aria-checked': String(groups.on), title: 'Threads whose names differ in numbers alone', onclick: () => {
-        groups.on = !groups.on;
-        this.v.layout();
-        this.onChange(false);
-      } }, 'grouped by pool'));
-    out.push(h('div', { class: 'soft pad', role: 'presentation' }, 'Source'), h('button', { role: 'menuitem', onclick: () => this.editor() }, 'Links to your editor…'));
+    out.push(
+      h('div', { class: 'soft pad', role: 'presentation' }, 'Threads'),
+      h(
+        'button',
+        {
+          role: 'menuitemcheckbox',
+          'aria-checked': String(groups.on),
+          title: 'Threads whose names differ in numbers alone',
+          onclick: () => {
+            groups.on = !groups.on;
+            this.v.layout();
+            this.onChange(false);
+          },
+        },
+        'grouped by pool',
+      ),
+    );
+    out.push(
+      h('div', { class: 'soft pad', role: 'presentation' }, 'Source'),
+      h('button', { role: 'menuitem', onclick: () => this.editor() }, 'Links to your editor…'),
+    );
     if (!this.v.conn.sifts) return out;
     const kinds = kindWords.filter(([k]) => m.kinds.has(k) || !this.shown(k));
     if (kinds.length < 2) return out;
     out.push(h('div', { class: 'soft pad', role: 'presentation' }, 'Code that is shown'));
     for (const [k, word] of kinds) {
       const color = theme().fills[kindFill(k)];
-      out.push(able(h('button', { role: 'menuitemcheckbox', 'aria-checked': String(this.shown(k)), onclick: () => this.toggle(k) },
-        m.colorBy === 'kind' ? h('i', { class: 'swatch', style: { background: color } }) : null, word), ''));
+      out.push(
+        able(
+          h(
+            'button',
+            { role: 'menuitemcheckbox', 'aria-checked': String(this.shown(k)), onclick: () => this.toggle(k) },
+            m.colorBy === 'kind' ? h('i', { class: 'swatch', style: { background: color } }) : null,
+            word,
+          ),
+          '',
+        ),
+      );
     }
     return out;
   }

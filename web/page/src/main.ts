@@ -3,25 +3,25 @@ import { Bar } from './bar';
 import { onTheme } from './color';
 import { Context } from './context';
 import { el, fill, h, menu, say } from './dom';
-import { dur } from './format';
 import { help } from './help';
+import { hooks } from './hooks';
 import { pointers } from './input';
 import { Labels } from './labels';
 import { Look } from './look';
 import { Marks } from './marks';
 import { Minimap } from './minimap';
-import { ColorBy, Model, Row } from './model';
+import { type ColorBy, Model, type Row } from './model';
 import { Offline } from './offline';
-import { Conn, Handlers, Link, Where } from './proto';
+import { Conn, type Handlers, type Link, type Where } from './proto';
 import { Panel } from './panel';
 import { carried } from './shared';
 import { Search } from './search';
 import { Side } from './side';
-import { Tab, tabs } from './tabs';
+import { type Tab, tabs } from './tabs';
 import { Timeline } from './timeline';
-import { Hit, Mode } from './track';
-import { Weight } from './tree';
-import { read, State, write } from './url';
+import type { Hit, Mode } from './track';
+import type { Weight } from './tree';
+import { read, type State, write } from './url';
 
 const state = read();
 const model = new Model();
@@ -89,7 +89,10 @@ const side = new Side(timeline);
 const panel = new Panel(timeline);
 const look = new Look(timeline);
 const bar = new Bar(timeline, search, look, () => help(model));
-const marks = new Marks(() => model.hello, () => model.from());
+const marks = new Marks(
+  () => model.hello,
+  () => model.from(),
+);
 let loading = true;
 let held: ReturnType<typeof setTimeout> | undefined;
 
@@ -129,20 +132,24 @@ function pickTask(id: number, at: number, track = false): void {
   void side.task(id, at, track);
 }
 timeline.lanes.onLock = (addr) => panel.lock(addr);
-new Context(timeline, {
-  details: (hit) => timeline.onSelect(hit),
-  find: (n) => search.exact(n),
-  callers: (n) => panel.callers(n),
-  focus: (n) => panel.only(n, false),
-  hide: (n) => panel.only(n, true),
-  time: (t0, t1) => timeline.onRange({ t0, t1 }, true),
-  lock: (addr) => panel.lock(addr),
-  note: (t) => note(t),
-  changed: () => {
-    labels.onChange();
-    if (timeline.range) timeline.onRange(timeline.range, true);
+new Context(
+  timeline,
+  {
+    details: (hit) => timeline.onSelect(hit),
+    find: (n) => search.exact(n),
+    callers: (n) => panel.callers(n),
+    focus: (n) => panel.only(n, false),
+    hide: (n) => panel.only(n, true),
+    time: (t0, t1) => timeline.onRange({ t0, t1 }, true),
+    lock: (addr) => panel.lock(addr),
+    note: (t) => note(t),
+    changed: () => {
+      labels.onChange();
+      if (timeline.range) timeline.onRange(timeline.range, true);
+    },
   },
-}, middle);
+  middle,
+);
 timeline.onRange = (r, done) => {
   timeline.range = r && r.t1 - r.t0 > 0 ? r : null;
   if (done) {
@@ -212,7 +219,10 @@ panel.notes = () => {
 function note(t: number): void {
   const b = timeline.bounds();
   edited = Math.round(Math.min(Math.max(t, b.t0), b.t1));
-  if (!marks.add(edited)) return say('there are too many notes');
+  if (!marks.add(edited)) {
+    say('there are too many notes');
+    return;
+  }
   panel.show('notes');
 }
 let pointer: number | null = null; // x on the tracks
@@ -284,7 +294,7 @@ function apply(s: State): void {
   if (tabs.includes(s.tab as Tab)) panel.tab = s.tab as Tab;
   else if (!s.tab && panel.tab !== 'compare') panel.tab = 'overview';
   panel.weight = ['wait', 'lock', 'wall', 'samples'].includes(s.weight ?? '') ? (s.weight as Weight) : 'cpu';
-  panel.order = s.flame === 'time' || s.flame === 'sandwich' ? s.flame : 'heavy';
+  panel.graphs.order = s.flame === 'time' || s.flame === 'sandwich' ? s.flame : 'heavy';
   panel.idle = !!s.idle;
   panel.code = s.code === 'my' || s.code === 'all' ? s.code : '';
   timeline.onRange(s.range ? { t0: s.range[0], t1: s.range[1] } : null, true);
@@ -319,19 +329,43 @@ function step(): void {
 function put(): void {
   const s = timeline.selected;
   const g = timeline.target();
-  write({
-    token: state.token, t0: g.t0, t1: g.t1, follow: timeline.follow, range: timeline.range ? [timeline.range.t0, timeline.range.t1] : undefined,
-    call: s ? [s.thread, s.depth, s.start] : undefined, task: timeline.task ? [timeline.task.id, timeline.task.at] : undefined, tasks: tasksWord(), q: search.input.value, chosen: [...timeline.chosen], hidden: [...timeline.threads.hidden],
-    pinned: timeline.threads.order.pinned, order: timeline.threads.order.arranged, modes: [...timeline.threads.modes], filter: timeline.threads.filter, groups: timeline.threads.groups.on ? [...timeline.threads.groups.changed] : undefined, tab: panel.tab === 'overview' ? undefined : panel.tab, top: timeline.top,
-    color: model.colorBy, kinds: conn.kinds, weight: panel.weight, flame: panel.order, idle: panel.idle, code: panel.code, marks: marks.list,
-  }, stepped);
+  write(
+    {
+      token: state.token,
+      t0: g.t0,
+      t1: g.t1,
+      follow: timeline.follow,
+      range: timeline.range ? [timeline.range.t0, timeline.range.t1] : undefined,
+      call: s ? [s.thread, s.depth, s.start] : undefined,
+      task: timeline.task ? [timeline.task.id, timeline.task.at] : undefined,
+      tasks: tasksWord(),
+      q: search.input.value,
+      chosen: [...timeline.chosen],
+      hidden: [...timeline.threads.hidden],
+      pinned: timeline.threads.order.pinned,
+      order: timeline.threads.order.arranged,
+      modes: [...timeline.threads.modes],
+      filter: timeline.threads.filter,
+      groups: timeline.threads.groups.on ? [...timeline.threads.groups.changed] : undefined,
+      tab: panel.tab === 'overview' ? undefined : panel.tab,
+      top: timeline.top,
+      color: model.colorBy,
+      kinds: conn.kinds,
+      weight: panel.weight,
+      flame: panel.graphs.order,
+      idle: panel.idle,
+      code: panel.code,
+      marks: marks.list,
+    },
+    stepped,
+  );
   stepped = false;
 }
 
 // tasksWord says how the tracks of tasks are, where they are not as at first.
 function tasksWord(): string | undefined {
   const { open, sort } = timeline.tasks;
-  return open === undefined && !sort ? undefined : `${timeline.tasks.unfolded ? 'open' : 'folded'}${sort ? '-' + sort : ''}`;
+  return open === undefined && !sort ? undefined : `${timeline.tasks.unfolded ? 'open' : 'folded'}${sort ? `-${sort}` : ''}`;
 }
 
 // empty explains a page without calls, or with old ones.
@@ -462,104 +496,7 @@ function middle(): Hit | null {
   return null;
 }
 
-// What tests look at; nothing on the page uses it.
-Object.defineProperty(window, 'sliver', {
-  value: {
-    get state() {
-      return {
-        up, first, t0: timeline.t0, t1: timeline.t1, width: timeline.width, follow: timeline.follow, frozen: timeline.frozen, edge: model.edge(), from: model.from(),
-        tracks: timeline.tracks.map((t) => ({ ...t, name: model.threads.get(t.seq)?.name })), shown: timeline.shown().map(({ kind, key, title, y, h }) => ({ kind, key, title, y, h })),
-        flags: timeline.notes.flags().map(({ key, title }) => ({ key, title })), listed: timeline.threads.listed, groups: timeline.threads.groups.heads, top: timeline.top, funcs: model.funcs.length, frames: timeline.frames.slice(),
-        whole: !!model.status?.done && timeline.settled(), fine: timeline.settled(), gaps: model.gaps, kinds: conn.kinds, colorBy: model.colorBy, bytes: model.bytes, hits: search.hits, range: timeline.range, selected: timeline.selected, sums: side.sums, hello: model.hello, status: model.status,
-        arrows: timeline.arrows.slice(), lanes: timeline.lanes.items, lanesFine: timeline.lanes.settled(), tasks: { open: timeline.tasks.unfolded, rows: timeline.tasks.rows, count: timeline.tasks.head?.count ?? 0, fine: timeline.tasks.settled() }, task: timeline.task, marks: marks.list, span: dur(timeline.span), total: panel.root?.value ?? 0, analyzed: panel.settled(), tab: panel.tab, idle: panel.idle,
-      };
-    },
-    // item finds the screen position of a call by its function, wide enough to be hit.
-    item(name: string, wide = 12) {
-      const r: DOMRect = el('calls').getBoundingClientRect();
-      for (const t of timeline.tracks) {
-        const d = model.data.get(t.seq);
-        if (!d || (t.mode !== 'full' && t.mode !== 'part')) continue;
-        for (let depth = Math.min(d.rows.length, t.skip + t.rows) - 1; depth >= t.skip; depth--) {
-          const row = d.rows[depth]!;
-          const y = timeline.rowY(t, depth) - timeline.top + 8;
-          if (y < 4 || y > timeline.height - 8) continue;
-          for (let i = row.at(timeline.t0); i < row.n && row.start[i]! < timeline.t1; i++) {
-            const f = model.funcs[row.value[i]!];
-            const a = Math.max(timeline.x(row.start[i]!), 0);
-            const b = Math.min(timeline.x(Math.min(row.end[i]!, model.edge())), timeline.width);
-            if (row.count[i]! === 1 && b - a >= wide && f && (!name || f.name === name)) {
-              return { x: r.left + (a + b) / 2, y: r.top + y, name: f.name, seq: t.seq, depth, start: row.start[i]!, end: row.end[i]! };
-            }
-          }
-        }
-      }
-      return null;
-    },
-    // task finds the screen position of a span of a task, of a state (as of threads) if value is above 0.
-    task(value = 0, wide = 8) {
-      const r: DOMRect = el('calls').getBoundingClientRect();
-      for (let y = 2; y < timeline.height - 4; y += 3) {
-        for (let x = 1; x < timeline.width; x += 3) {
-          const hit = timeline.tasks.hit(x, y);
-          if (!hit || hit.span[6] > 1 || (value && (hit.span[3] & 0xff) !== value)) continue;
-          const [a, b] = [Math.max(timeline.x(hit.span[0]), 0), Math.min(timeline.x(hit.span[1]), timeline.width)];
-          if (b - a >= wide) return { x: r.left + (a + b) / 2, y: r.top + y, id: hit.task.id, func: hit.task.func, span: hit.span, reason: hit.reason };
-        }
-      }
-      return null;
-    },
-    // ask sends a query.
-    ask: (op: string, args: Record<string, unknown>) => conn.ask(op, args),
-    // held finds the screen position where a lock's lane has a holder.
-    held() {
-      const r: DOMRect = el('calls').getBoundingClientRect();
-      for (const i of timeline.lanes.items) {
-        const y = i.y - timeline.top + 8;
-        if (!i.lock || y < 0 || y > timeline.height - 20) continue;
-        for (let x = 1; x < timeline.width; x += 2) {
-          const hit = timeline.lanes.hit(x, y);
-          if (hit?.holder) return { x: r.left + x, y: r.top + y, holder: hit.holder, waiting: hit.waiting, addr: i.key, t0: hit.t0, t1: hit.t1 };
-        }
-      }
-      return null;
-    },
-    // lane finds the screen position of a part of a lane, of one value if value is 0 or more.
-    lane(depth: number, value = -1, wide = 2) {
-      const r: DOMRect = el('calls').getBoundingClientRect();
-      for (const t of timeline.tracks) {
-        const row = model.data.get(t.seq)?.lanes.get(depth);
-        const y = t.y - timeline.top + ({ [0xffff]: 7, [0xfffe]: 15, [0xfffd]: 19, [0xfffc]: 5 } as Record<number, number>)[depth]!;
-        if (!row || y < 0 || y > timeline.height) continue;
-        for (let i = row.at(timeline.t0); i < row.n && row.start[i]! < timeline.t1; i++) {
-          const a = Math.max(timeline.x(row.start[i]!), 0);
-          const b = Math.min(timeline.x(Math.min(row.end[i]!, model.edge())), timeline.width);
-          if (row.count[i] === 1 && b - a >= wide && (value < 0 || (row.value[i]! & 0xff) === value)) return { x: r.left + (a + b) / 2, y: r.top + y, seq: t.seq };
-        }
-      }
-      return null;
-    },
-    // counted adds up the calls that are drawn, by thread and depth.
-    counted(seq: number) {
-      return model.data.get(seq)?.rows.map((r) => r.count.subarray(0, r.n).reduce((a, b) => a + b, 0)) ?? [];
-    },
-    // steady is which function each row of a thread has most of the time.
-    steady(seq: number) {
-      return model.data.get(seq)?.rows.map((r) => (r.time(model.edge()), model.funcs[r.lead]?.name ?? '')) ?? [];
-    },
-    // items is how many there are to draw in a span of time.
-    items(t0: number, t1: number) {
-      let n = 0;
-      for (const d of model.data.values()) for (const r of [...d.rows, ...d.lanes.values()]) for (let i = r.at(t0); i < r.n && r.start[i]! < t1; i++) n++;
-      return n;
-    },
-    newest() {
-      let t = 0;
-      for (const d of model.data.values()) t = Math.max(t, d.last);
-      return t;
-    },
-  },
-});
+hooks({ timeline, model, conn, search, side, panel, marks, up: () => up, first: () => first });
 
 // Back, Forward, or another address of this page that was typed or pasted.
 window.addEventListener('popstate', () => {

@@ -3,29 +3,41 @@
 
 import { h } from './dom';
 import { clock } from './format';
-import { Hello } from './proto';
+import type { Hello } from './proto';
 
 // Mark is a note at a time, in ns since the recording's base.
-export interface Mark { t: number; text: string }
+export interface Mark {
+  t: number;
+  text: string;
+}
 
 const most = 200;
 const longest = 400; // letters
 
 function tidy(list: Mark[]): Mark[] {
-  return list.filter((m) => isFinite(m.t)).map((m) => ({ t: Math.round(m.t), text: String(m.text).slice(0, longest) })).sort((a, b) => a.t - b.t).slice(0, most);
+  return list
+    .filter((m) => Number.isFinite(m.t))
+    .map((m) => ({ t: Math.round(m.t), text: String(m.text).slice(0, longest) }))
+    .sort((a, b) => a.t - b.t)
+    .slice(0, most);
 }
 
 // fileMark is a mark in a file: its time is in ns of CLOCK_MONOTONIC, as a file that holds a range has
 // another base.
-interface FileMark { at: string; text: string }
+interface FileMark {
+  at: string;
+  text: string;
+}
 
 // withMarks puts marks into a file of the page, for a reader of [t0, t1].
 export function withMarks(html: string, marks: Mark[], base: string, t0: number, t1: number): string {
-  const list: FileMark[] = marks.filter((m) => m.t >= t0 && m.t <= t1).map((m) => ({ at: String(BigInt(base) + BigInt(Math.round(m.t))), text: m.text }));
+  const list: FileMark[] = marks
+    .filter((m) => m.t >= t0 && m.t <= t1)
+    .map((m) => ({ at: String(BigInt(base) + BigInt(Math.round(m.t))), text: m.text }));
   const end = html.search(/<\/body>/); // the script that is this page has no such text
   if (!list.length || end < 0) return html;
   const json = JSON.stringify(list).replaceAll('<', '\\u003c'); // a note cannot end the element
-  return html.slice(0, end) + `<script type="application/json" id="marks">${json}</script>\n` + html.slice(end);
+  return `${html.slice(0, end)}<script type="application/json" id="marks">${json}</script>\n${html.slice(end)}`;
 }
 
 // carriedMarks are those in this file.
@@ -45,7 +57,10 @@ export class Marks {
   onChange = (): void => {}; // by the reader
   onShow = (_t: number): void => {};
 
-  constructor(private hello: () => Hello | null, private from: () => number) {}
+  constructor(
+    private hello: () => Hello | null,
+    private from: () => number,
+  ) {}
 
   private key(): string {
     const m = this.hello();
@@ -91,8 +106,8 @@ export class Marks {
     if (this.list.length >= most) return null;
     const used = new Set(this.list.map((m) => m.text));
     let n = 1;
-    while (used.has('Note ' + n)) n++;
-    const m = { t: Math.round(t), text: 'Note ' + n };
+    while (used.has(`Note ${n}`)) n++;
+    const m = { t: Math.round(t), text: `Note ${n}` };
     this.list.push(m);
     this.changed();
     return m;
@@ -102,10 +117,16 @@ export class Marks {
   view(middle: () => number, edited?: number): HTMLElement {
     if (this.shown) return this.shown;
     const rows = this.list.map((m) => {
-      const i = h('input', { value: m.text, maxlength: longest, 'aria-label': 'Note', onchange: () => {
-        m.text = i.value.trim() || m.text;
-        this.changed(true);
-      }, onkeydown: (e: Event) => (e as KeyboardEvent).key === 'Enter' && i.blur() });
+      const i = h('input', {
+        value: m.text,
+        maxlength: longest,
+        'aria-label': 'Note',
+        onchange: () => {
+          m.text = i.value.trim() || m.text;
+          this.changed(true);
+        },
+        onkeydown: (e: Event) => (e as KeyboardEvent).key === 'Enter' && i.blur(),
+      });
       if (m.t === edited) {
         requestAnimationFrame(() => {
           i.focus();
@@ -113,19 +134,59 @@ export class Marks {
         });
       }
       const at = clock(m.t - this.from(), 1000);
-      return h('tr', null,
+      return h(
+        'tr',
+        null,
         h('td', { class: 'num' }, h('button', { class: 'link', title: 'Show this time', onclick: () => this.onShow(m.t) }, at)),
         h('td', { class: 'note' }, i),
-        h('td', null, h('button', { class: 'icon', 'aria-label': `Remove the note at ${at}`, title: 'Remove', onclick: () => {
-          this.list = this.list.filter((x) => x !== m);
-          this.changed();
-        } }, '×')));
+        h(
+          'td',
+          null,
+          h(
+            'button',
+            {
+              class: 'icon',
+              'aria-label': `Remove the note at ${at}`,
+              title: 'Remove',
+              onclick: () => {
+                this.list = this.list.filter((x) => x !== m);
+                this.changed();
+              },
+            },
+            '×',
+          ),
+        ),
+      );
     });
-    return this.shown = h('div', { class: 'tables' },
-      h('div', { class: 'tools' }, h('button', { class: 'small', onclick: () => void this.add(middle()) }, 'Add a note'),
-        h('span', { class: 'soft' }, 'B adds one at the pointer. Notes are in this address and in a file saved with Share.')),
-      rows.length ? h('table', { class: 'grid notes' }, h('caption', { class: 'away' }, 'Notes'),
-        h('thead', null, h('tr', null, h('th', { scope: 'col', class: 'num' }, 'Time'), h('th', { scope: 'col' }, 'Note'), h('th', { scope: 'col' }, h('span', { class: 'away' }, 'Remove')))),
-        h('tbody', null, ...rows)) : h('p', { class: 'soft pad' }, 'There are no notes yet.'));
+    this.shown = h(
+      'div',
+      { class: 'tables' },
+      h(
+        'div',
+        { class: 'tools' },
+        h('button', { class: 'small', onclick: () => void this.add(middle()) }, 'Add a note'),
+        h('span', { class: 'soft' }, 'B adds one at the pointer. Notes are in this address and in a file saved with Share.'),
+      ),
+      rows.length
+        ? h(
+            'table',
+            { class: 'grid notes' },
+            h('caption', { class: 'away' }, 'Notes'),
+            h(
+              'thead',
+              null,
+              h(
+                'tr',
+                null,
+                h('th', { scope: 'col', class: 'num' }, 'Time'),
+                h('th', { scope: 'col' }, 'Note'),
+                h('th', { scope: 'col' }, h('span', { class: 'away' }, 'Remove')),
+              ),
+            ),
+            h('tbody', null, ...rows),
+          )
+        : h('p', { class: 'soft pad' }, 'There are no notes yet.'),
+    );
+    return this.shown;
   }
 }

@@ -3,8 +3,8 @@
 import { theme } from './color';
 import { el, fit } from './dom';
 import { dur } from './format';
-import { Loads } from './proto';
-import { Timeline } from './timeline';
+import type { Loads } from './proto';
+import type { Timeline } from './timeline';
 
 export class Minimap {
   private c = el<HTMLCanvasElement>('minimap');
@@ -43,7 +43,9 @@ export class Minimap {
       else if (grab.mode === 'left') v.show(Math.min(t, v.t1 - 1000), v.t1, true);
       else v.show(v.t0, Math.max(t, v.t0 + 1000), true);
     });
-    const stop = (): void => void (grab = null);
+    const stop = (): void => {
+      grab = null;
+    };
     this.c.addEventListener('pointerup', stop);
     this.c.addEventListener('pointercancel', stop);
     this.c.addEventListener('dblclick', () => v.all());
@@ -59,7 +61,11 @@ export class Minimap {
     try {
       this.loads = await this.v.conn.ask<Loads>('loads', { n: Math.max(50, Math.min(1500, this.c.parentElement!.clientWidth)) });
       const m = this.v.model;
-      const cpu = await this.v.conn.ask<Loads>('loads', { t0: Math.round(this.v.t0), t1: Math.round(Math.max(this.v.t1, this.v.t0 + 1)), n: 1 });
+      const cpu = await this.v.conn.ask<Loads>('loads', {
+        t0: Math.round(this.v.t0),
+        t1: Math.round(Math.max(this.v.t1, this.v.t0 + 1)),
+        n: 1,
+      });
       m.share.clear();
       const a = Math.max(this.v.t0, m.from());
       const b = Math.min(this.v.t1, m.edge());

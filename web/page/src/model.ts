@@ -3,7 +3,19 @@
 import { fillOf, fills, greyFirst, hash, ownFills, ownFirst } from './color';
 import { short } from './format';
 import { ownCode } from './own';
-import { Frame, FrameThread, Func, GAP, Hello, LockInfo, MORE, Names, Status, ThreadInfo, VIEW } from './proto';
+import {
+  type Frame,
+  type FrameThread,
+  type Func,
+  GAP,
+  type Hello,
+  type LockInfo,
+  MORE,
+  type Names,
+  type Status,
+  type ThreadInfo,
+  VIEW,
+} from './proto';
 
 // Row is one depth or lane of a thread: items in the order of time, of which
 // the last may be open.
@@ -45,7 +57,13 @@ export class Row {
       const k = this.n - 1;
       const s = t.start[i]!;
       const e = t.end[i]!;
-      if (k >= 0 && e - s < bin && this.end[k]! - this.start[k]! < 2 * bin && this.busy[k]! < bin && Math.floor(this.start[k]! / bin) === Math.floor(s / bin)) {
+      if (
+        k >= 0 &&
+        e - s < bin &&
+        this.end[k]! - this.start[k]! < 2 * bin &&
+        this.busy[k]! < bin &&
+        Math.floor(this.start[k]! / bin) === Math.floor(s / bin)
+      ) {
         if (t.busy[i]! > this.busy[k]!) this.value[k] = t.value[i]!;
         this.end[k] = e;
         this.busy[k]! += t.busy[i]!;
@@ -138,7 +156,11 @@ export function kindFill(kind: string): number {
   return Math.max(0, ['kernel', 'go', 'java', 'native', 'python', 'js', 'ruby'].indexOf(kind));
 }
 
-export interface FuncView extends Func { short: string; fill: number; forms: [string, number][] | null /* of the name, with their widths, once it was drawn */ }
+export interface FuncView extends Func {
+  short: string;
+  fill: number;
+  forms: [string, number][] | null /* of the name, with their widths, once it was drawn */;
+}
 
 export class Model {
   hello: Hello | null = null;
@@ -188,7 +210,12 @@ export class Model {
   private colorOf(f: Func): number {
     if (this.colorBy === 'state') {
       if (f.kind === 'error' || !ownCode(this.kinds, this.hello?.process.exe)(f)) return greyFirst + (hash(f.name) & 1);
-      const module = f.kind === 'java' ? f.name.slice(0, Math.max(0, f.name.lastIndexOf('.'))) : f.kind === 'python' || f.kind === 'js' || f.kind === 'ruby' ? f.file : f.module;
+      const module =
+        f.kind === 'java'
+          ? f.name.slice(0, Math.max(0, f.name.lastIndexOf('.')))
+          : f.kind === 'python' || f.kind === 'js' || f.kind === 'ruby'
+            ? f.file
+            : f.module;
       const hue = module === this.hello?.process.exe ? 0 : hash(module ?? '') % ownFills;
       return ownFirst + 2 * hue + (hash(f.name) & 1);
     }
@@ -301,7 +328,8 @@ export class Model {
     const to = this.status?.to ?? 0;
     if (!this.live || this.offset === -Infinity) return to;
     if (!this.up) return this.stood;
-    return this.stood = Math.max(performance.now() * 1e6 + this.offset - 60e6, 0);
+    this.stood = Math.max(performance.now() * 1e6 + this.offset - 60e6, 0);
+    return this.stood;
   }
 
   from(): number {

@@ -1,14 +1,18 @@
 // My code first: frames that are not the program's own are folded into the frame that calls them.
 
-import { Analysis, AFunc } from './analysis';
-import { Node, node } from './tree';
+import type { Analysis, AFunc } from './analysis';
+import { type Node, node } from './tree';
 
 // Folded is a node that may have taken in others: rows is how many callees it has taken in.
-export interface Folded extends Node { rows?: number; kids: Folded[]; parent: Folded | null }
+export interface Folded extends Node {
+  rows?: number;
+  kids: Folded[];
+  parent: Folded | null;
+}
 
 // pathOf is the key of a node below a node with that key.
 export function pathOf(parent: string, k: Node): string {
-  return parent + '\0' + k.name;
+  return `${parent}\0${k.name}`;
 }
 
 // folds returns a tree in which each run of frames outside of the program's own code is its outermost one, and
@@ -45,7 +49,10 @@ export function folds(root: Node, own: (k: Node) => boolean, open: (path: string
   const indexes = new Map<Folded, Map<string, Folded>>();
   const below = (c: Folded): Map<string, Folded> => {
     let m = indexes.get(c);
-    if (!m) indexes.set(c, (m = new Map()));
+    if (!m) {
+      m = new Map();
+      indexes.set(c, m);
+    }
     return m;
   };
   walk(root, out, '', false, below(out));

@@ -1,9 +1,16 @@
 // Locks and counters over time, of the recording that the page carries: what the query lanes of a server answers.
 
-import { LockInfo } from './proto';
-import { Lane, Recording, SharedThread } from './shared';
+import type { LockInfo } from './proto';
+import type { Lane, Recording, SharedThread } from './shared';
 
-interface LockSum { lock: LockInfo; total: number; most: number; waiting: number[]; holder: number[]; lead: number[] }
+interface LockSum {
+  lock: LockInfo;
+  total: number;
+  most: number;
+  waiting: number[];
+  holder: number[];
+  lead: number[];
+}
 
 export function lanesOf(rec: Recording, threads: SharedThread[], t0: number, t1: number, n: number, cpu: number[]): unknown {
   const width = (t1 - t0) / n;
@@ -19,18 +26,26 @@ export function lanesOf(rec: Recording, threads: SharedThread[], t0: number, t1:
   const each = (l: Lane, f: (i: number, a: number, b: number) => void): void => {
     for (let i = l.at(t0); i < l.start.length && l.start[i]! < t1; i++) f(i, Math.max(l.start[i]!, t0), Math.min(l.end[i]!, t1));
   };
+  const add =
+    (to: number[]) =>
+    (k: number, ns: number): void => {
+      to[k]! += ns / width;
+    };
   for (const t of threads) {
     each(t.states, (i, a, b) => {
-      if ((t.states.value[i]! & 0xff) === 2) spread(a, b, (k, ns) => void (bins.runnable[k]! += ns / width));
+      if ((t.states.value[i]! & 0xff) === 2) spread(a, b, add(bins.runnable));
     });
     each(t.gaps, (i, a, b) => {
-      if (!(t.gaps.value[i]! & 1)) spread(a, b, (k, ns) => void (bins.gap[k]! += ns / width)); // not a mark
+      if (!(t.gaps.value[i]! & 1)) spread(a, b, add(bins.gap)); // not a mark
     });
     each(t.locks, (i, a, b) => {
       const info = rec.head.locks?.[t.locks.value[i]!];
       if (!info) return;
       let l = locks.get(info.addr);
-      if (!l) locks.set(info.addr, (l = { lock: { ...info, holder: undefined }, total: 0, most: 0, waiting: mean(), holder: mean(), lead: mean() }));
+      if (!l) {
+        l = { lock: { ...info, holder: undefined }, total: 0, most: 0, waiting: mean(), holder: mean(), lead: mean() };
+        locks.set(info.addr, l);
+      }
       const { waiting, holder, lead } = l;
       l.total += b - a;
       spread(a, b, (k, ns) => {
@@ -45,5 +60,11 @@ export function lanesOf(rec: Recording, threads: SharedThread[], t0: number, t1:
   }
   const found = [...locks.values()].sort((a, b) => b.total - a.total);
   for (const l of found) l.most = l.waiting.reduce((a, b) => Math.max(a, b), 0);
-  return { t0, t1, counters: Object.entries(bins).map(([name, b]) => ({ name, bins: b })), locks: found.slice(0, 64), more: Math.max(0, found.length - 64) };
+  return {
+    t0,
+    t1,
+    counters: Object.entries(bins).map(([name, b]) => ({ name, bins: b })),
+    locks: found.slice(0, 64),
+    more: Math.max(0, found.length - 64),
+  };
 }

@@ -1,14 +1,45 @@
 // Offline answers from the recording that the page carries what Conn asks a server.
 
-import { Analysis } from './analysis';
+import type { Analysis } from './analysis';
 import { analyze } from './analyze';
-import { FrameThread, GAPS, Handlers, Hello, LOCKS, Link, Loads, PAUSES, Status, STATES, VIEW, Where } from './proto';
+import {
+  type FrameThread,
+  GAPS,
+  type Handlers,
+  type Hello,
+  LOCKS,
+  type Link,
+  type Loads,
+  PAUSES,
+  type Status,
+  STATES,
+  VIEW,
+  type Where,
+} from './proto';
 import { lanesOf } from './offlanes';
 import { sumsOf } from './offsums';
 import { taskOf, tasksOf } from './offtasks';
-import { Calls, Lane, load, Recording, SharedThread } from './shared';
+import { type Calls, type Lane, load, type Recording, type SharedThread } from './shared';
 
-interface Args { t0?: number; t1?: number; threads?: number[]; thread?: number; depth?: number; at?: number; func?: number; funcs?: number[]; near?: Where; n?: number; idle?: boolean; by_thread?: boolean; bin?: number; from?: number; max?: number; mode?: string; task?: number }
+interface Args {
+  t0?: number;
+  t1?: number;
+  threads?: number[];
+  thread?: number;
+  depth?: number;
+  at?: number;
+  func?: number;
+  funcs?: number[];
+  near?: Where;
+  n?: number;
+  idle?: boolean;
+  by_thread?: boolean;
+  bin?: number;
+  from?: number;
+  max?: number;
+  mode?: string;
+  task?: number;
+}
 
 const stateNames = ['unknown', 'running', 'runnable', 'blocked', 'uninterruptible', 'page fault', 'stopped', 'traced', 'dead'];
 
@@ -23,7 +54,10 @@ export class Offline implements Link {
   constructor(private h: Handlers) {}
 
   open(): void {
-    load().then((rec) => this.begin(rec), (e: Error) => this.h.state(false, `The data of this file cannot be read: ${e.message}`));
+    load().then(
+      (rec) => this.begin(rec),
+      (e: Error) => this.h.state(false, `The data of this file cannot be read: ${e.message}`),
+    );
   }
 
   private begin(rec: Recording): void {
@@ -32,8 +66,18 @@ export class Offline implements Link {
     this.up = true;
     this.h.state(true, '');
     this.h.hello({
-      op: 'hello', version: 1, program: head.program, live: false, base: head.base ?? '0', wall: head.wall, process: head.process as never, control: [], formats: [], notes: head.notes ?? [],
-      first_lane: 0xff00, speedscope: false,
+      op: 'hello',
+      version: 1,
+      program: head.program,
+      live: false,
+      base: head.base ?? '0',
+      wall: head.wall,
+      process: head.process as never,
+      control: [],
+      formats: [],
+      notes: head.notes ?? [],
+      first_lane: 0xff00,
+      speedscope: false,
     } as Hello);
     this.h.names({ op: 'names', from: 0, funcs: head.funcs, locks_from: 0, locks: head.locks ?? [] });
     this.h.status(this.status());
@@ -43,10 +87,37 @@ export class Offline implements Link {
     const { head, threads } = this.rec!;
     const cpu = new Map(head.analysis.threads.map((t) => [t.seq, t.cpu]));
     return {
-      op: 'status', from: 0, to: head.to, done: true, reason: head.reason, held: 0, dropped: 0,
-      threads: threads.map((t) => ({ seq: t.seq, tid: t.tid, name: t.name, main: t.main, cpu: cpu.get(t.seq) ?? 0, samples: t.samples, depth: t.rows.length, ended: false, idle: t.idle,
-        state: stateNames[(t.states.value[t.states.value.length - 1] ?? 0) & 0xff] ?? '', call: -1, last: t.last })),
-      status: { paused: false, interval_ns: head.interval, samples: head.samples, lost: head.lost, pause_p50: head.pause_p50, pause_p99: head.pause_p99, overhead: head.overhead, threads: '' },
+      op: 'status',
+      from: 0,
+      to: head.to,
+      done: true,
+      reason: head.reason,
+      held: 0,
+      dropped: 0,
+      threads: threads.map((t) => ({
+        seq: t.seq,
+        tid: t.tid,
+        name: t.name,
+        main: t.main,
+        cpu: cpu.get(t.seq) ?? 0,
+        samples: t.samples,
+        depth: t.rows.length,
+        ended: false,
+        idle: t.idle,
+        state: stateNames[(t.states.value[t.states.value.length - 1] ?? 0) & 0xff] ?? '',
+        call: -1,
+        last: t.last,
+      })),
+      status: {
+        paused: false,
+        interval_ns: head.interval,
+        samples: head.samples,
+        lost: head.lost,
+        pause_p50: head.pause_p50,
+        pause_p99: head.pause_p99,
+        overhead: head.overhead,
+        threads: '',
+      },
     };
   }
 
@@ -55,7 +126,9 @@ export class Offline implements Link {
     queueMicrotask(() => {
       const { threads, head } = this.rec!;
       const lit = new Set(v.funcs);
-      const frames = v.threads.map((seq) => threads.find((t) => t.seq === seq)).filter((t) => t !== undefined)
+      const frames = v.threads
+        .map((seq) => threads.find((t) => t.seq === seq))
+        .filter((t) => t !== undefined)
         .map((t) => frameOf(t, v.t0, v.t1, v.bin, head.places, lit));
       // The page numbers a view when this call returns.
       setTimeout(() => this.h.frame({ type: VIEW, id, now: head.to, bin: v.bin, threads: frames, bytes: 0 }));
@@ -128,15 +201,31 @@ export class Offline implements Link {
       const [fn, line] = rec.head.places[r.value[i]!]!;
       const f = rec.head.funcs[fn]!;
       const [start, end] = [r.start[i]!, r.end[i]!];
-      calls.push({ depth: d, func: fn, name: f.name, module: f.module, file: f.file, line: line || f.line, kind: f.kind, start, end, samples: r.samples[i]!, cpu: r.cpu[i]!,
-        wait: off(t.states, start, end), self: end - start - inside(t.rows[d + 1], start, end) });
+      calls.push({
+        depth: d,
+        func: fn,
+        name: f.name,
+        module: f.module,
+        file: f.file,
+        line: line || f.line,
+        kind: f.kind,
+        start,
+        end,
+        samples: r.samples[i]!,
+        cpu: r.cpu[i]!,
+        wait: off(t.states, start, end),
+        self: end - start - inside(t.rows[d + 1], start, end),
+      });
     }
     const lane = (l: Lane, more: (i: number) => object): object | undefined => {
       const i = l.at(at);
       return l.start[i]! <= at ? { start: l.start[i]!, end: l.end[i]!, ...more(i) } : undefined;
     };
     return {
-      thread: seq, at, interval: rec.head.interval, calls,
+      thread: seq,
+      at,
+      interval: rec.head.interval,
+      calls,
       state: lane(t.states, (i) => {
         const v = t.states.value[i]!;
         const call = ((v >> 8) & 0xffff) - 1;
@@ -194,7 +283,17 @@ export class Offline implements Link {
       if (t.seq === a.near?.thread) order.add(w);
     });
     all.sort((x, y) => x - y);
-    return { count: all.length, total, min: all[0] ?? 0, median: all[all.length >> 1] ?? 0, max: Math.max(0, max), hist, prev: order.prev, next: order.next, longest };
+    return {
+      count: all.length,
+      total,
+      min: all[0] ?? 0,
+      median: all[all.length >> 1] ?? 0,
+      max: Math.max(0, max),
+      hist,
+      prev: order.prev,
+      next: order.next,
+      longest,
+    };
   }
 
   private hits(a: Args, t0: number, t1: number): unknown {
@@ -210,7 +309,10 @@ export class Offline implements Link {
       funcs[fn] = (funcs[fn] ?? 0) + 1;
       order.add({ thread: t.seq, depth, start: r.start[i]! });
       let spans = until.get(t.seq);
-      if (!spans) until.set(t.seq, (spans = []));
+      if (!spans) {
+        spans = [];
+        until.set(t.seq, spans);
+      }
       if (spans.some(([x, y]) => x <= r.start[i]! && r.end[i]! <= y)) return;
       spans.push([r.start[i]!, r.end[i]!]);
       total += Math.min(r.end[i]!, t1) - Math.max(r.start[i]!, t0);
@@ -251,7 +353,8 @@ function inside(r: Lane | undefined, t0: number, t1: number): number {
 // off is how long a thread was seen off the CPUs within a time.
 function off(s: Lane, t0: number, t1: number): number {
   let sum = 0;
-  for (let i = s.at(t0); i < s.start.length && s.start[i]! < t1; i++) if ((s.value[i]! & 0xff) !== 1) sum += Math.min(s.end[i]!, t1) - Math.max(s.start[i]!, t0);
+  for (let i = s.at(t0); i < s.start.length && s.start[i]! < t1; i++)
+    if ((s.value[i]! & 0xff) !== 1) sum += Math.min(s.end[i]!, t1) - Math.max(s.start[i]!, t0);
   return sum;
 }
 
@@ -290,8 +393,24 @@ export function frameOf(t: SharedThread, t0: number, t1: number, bin: number, pl
     }
     if (out.start.length > from) rows.push({ depth, from, to: out.start.length });
   };
-  t.rows.forEach((r, d) => add(r, d, (i) => places[r.value[i]!]![0]));
-  for (const [depth, l] of [[STATES, t.states], [LOCKS, t.locks], [PAUSES, t.pauses], [GAPS, t.gaps]] as const) add(l, depth, (i) => l.value[i]!);
-  return { seq: t.seq, lost: 0, last: t.last, seen: t.last, rows, start: Float64Array.from(out.start), end: Float64Array.from(out.end), busy: Float32Array.from(out.busy),
-    value: Uint32Array.from(out.value), count: Uint32Array.from(out.count) };
+  for (const [d, r] of t.rows.entries()) add(r, d, (i) => places[r.value[i]!]![0]);
+  for (const [depth, l] of [
+    [STATES, t.states],
+    [LOCKS, t.locks],
+    [PAUSES, t.pauses],
+    [GAPS, t.gaps],
+  ] as const)
+    add(l, depth, (i) => l.value[i]!);
+  return {
+    seq: t.seq,
+    lost: 0,
+    last: t.last,
+    seen: t.last,
+    rows,
+    start: Float64Array.from(out.start),
+    end: Float64Array.from(out.end),
+    busy: Float32Array.from(out.busy),
+    value: Uint32Array.from(out.value),
+    count: Uint32Array.from(out.count),
+  };
 }

@@ -1,8 +1,8 @@
 // How a call of the recording that the page carries spent its time.
 
 import { partOf } from './draw';
-import { Recording } from './shared';
-import { fitted, PartSum, Sums } from './sums';
+import type { Recording } from './shared';
+import { fitted, type PartSum, type Sums } from './sums';
 
 // sumsOf is about the call of a thread at a depth (-1: the innermost) and a time.
 export function sumsOf(rec: Recording, seq: number, at: number, depth: number): Sums {
@@ -27,9 +27,12 @@ export function sumsOf(rec: Recording, seq: number, at: number, depth: number): 
     const lock = (found === 'lock' || found === 'other') && t.locks.start[l]! < b ? rec.head.locks?.[t.locks.value[l]!] : undefined;
     const part = lock ? 'lock' : found;
     const what = rec.head.waits?.[t.waits[k]! - 1] ?? lock?.wait ?? lock?.addr ?? '';
-    const key = part + '\0' + what;
+    const key = `${part}\0${what}`;
     let p = sums.get(key);
-    if (!p) sums.set(key, (p = { part, what, total: 0, count: 0, longest: 0 }));
+    if (!p) {
+      p = { part, what, total: 0, count: 0, longest: 0 };
+      sums.set(key, p);
+    }
     p.total += b - a;
     p.count!++;
     if (b - a > p.longest!) {

@@ -1,10 +1,19 @@
 // Tasks over time, of the recording that the page carries: what the queries tasks and task of a server answer.
 
-import { Recording, SharedTask } from './shared';
-import { Span, Task, TasksReply } from './tasks';
-import { TaskDetail } from './taskside';
+import type { Recording, SharedTask } from './shared';
+import type { Span, Task, TasksReply } from './tasks';
+import type { TaskDetail } from './taskside';
 
-interface Args { t0?: number; t1?: number; bin?: number; from?: number; max?: number; mode?: string; task?: number; at?: number }
+interface Args {
+  t0?: number;
+  t1?: number;
+  bin?: number;
+  from?: number;
+  max?: number;
+  mode?: string;
+  task?: number;
+  at?: number;
+}
 
 const rows = 64; // of a reply
 const stateNames: Record<number, string> = { 1: 'running', 2: 'runnable', 3: 'waiting' };
@@ -52,7 +61,16 @@ export function tasksOf(rec: Recording, a: Args): TasksReply {
   const order = a.mode === 'wait' ? rec.waiters : all;
   const reasons = head?.reasons ?? [];
   return {
-    t0, t1, what: head?.what, count: all.length, idle: head?.idle ?? 0, lost: head?.lost, more: head?.more, made: 1, from, reasons,
+    t0,
+    t1,
+    what: head?.what,
+    count: all.length,
+    idle: head?.idle ?? 0,
+    lost: head?.lost,
+    more: head?.more,
+    made: 1,
+    from,
+    reasons,
     list: order.slice(from, from + (a.max || rows)).map((t) => ({ ...sums(t), spans: merged(t, t0, t1, a.bin || (t1 - t0) / 4096) })),
   };
 }
@@ -63,13 +81,24 @@ export function taskOf(rec: Recording, a: Args): TaskDetail {
   if (!head || !t) throw new Error(`there is no task ${a.task} in this file`);
   const s = t.spans;
   const word = (i: number): string => head.reasons[t.reasons[i]!] ?? '';
-  const out: TaskDetail = { ...sums(t), what: head.what, row: (a.mode === 'wait' ? rec.waiters : rec.tasks).indexOf(t), prev: -1, next: -1, stack: [], reasons: [] };
+  const out: TaskDetail = {
+    ...sums(t),
+    what: head.what,
+    row: (a.mode === 'wait' ? rec.waiters : rec.tasks).indexOf(t),
+    prev: -1,
+    next: -1,
+    stack: [],
+    reasons: [],
+  };
   const waits = new Map<string, TaskDetail['reasons'][number]>();
   s.start.forEach((start, i) => {
     const state = s.value[i]! & 0xff;
     if (state === 2 || (t.threads[i]! >= 0 && (state !== 3 || inCall(t, i)))) return;
     let w = waits.get(word(i));
-    if (!w) waits.set(word(i), (w = { reason: word(i), value: s.value[i]!, total: 0, count: 0, longest: 0, at: 0 }));
+    if (!w) {
+      w = { reason: word(i), value: s.value[i]!, total: 0, count: 0, longest: 0, at: 0 };
+      waits.set(word(i), w);
+    }
     const ns = s.end[i]! - start;
     w.total += ns;
     w.count++;
@@ -83,7 +112,14 @@ export function taskOf(rec: Recording, a: Args): TaskDetail {
   out.next = s.start[found ? i + 1 : i] ?? -1;
   if (!found) return out;
   const [start, end] = [s.start[i]!, s.end[i]!];
-  out.span = { start, end, value: s.value[i]!, state: inCall(t, i) ? 'syscall' : stateNames[s.value[i]! & 0xff] ?? 'unknown', reason: word(i), thread: t.threads[i]! };
+  out.span = {
+    start,
+    end,
+    value: s.value[i]!,
+    state: inCall(t, i) ? 'syscall' : (stateNames[s.value[i]! & 0xff] ?? 'unknown'),
+    reason: word(i),
+    thread: t.threads[i]!,
+  };
   if (out.span.state !== 'waiting') return out;
   const far = (x: { at: number }): number => Math.max(start - x.at, x.at - end, 0);
   const seen = t.seen.filter((x) => x.reason === out.span!.reason).sort((x, y) => far(x) - far(y))[0];

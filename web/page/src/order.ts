@@ -1,7 +1,7 @@
 // The order of the tracks: what each thread was seen to do decides it, unless the user arranged them.
 
-import { ThreadTime } from './analysis';
-import { Model } from './model';
+import type { ThreadTime } from './analysis';
+import type { Model } from './model';
 
 const RAN = 0.01; // share of a CPU above which a thread counts as one that ran
 
@@ -18,7 +18,7 @@ export class Order {
   key(kept: (seq: number) => boolean): string {
     const m = this.model;
     const time = m.edge() - m.from();
-    let key = m.kinds.has('java') + ',';
+    let key = `${m.kinds.has('java')},`;
     for (const s of m.order) {
       const t = m.threads.get(s)!;
       if (kept(s)) continue;
@@ -60,7 +60,10 @@ export class Order {
     const order = [...this.arranged.filter((s) => known.has(s)), ...m.order.filter((s) => !this.arranged.includes(s))];
     return order.sort((a, b) => {
       const r = rank.get(a)!;
-      return r - rank.get(b)! || (r > 0 ? (this.scores.get(b) ?? 0) - (this.scores.get(a) ?? 0) || m.threads.get(a)!.tid - m.threads.get(b)!.tid : 0);
+      return (
+        r - rank.get(b)! ||
+        (r > 0 ? (this.scores.get(b) ?? 0) - (this.scores.get(a) ?? 0) || m.threads.get(a)!.tid - m.threads.get(b)!.tid : 0)
+      );
     });
   }
 

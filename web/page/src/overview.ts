@@ -1,6 +1,18 @@
 // The overview names slow functions, contended locks and long waits on one screen.
 
-import { Analysis, coverage, cpuTotal, Finding, findings, Owned, Part, parts, partWords, ThreadTime, whole } from './analysis';
+import {
+  type Analysis,
+  coverage,
+  cpuTotal,
+  type Finding,
+  findings,
+  type Owned,
+  type Part,
+  parts,
+  partWords,
+  type ThreadTime,
+  whole,
+} from './analysis';
 import { h } from './dom';
 import { count, dur, functionOf, percent } from './format';
 
@@ -22,29 +34,61 @@ const most = 7; // rows of a card
 type Child = HTMLElement | string | null;
 
 export function stateBar(t: ThreadTime, scale = t.observed): HTMLElement {
-  const bar = h('span', { class: 'states', role: 'img', 'aria-label': parts.filter((p) => t[p] > 0).map((p) => `${partWords[p]} ${percent(t[p] / (t.observed || 1))}`).join(', ') });
+  const bar = h('span', {
+    class: 'states',
+    role: 'img',
+    'aria-label': parts
+      .filter((p) => t[p] > 0)
+      .map((p) => `${partWords[p]} ${percent(t[p] / (t.observed || 1))}`)
+      .join(', '),
+  });
   for (const p of parts) {
     if (t[p] <= 0) continue;
-    bar.append(h('i', { class: 'part-' + p, style: { width: (100 * t[p]) / (scale || 1) + '%' }, title: `${partWords[p]}: ${dur(t[p])} (${percent(t[p] / (t.observed || 1))})` }));
+    bar.append(
+      h('i', {
+        class: `part-${p}`,
+        style: { width: `${(100 * t[p]) / (scale || 1)}%` },
+        title: `${partWords[p]}: ${dur(t[p])} (${percent(t[p] / (t.observed || 1))})`,
+      }),
+    );
   }
   return bar;
 }
 
 export function legend(): HTMLElement {
-  return h('ul', { class: 'statekey', 'aria-label': 'Colors of states' }, ...parts.map((p) => h('li', null, h('i', { class: 'part-' + p }), partWords[p])));
+  return h(
+    'ul',
+    { class: 'statekey', 'aria-label': 'Colors of states' },
+    ...parts.map((p) => h('li', null, h('i', { class: `part-${p}` }), partWords[p])),
+  );
 }
 
 function card(title: string, about: string, more: Child, ...rows: Child[]): HTMLElement {
-  return h('section', { class: 'card', 'aria-label': title }, h('h3', null, title, about ? h('span', { class: 'soft' }, about) : null, h('span', { class: 'grow' }), more), ...rows);
+  return h(
+    'section',
+    { class: 'card', 'aria-label': title },
+    h('h3', null, title, about ? h('span', { class: 'soft' }, about) : null, h('span', { class: 'grow' }), more),
+    ...rows,
+  );
 }
 
 function meter(part: number, all: number, kind = ''): HTMLElement {
-  return h('span', { class: 'meter ' + kind, 'aria-hidden': 'true' }, h('i', { style: { width: Math.min(100, all > 0 ? (100 * part) / all : 0) + '%' } }));
+  return h(
+    'span',
+    { class: `meter ${kind}`, 'aria-hidden': 'true' },
+    h('i', { style: { width: `${Math.min(100, all > 0 ? (100 * part) / all : 0)}%` } }),
+  );
 }
 
 // row is a line of a card: a name that does something, a value and a bar, and a line below.
 function row(name: string, title: string, act: () => void, value: string, bar: HTMLElement, below: Child = null): HTMLElement {
-  return h('li', null, h('div', { class: 'line' }, h('button', { class: 'link', title, onclick: act }, name), h('span', { class: 'val' }, value)), bar, below ? h('div', { class: 'below soft' }, below) : null);
+  return h(
+    'li',
+    null,
+    h('div', { class: 'line' }, h('button', { class: 'link', title, onclick: act }, name), h('span', { class: 'val' }, value)),
+    bar,
+    below ? h('div', { class: 'below soft' }, below) : null,
+  );
 }
 
 function list(...rows: Child[]): HTMLElement {
@@ -56,8 +100,9 @@ export function excluded(a: Analysis): string {
   const l = a.report.idle;
   const out: string[] = [];
   if (l.threads) out.push(`${count(l.threads)} idle thread${l.threads === 1 ? '' : 's'} (${dur(l.ns)})`);
-  if (l.other_threads) out.push(`idle waits of ${count(l.other_threads)} other thread${l.other_threads === 1 ? '' : 's'} (${dur(l.other_ns)})`);
-  return out.length ? 'Left out: ' + out.join(', ') : '';
+  if (l.other_threads)
+    out.push(`idle waits of ${count(l.other_threads)} other thread${l.other_threads === 1 ? '' : 's'} (${dur(l.other_ns)})`);
+  return out.length ? `Left out: ${out.join(', ')}` : '';
 }
 
 function does(f: Finding, act: Actions): () => void {
@@ -68,26 +113,68 @@ function does(f: Finding, act: Actions): () => void {
   return () => act.tab('waits');
 }
 
-const kindWord: Record<Finding['kind'], string> = { cpu: 'CPU', lock: 'Lock', gil: 'GIL', wait: 'Wait', task: 'Task', runnable: 'CPUs', io: 'I/O' };
+const kindWord: Record<Finding['kind'], string> = {
+  cpu: 'CPU',
+  lock: 'Lock',
+  gil: 'GIL',
+  wait: 'Wait',
+  task: 'Task',
+  runnable: 'CPUs',
+  io: 'I/O',
+};
 
 function summary(a: Analysis, owned: Owned, act: Actions): HTMLElement {
   const found = findings(a, owned, dur).slice(0, 5);
   if (!found.length) return h('p', { class: 'soft pad' }, 'Nothing used a CPU or waited for anything in this range, idle waits aside.');
-  return h('ol', { class: 'findings', 'aria-label': 'What is slow and why' }, ...found.map((f) =>
-    h('li', null, h('b', { class: 'tag tag-' + f.kind }, kindWord[f.kind]), h('button', { class: 'link', title: f.head, onclick: does(f, act) }, f.head), h('span', null, f.text))));
+  return h(
+    'ol',
+    { class: 'findings', 'aria-label': 'What is slow and why' },
+    ...found.map((f) =>
+      h(
+        'li',
+        null,
+        h('b', { class: `tag tag-${f.kind}` }, kindWord[f.kind]),
+        h('button', { class: 'link', title: f.head, onclick: does(f, act) }, f.head),
+        h('span', null, f.text),
+      ),
+    ),
+  );
 }
 
 function functionsCard(a: Analysis, act: Actions): HTMLElement {
   const cpu = cpuTotal(a);
   const rows = a.report.on_cpu.filter((f) => f.self_ns > 0 && f.name !== '(not sampled)').slice(0, most);
   const covered = coverage(a);
-  return card('On the CPUs', `${dur(cpu)} in all${covered < 0.98 ? `, ${percent(1 - covered)} of it not sampled` : ''}`, h('button', { class: 'link', onclick: () => act.tab('functions') }, 'All'),
-    rows.length ? list(...rows.map((f) => row(f.name, `${f.name}${f.file ? ` (${f.file}${f.line ? ':' + f.line : ''})` : ''}. Click to light up its calls.`, () => act.name(f.name),
-      `${percent(f.self_ns / (cpu || 1))} ${dur(f.self_ns)}`, meter(f.self_ns, cpu, 'cpu'), f.total_ns > 1.02 * f.self_ns ? `with what it calls ${dur(f.total_ns)}` : null)))
-      : h('p', { class: 'soft' }, 'No sample found a thread on a CPU.'));
+  return card(
+    'On the CPUs',
+    `${dur(cpu)} in all${covered < 0.98 ? `, ${percent(1 - covered)} of it not sampled` : ''}`,
+    h('button', { class: 'link', onclick: () => act.tab('functions') }, 'All'),
+    rows.length
+      ? list(
+          ...rows.map((f) =>
+            row(
+              f.name,
+              `${f.name}${f.file ? ` (${f.file}${f.line ? `:${f.line}` : ''})` : ''}. Click to light up its calls.`,
+              () => act.name(f.name),
+              `${percent(f.self_ns / (cpu || 1))} ${dur(f.self_ns)}`,
+              meter(f.self_ns, cpu, 'cpu'),
+              f.total_ns > 1.02 * f.self_ns ? `with what it calls ${dur(f.total_ns)}` : null,
+            ),
+          ),
+        )
+      : h('p', { class: 'soft' }, 'No sample found a thread on a CPU.'),
+  );
 }
 
-interface WaitLine { what: string; kind: string; total: number; longest: number; waits: number; threads: number; all: boolean }
+interface WaitLine {
+  what: string;
+  kind: string;
+  total: number;
+  longest: number;
+  waits: number;
+  threads: number;
+  all: boolean;
+}
 
 function part(kind: string): Part {
   if (kind === 'lock' || kind === 'GIL') return 'lock';
@@ -102,12 +189,27 @@ export function waitLines(a: Analysis): WaitLine[] {
   const range = a.to - a.from;
   const lines: WaitLine[] = [];
   for (const l of a.report.locks) {
-    lines.push({ what: l.name, kind: l.name.startsWith('GIL') ? 'GIL' : 'lock', total: l.total_ns, longest: l.longest_ns, waits: l.waits, threads: l.most_waiting,
-      all: whole(l, range) });
+    lines.push({
+      what: l.name,
+      kind: l.name.startsWith('GIL') ? 'GIL' : 'lock',
+      total: l.total_ns,
+      longest: l.longest_ns,
+      waits: l.waits,
+      threads: l.most_waiting,
+      all: whole(l, range),
+    });
   }
   for (const c of a.report.calls) {
     if (c.kind === 'lock' || c.kind === 'GIL') continue;
-    lines.push({ what: c.for || (c.kind === 'sleep' ? `sleep (${c.call})` : c.call), kind: c.kind, total: c.total_ns, longest: c.longest_ns, waits: c.waits, threads: c.threads, all: whole(c, range) });
+    lines.push({
+      what: c.for || (c.kind === 'sleep' ? `sleep (${c.call})` : c.call),
+      kind: c.kind,
+      total: c.total_ns,
+      longest: c.longest_ns,
+      waits: c.waits,
+      threads: c.threads,
+      all: whole(c, range),
+    });
   }
   return lines.sort((x, y) => Number(x.all) - Number(y.all) || y.total - x.total);
 }
@@ -116,22 +218,64 @@ function waitsCard(a: Analysis, act: Actions): HTMLElement | null {
   const lines = waitLines(a);
   if (!lines.length) return null;
   const max = Math.max(1, ...lines.map((l) => (l.all ? 0 : l.total)));
-  return card('Waiting for', '', h('button', { class: 'link', onclick: () => act.tab('waits') }, 'All'),
-    list(...lines.slice(0, most).map((l) => row(l.what, l.what, () => (part(l.kind) === 'lock' ? act.lock(l.what) : act.tab('waits')), dur(l.total), meter(l.total, max, part(l.kind)),
-      l.all ? `one wait over the whole range (${l.kind})` : `${count(l.waits)} wait${l.waits === 1 ? '' : 's'}, ${dur(l.longest)} at most`))));
+  return card(
+    'Waiting for',
+    '',
+    h('button', { class: 'link', onclick: () => act.tab('waits') }, 'All'),
+    list(
+      ...lines
+        .slice(0, most)
+        .map((l) =>
+          row(
+            l.what,
+            l.what,
+            () => (part(l.kind) === 'lock' ? act.lock(l.what) : act.tab('waits')),
+            dur(l.total),
+            meter(l.total, max, part(l.kind)),
+            l.all
+              ? `one wait over the whole range (${l.kind})`
+              : `${count(l.waits)} wait${l.waits === 1 ? '' : 's'}, ${dur(l.longest)} at most`,
+          ),
+        ),
+    ),
+  );
 }
 
 function locksCard(a: Analysis, act: Actions): HTMLElement | null {
   const locks = a.report.locks.filter((l) => !whole(l, a.to - a.from)).slice(0, 4);
   if (!locks.length) return null;
-  const names = (s: { name: string }[]): string => s.slice(0, 2).map((x) => x.name.replace(/ \((lock word|runtime)\)$/, '')).join(', ') + (s.length > 2 ? ' …' : '');
+  const names = (s: { name: string }[]): string =>
+    s
+      .slice(0, 2)
+      .map((x) => x.name.replace(/ \((lock word|runtime)\)$/, ''))
+      .join(', ') + (s.length > 2 ? ' …' : '');
   const max = Math.max(1, ...locks.map((l) => l.total_ns));
-  return card('Locks', '', h('button', { class: 'link', onclick: () => act.tab('locks') }, 'All'),
-    list(...locks.map((l) => row(l.name, l.name, () => act.lock(l.name), `${dur(l.total_ns)} waited`, meter(l.total_ns, max, 'lock'),
-      h('dl', { class: 'facts3' },
-        h('dt', null, 'held by'), h('dd', null, names(l.holders) || l.no_holder || 'not known'),
-        h('dt', null, 'held in'), h('dd', null, names(l.holder_functions) || 'not known'),
-        h('dt', null, 'wanted in'), h('dd', null, names(l.waiter_functions) || 'not known'))))));
+  return card(
+    'Locks',
+    '',
+    h('button', { class: 'link', onclick: () => act.tab('locks') }, 'All'),
+    list(
+      ...locks.map((l) =>
+        row(
+          l.name,
+          l.name,
+          () => act.lock(l.name),
+          `${dur(l.total_ns)} waited`,
+          meter(l.total_ns, max, 'lock'),
+          h(
+            'dl',
+            { class: 'facts3' },
+            h('dt', null, 'held by'),
+            h('dd', null, names(l.holders) || l.no_holder || 'not known'),
+            h('dt', null, 'held in'),
+            h('dd', null, names(l.holder_functions) || 'not known'),
+            h('dt', null, 'wanted in'),
+            h('dd', null, names(l.waiter_functions) || 'not known'),
+          ),
+        ),
+      ),
+    ),
+  );
 }
 
 // ordered are the threads that did something, the busiest or most blocked first.
@@ -143,10 +287,26 @@ export function ordered(a: Analysis): ThreadTime[] {
 function threadsCard(a: Analysis, act: Actions): HTMLElement {
   const all = ordered(a);
   const idle = a.threads.length - all.length;
-  return card('Threads', `${count(all.length)}${idle ? ` and ${count(idle)} idle` : ''}`, null,
-    list(...all.slice(0, most + 1).map((t) => h('li', { class: 'thread' }, h('button', { class: 'link', title: `${t.name} (${t.tid}): show its track`, onclick: () => act.thread(t.seq) }, `${t.name}`),
-      h('span', { class: 'soft tid' }, String(t.tid)), stateBar(t), h('span', { class: 'val' }, percent(t.cpu / (t.observed || 1)))))),
-    all.length > most + 1 ? h('p', { class: 'soft' }, `${count(all.length - most - 1)} more`) : null);
+  return card(
+    'Threads',
+    `${count(all.length)}${idle ? ` and ${count(idle)} idle` : ''}`,
+    null,
+    list(
+      ...all
+        .slice(0, most + 1)
+        .map((t) =>
+          h(
+            'li',
+            { class: 'thread' },
+            h('button', { class: 'link', title: `${t.name} (${t.tid}): show its track`, onclick: () => act.thread(t.seq) }, `${t.name}`),
+            h('span', { class: 'soft tid' }, String(t.tid)),
+            stateBar(t),
+            h('span', { class: 'val' }, percent(t.cpu / (t.observed || 1))),
+          ),
+        ),
+    ),
+    all.length > most + 1 ? h('p', { class: 'soft' }, `${count(all.length - most - 1)} more`) : null,
+  );
 }
 
 function tasksCard(a: Analysis, act: Actions): HTMLElement | null {
@@ -155,17 +315,57 @@ function tasksCard(a: Analysis, act: Actions): HTMLElement | null {
   const g = a.report.goroutines;
   const max = Math.max(1, ...t.funcs.map((f) => f.ran));
   const waits = (g?.waits ?? []).filter((w) => /^(sync\.|channel)/.test(w.for)).slice(0, 3);
-  const title = t.what === 'goroutine' ? 'Goroutines' : t.what === 'asyncio task' ? 'asyncio tasks' : t.what.replace(/^./, (c) => c.toUpperCase()) + 's';
+  const title =
+    t.what === 'goroutine'
+      ? 'Goroutines'
+      : t.what === 'asyncio task'
+        ? 'asyncio tasks'
+        : `${t.what.replace(/^./, (c) => c.toUpperCase())}s`;
   const funcOf = (name: string): string => functionOf(t.what, name);
-  return card(title, `${count(t.count)}${t.idle ? `, ${count(t.idle)} of the runtime left out` : ''}`, h('button', { class: 'link', onclick: () => act.tab('waits') }, 'Waits'),
-    waits.length ? list(...waits.map((w) => row(`${w.for} in ${w.func}`, `${w.file}:${w.line}`, () => act.name(w.func), `${dur(w.total_ns)} waited`, meter(w.total_ns, waits[0]!.total_ns, 'lock'),
-      `${count(w.tasks)} goroutine${w.tasks === 1 ? '' : 's'}, ${dur(w.longest_ns)} at most`))) : null,
-    list(...t.funcs.slice(0, waits.length ? 4 : most).map((f) => row(funcOf(f.name) || '(not known)', `${f.name}: ${count(f.tasks)} tasks. Click to show the longest run.`,
-      () => (f.seq >= 0 ? act.time(f.at, f.at + f.longest, f.seq) : act.name(funcOf(f.name))), `ran ${dur(f.ran)}`, meter(f.ran, max, 'cpu'),
-      `${count(f.tasks)} task${f.tasks === 1 ? '' : 's'}, longest run ${dur(f.longest)}${f.waited > 0 ? `, waited ${dur(f.waited)}` : ''}`))));
+  return card(
+    title,
+    `${count(t.count)}${t.idle ? `, ${count(t.idle)} of the runtime left out` : ''}`,
+    h('button', { class: 'link', onclick: () => act.tab('waits') }, 'Waits'),
+    waits.length
+      ? list(
+          ...waits.map((w) =>
+            row(
+              `${w.for} in ${w.func}`,
+              `${w.file}:${w.line}`,
+              () => act.name(w.func),
+              `${dur(w.total_ns)} waited`,
+              meter(w.total_ns, waits[0]!.total_ns, 'lock'),
+              `${count(w.tasks)} goroutine${w.tasks === 1 ? '' : 's'}, ${dur(w.longest_ns)} at most`,
+            ),
+          ),
+        )
+      : null,
+    list(
+      ...t.funcs
+        .slice(0, waits.length ? 4 : most)
+        .map((f) =>
+          row(
+            funcOf(f.name) || '(not known)',
+            `${f.name}: ${count(f.tasks)} tasks. Click to show the longest run.`,
+            () => (f.seq >= 0 ? act.time(f.at, f.at + f.longest, f.seq) : act.name(funcOf(f.name))),
+            `ran ${dur(f.ran)}`,
+            meter(f.ran, max, 'cpu'),
+            [
+              `${count(f.tasks)} task${f.tasks === 1 ? '' : 's'}`,
+              `longest run ${dur(f.longest)}`,
+              f.waited > 0 ? `waited ${dur(f.waited)}` : '',
+            ]
+              .filter((x) => x)
+              .join(', '),
+          ),
+        ),
+    ),
+  );
 }
 
 export function overview(a: Analysis, owned: Owned, act: Actions): HTMLElement {
-  const cards = [functionsCard(a, act), locksCard(a, act), tasksCard(a, act), waitsCard(a, act), threadsCard(a, act)].filter((c) => c !== null);
+  const cards = [functionsCard(a, act), locksCard(a, act), tasksCard(a, act), waitsCard(a, act), threadsCard(a, act)].filter(
+    (c) => c !== null,
+  );
   return h('div', { class: 'overview' }, summary(a, owned, act), h('div', { class: 'cards' }, ...cards), legend());
 }

@@ -2,72 +2,70 @@
 // live recording that is followed the last 10 s.
 
 import { able } from './able';
-import { AFunc, Analysis, TreeColumns } from './analysis';
+import type { AFunc, Analysis, TreeColumns } from './analysis';
 import { bottomUp, CallTree } from './calltree';
-import { field, select } from './controls';
-import { el, fill, h, say } from './dom';
+import { Compare } from './compare';
+import { field, grip, select } from './controls';
+import type { Desk } from './desk';
+import { el, fill, h } from './dom';
 import { pattern } from './filter';
 import { Flame } from './flame';
-import { clock, count, dur, percent } from './format';
-import { Actions, excluded, overview } from './overview';
+import { FlameTab } from './flametab';
+import { clock, count, dur } from './format';
+import { functionsTab } from './functions';
+import { type Actions, excluded, overview } from './overview';
 import { ownCode } from './own';
 import { Press } from './press';
-import { Tree } from './proto';
 import { ioTab } from './io';
 import { locksTab } from './locks';
 import { covers, folds, mine } from './mycode';
-import { Sorts, sortable } from './table';
-import { Tab, tabs, tabWords } from './tabs';
-import { Timeline } from './timeline';
-import { build, diff, Filter, FuncRow, heavy, Named, Node, sandwich, table, Weight } from './tree';
+import type { Sorts } from './table';
+import { type Tab, tabs, tabWords } from './tabs';
+import type { Timeline } from './timeline';
+import { build, type Filter, type Named, type Node, type Weight } from './tree';
 import { waitsTab } from './waits';
-
-type Order = 'time' | 'heavy' | 'sandwich';
 
 const mostly = 0.5; // share of the time below the program's own code from which other frames are folded
 const rolling = 10e9; // ns of a live recording that the panel shows
 const settle = 350; // ms without a move until a new view is analyzed
 
-interface Before { label: string; a: Analysis }
-
 // Scope is the part of the recording that the panel covers.
-interface Scope { args: Record<string, unknown>; words: string; live: boolean }
+interface Scope {
+  args: Record<string, unknown>;
+  words: string;
+  live: boolean;
+}
 
-export class Panel {
+export class Panel implements Desk {
   private box = el('panel');
   private head = h('div', { class: 'head' });
-  private body = h('div', { class: 'body', id: 'panel-body', role: 'tabpanel' });
+  body = h('div', { class: 'body', id: 'panel-body', role: 'tabpanel' });
   private press = new Press(this.box);
   private status = h('span', { class: 'soft what', role: 'status' });
   private left = h('span', { class: 'soft left' });
-  private flame = new Flame();
-  private lower = new Flame();
+  flame = new Flame();
+  lower = new Flame();
   private grid = new CallTree();
   tab: Tab = 'overview';
-  order: Order = 'heavy';
+  readonly graphs = new FlameTab(this);
+  private comparison = new Compare(this);
   weight: Weight = 'cpu';
   idle = false; // idle waits are in the numbers
   code: '' | 'my' | 'all' = ''; // whether frames outside of the program's own code are folded; '': if most of the time is below its own
   private upward = false; // call tree from the bottom
-  private up = false; // flame instead of icicle
-  private byThread = false;
-  private share = true;
   private focusText = '';
   private hideText = '';
-  private needle = '';
-  private picked = '';
+  needle = '';
   private openLock = '';
   private openFinding = '';
-  private before: Before | null = null;
   private a: Analysis | null = null;
-  private inTime: Tree | null = null;
   private asked = ''; // scope of the newest question
   private busy = false;
   private rated = false; // the tracks are in the order of what their threads did
   private timer = 0;
-  private problem = '';
+  problem = '';
   root: Node | null = null;
-  private sorts: Sorts = {};
+  sorts: Sorts = {};
   onName = (_: string): void => {};
   onTime = (_t0: number, _t1: number, _seq: number): void => {};
   onThread = (_: number): void => {};
@@ -77,13 +75,17 @@ export class Panel {
   onChange = (): void => {};
   notes = (): HTMLElement => h('div');
 
-  constructor(private v: Timeline) {
+  constructor(readonly v: Timeline) {
     for (const f of [this.flame, this.lower]) {
       f.color = (k) => this.colorOf(k);
       f.onPick = (k) => this.callers(k.name);
     }
     fill(this.box, h('div', { class: 'grip', 'aria-hidden': 'true' }), h('h2', { class: 'away' }, 'Analysis'), this.head, this.body);
-    this.grip(this.box.querySelector('.grip')!);
+    grip(this.box.querySelector('.grip')!, this.box, () => v.resize());
+  }
+
+  get up(): boolean {
+    return this.graphs.up;
   }
 
   get analysis(): Analysis | null {
@@ -134,13 +136,16 @@ export class Panel {
     }
     if (v.chosen.size) {
       args.threads = [...v.chosen];
-      words += ` · ${[...v.chosen].map((s) => v.model.threads.get(s)?.name ?? '').slice(0, 3).join(', ')}${v.chosen.size > 3 ? ` and ${v.chosen.size - 3} more` : ''}`;
+      words += ` · ${[...v.chosen]
+        .map((s) => v.model.threads.get(s)?.name ?? '')
+        .slice(0, 3)
+        .join(', ')}${v.chosen.size > 3 ? ` and ${v.chosen.size - 3} more` : ''}`;
     } else if (v.threads.hidden.size || v.threads.filter.trim()) {
       args.threads = v.threads.listed;
       words += ` · ${count(v.threads.listed.length)} shown thread${v.threads.listed.length === 1 ? '' : 's'}`;
     }
     if (this.idle) args.idle = true;
-    if (this.byThread && this.tab === 'flame') args.by_thread = true;
+    if (this.graphs.byThread && this.tab === 'flame') args.by_thread = true;
     return { args, words, live };
   }
 
@@ -173,7 +178,7 @@ export class Panel {
     const other = key !== this.asked;
     this.asked = key;
     this.busy = true;
-    if (!this.a) this.press.then(() => this.draw());
+    if (!this.a) this.press.calm(() => this.draw());
     else if (other) this.box.classList.add('stale');
     try {
       const a = await this.v.conn.ask<Analysis>('analysis', s.args);
@@ -184,7 +189,7 @@ export class Panel {
           this.v.threads.rate(a.threads);
         }
         this.problem = '';
-        this.inTime = null;
+        this.graphs.inTime = null;
       }
     } catch (e) {
       if (key === this.asked) this.problem = (e as Error).message;
@@ -195,7 +200,7 @@ export class Panel {
     if (ran) this.timer = window.setTimeout(() => this.changed(true), 1000);
     // What the pointer or the focus is on stays as it is while the numbers roll on.
     if (ran && !other && this.held()) return;
-    this.press.then(() => this.draw());
+    this.press.calm(() => this.draw());
   }
 
   // settled reports whether the panel shows the present scope.
@@ -245,8 +250,8 @@ export class Panel {
   }
 
   callers(name: string): void {
-    this.picked = name;
-    this.order = 'sandwich';
+    this.graphs.picked = name;
+    this.graphs.order = 'sandwich';
     this.show('flame');
   }
 
@@ -265,24 +270,49 @@ export class Panel {
     return s ? pattern(s) : null;
   }
 
-  private filter(): Filter {
+  filter(): Filter {
     return { focus: this.pattern(this.focusText), hide: this.pattern(this.hideText) };
   }
 
   // frame draws the head with its tabs.
   private frame(): void {
     const v = this.v;
-    const names = tabs.filter((t) => (t !== 'io' || this.tab === 'io' || this.a?.report.io) && (t !== 'compare' || v.model.hello?.compare || v.range || this.before));
+    const names = tabs.filter(
+      (t) =>
+        (t !== 'io' || this.tab === 'io' || this.a?.report.io) &&
+        (t !== 'compare' || v.model.hello?.compare || v.range || this.comparison.before),
+    );
     if (!names.includes(this.tab)) this.tab = 'overview';
-    const list = h('div', { role: 'tablist', class: 'tabs', 'aria-label': 'Analysis', onkeydown: (e: Event) => {
-      const k = (e as KeyboardEvent).key;
-      if (k !== 'ArrowLeft' && k !== 'ArrowRight') return;
-      e.stopPropagation();
-      const i = names.indexOf(this.tab);
-      this.show(names[(i + (k === 'ArrowRight' ? 1 : names.length - 1)) % names.length]!);
-      this.box.querySelector<HTMLElement>('[role=tab][aria-selected=true]')?.focus();
-    } }, ...names.map((t) =>
-      h('button', { role: 'tab', id: 'tab-' + t, 'aria-selected': String(t === this.tab), tabindex: t === this.tab ? 0 : -1, 'aria-controls': 'panel-body', onclick: () => this.show(t) }, tabWords[t])));
+    const list = h(
+      'div',
+      {
+        role: 'tablist',
+        class: 'tabs',
+        'aria-label': 'Analysis',
+        onkeydown: (e: Event) => {
+          const k = (e as KeyboardEvent).key;
+          if (k !== 'ArrowLeft' && k !== 'ArrowRight') return;
+          e.stopPropagation();
+          const i = names.indexOf(this.tab);
+          this.show(names[(i + (k === 'ArrowRight' ? 1 : names.length - 1)) % names.length]!);
+          this.box.querySelector<HTMLElement>('[role=tab][aria-selected=true]')?.focus();
+        },
+      },
+      ...names.map((t) =>
+        h(
+          'button',
+          {
+            role: 'tab',
+            id: `tab-${t}`,
+            'aria-selected': String(t === this.tab),
+            tabindex: t === this.tab ? 0 : -1,
+            'aria-controls': 'panel-body',
+            onclick: () => this.show(t),
+          },
+          tabWords[t],
+        ),
+      ),
+    );
     const focused = this.head.contains(document.activeElement) ? document.activeElement?.id : '';
     const save = able(h('button', { class: 'small' }, 'Export range'), 'Save the selected range alone');
     this.onExport(save);
@@ -290,46 +320,75 @@ export class Panel {
     const left = this.a ? excluded(this.a) : '';
     fill(this.left, left);
     this.left.title = left;
-    const idle = this.idle || left ? able(h('button', { class: 'small', id: 'idle', 'aria-pressed': String(this.idle), onclick: () => {
-      this.idle = !this.idle;
-      this.onChange();
-      this.changed(true);
-    } }, 'Idle waits'), 'Count the time in which threads only wait for work') : null;
-    fill(this.head, list, this.status, this.left, h('span', { class: 'grow' }), idle,
-      r ? h('button', { class: 'small', onclick: () => v.show(r.t0 - (r.t1 - r.t0) * 0.02, r.t1 + (r.t1 - r.t0) * 0.02) }, 'Zoom to range') : null,
+    const idle =
+      this.idle || left
+        ? able(
+            h(
+              'button',
+              {
+                class: 'small',
+                id: 'idle',
+                'aria-pressed': String(this.idle),
+                onclick: () => {
+                  this.idle = !this.idle;
+                  this.onChange();
+                  this.changed(true);
+                },
+              },
+              'Idle waits',
+            ),
+            'Count the time in which threads only wait for work',
+          )
+        : null;
+    fill(
+      this.head,
+      list,
+      this.status,
+      this.left,
+      h('span', { class: 'grow' }),
+      idle,
+      r
+        ? h('button', { class: 'small', onclick: () => v.show(r.t0 - (r.t1 - r.t0) * 0.02, r.t1 + (r.t1 - r.t0) * 0.02) }, 'Zoom to range')
+        : null,
       r && v.model.hello?.formats.length ? save : null,
-      r ? h('button', { class: 'small', title: 'Clear the selected range (Esc)', onclick: () => v.onRange(null, true) }, 'Clear range') : null);
+      r
+        ? h('button', { class: 'small', title: 'Clear the selected range (Esc)', onclick: () => v.onRange(null, true) }, 'Clear range')
+        : null,
+    );
     if (focused) document.getElementById(focused)?.focus();
-    this.body.setAttribute('aria-labelledby', 'tab-' + this.tab);
+    this.body.setAttribute('aria-labelledby', `tab-${this.tab}`);
   }
 
-  private grip(g: HTMLElement): void {
-    g.addEventListener('pointerdown', (e) => {
-      g.setPointerCapture(e.pointerId);
-      const y = e.clientY;
-      const was = this.box.offsetHeight;
-      const move = (m: PointerEvent): void => {
-        this.box.style.height = Math.max(80, Math.min(innerHeight * 0.85, was + y - m.clientY)) + 'px';
-        this.v.resize();
-      };
-      g.addEventListener('pointermove', move);
-      g.addEventListener('pointerup', () => g.removeEventListener('pointermove', move), { once: true });
-    });
-  }
-
-  private weightPick(): HTMLElement {
-    return select<Weight>('Weight', this.weight, [['cpu', 'CPU time'], ['wait', 'waiting time'], ['lock', 'time waiting for locks'], ['wall', 'elapsed time'], ['samples', 'samples']], (w) => {
-      this.weight = w;
-      this.onChange();
-      this.draw();
-    });
+  weightPick(): HTMLElement {
+    return select<Weight>(
+      'Weight',
+      this.weight,
+      [
+        ['cpu', 'CPU time'],
+        ['wait', 'waiting time'],
+        ['lock', 'time waiting for locks'],
+        ['wall', 'elapsed time'],
+        ['samples', 'samples'],
+      ],
+      (w) => {
+        this.weight = w;
+        this.onChange();
+        this.draw();
+      },
+    );
   }
 
   draw(): void {
     this.frame();
-    if (this.problem && !this.a) return fill(this.body, h('p', { class: 'problem' }, this.problem));
+    if (this.problem && !this.a) {
+      fill(this.body, h('p', { class: 'problem' }, this.problem));
+      return;
+    }
     const a = this.a;
-    if (!a) return fill(this.body, h('p', { class: 'soft pad' }, this.v.model.status?.to ? 'Adding up…' : 'Waiting for samples…'));
+    if (!a) {
+      fill(this.body, h('p', { class: 'soft pad' }, this.v.model.status?.to ? 'Adding up…' : 'Waiting for samples…'));
+      return;
+    }
     this.root = build(this.columns(a.tree), this.weight, this.name, this.filter());
     for (const f of [this.flame, this.lower]) {
       f.weight = this.weight;
@@ -342,55 +401,84 @@ export class Panel {
         fill(this.body, overview(a, this.owned(), this.act));
         break;
       case 'flame':
-        this.drawFlame();
+        this.graphs.draw();
         if (this.problem) this.body.prepend(h('p', { class: 'problem' }, `${this.problem}; the numbers are older`));
         return;
       case 'tree':
         this.drawTree();
         break;
       case 'functions':
-        this.drawFunctions();
+        functionsTab(this);
         break;
       case 'waits':
-        fill(this.body, waitsTab(a, this.act, this.sorts, this.needle, (s) => {
-          this.needle = s;
-          this.draw();
-        }, () => this.draw()));
+        fill(
+          this.body,
+          waitsTab(
+            a,
+            this.act,
+            this.sorts,
+            this.needle,
+            (s) => {
+              this.needle = s;
+              this.draw();
+            },
+            () => this.draw(),
+          ),
+        );
         break;
       case 'locks':
-        fill(this.body, locksTab(a, this.act, this.openLock, (n) => {
-          this.openLock = n;
-          this.draw();
-        }));
+        fill(
+          this.body,
+          locksTab(a, this.act, this.openLock, (n) => {
+            this.openLock = n;
+            this.draw();
+          }),
+        );
         break;
       case 'io':
-        fill(this.body, ioTab(a, this.act, this.sorts, this.needle, this.openFinding, (k) => {
-          this.openFinding = k;
-          this.draw();
-        }, (s) => {
-          this.needle = s;
-          this.draw();
-        }, () => this.draw()));
+        fill(
+          this.body,
+          ioTab(
+            a,
+            this.act,
+            this.sorts,
+            this.needle,
+            this.openFinding,
+            (k) => {
+              this.openFinding = k;
+              this.draw();
+            },
+            (s) => {
+              this.needle = s;
+              this.draw();
+            },
+            () => this.draw(),
+          ),
+        );
         break;
       case 'notes':
         if (this.body.firstElementChild !== this.notes()) fill(this.body, this.notes());
         break;
       case 'compare':
-        this.drawCompare();
+        this.comparison.draw();
     }
     if (this.problem) this.body.prepend(h('p', { class: 'problem' }, `${this.problem}; the numbers are older`));
     this.body.scrollTop = top;
   }
 
   // columns are those of a tree with idle waits counted, if they are.
-  private columns(t: TreeColumns): TreeColumns {
+  columns(t: TreeColumns): TreeColumns {
     if (!this.idle) return t;
     const plus = (x: number[]): number[] => x.map((v, i) => v + t.idle[i]!);
     return { ...t, wall: plus(t.wall), wait: plus(t.wait) };
   }
 
-  private tools(...more: (HTMLElement | null)[]): HTMLElement {
-    return h('div', { class: 'tools' }, this.weightPick(), ...more,
+  tools(...more: (HTMLElement | null)[]): HTMLElement {
+    return h(
+      'div',
+      { class: 'tools' },
+      this.weightPick(),
+      ...more,
       field('Focus on', this.focusText, (s) => {
         this.focusText = s;
         this.draw();
@@ -398,92 +486,38 @@ export class Panel {
       field('Hide', this.hideText, (s) => {
         this.hideText = s;
         this.draw();
-      }));
+      }),
+    );
   }
 
   // fold is the test by which frames are folded; null where all are shown.
-  private fold(root: Node): ((k: Node) => boolean) | null {
+  fold(root: Node): ((k: Node) => boolean) | null {
     const own = this.a && mine(this.a, this.owned());
     return own && (this.code || (covers(root, own) >= mostly ? 'my' : 'all')) === 'my' ? own : null;
   }
 
-  private codeSwitch(root: Node): HTMLElement | null {
+  codeSwitch(root: Node): HTMLElement | null {
     if (!this.a || !mine(this.a, this.owned())) return null;
     const on = this.fold(root) !== null;
-    return able(h('button', { class: 'small', 'aria-pressed': String(on), onclick: () => {
-      this.code = on ? 'all' : 'my';
-      this.onChange();
-      this.draw();
-    } }, 'My code'), 'Fold frames of libraries and runtimes, and recursion');
+    return able(
+      h(
+        'button',
+        {
+          class: 'small',
+          'aria-pressed': String(on),
+          onclick: () => {
+            this.code = on ? 'all' : 'my';
+            this.onChange();
+            this.draw();
+          },
+        },
+        'My code',
+      ),
+      'Fold frames of libraries and runtimes, and recursion',
+    );
   }
 
-  private async loadInTime(): Promise<void> {
-    const { last, idle, ...args } = this.scope().args;
-    void idle;
-    const b = this.v.bounds();
-    try {
-      this.inTime = await this.v.conn.ask<Tree>('tree', { ...args, ...(last ? { t0: Math.round(b.t1 - rolling), t1: Math.round(b.t1) } : {}), mode: 'time' });
-    } catch (e) {
-      say((e as Error).message);
-      return;
-    }
-    this.press.then(() => this.draw());
-  }
-
-  private drawFlame(): void {
-    let root = this.root!;
-    const order = select<Order>('Order', this.order, [['heavy', 'left-heavy'], ['time', 'time-ordered'], ['sandwich', 'sandwich']], (o) => {
-      this.order = o;
-      this.draw();
-    });
-    const up = h('button', { class: 'small', hidden: this.order === 'sandwich', 'aria-pressed': String(this.up), onclick: () => {
-      this.up = !this.up;
-      this.draw();
-    } }, this.up ? 'Flame ▲' : 'Icicle ▼');
-    const by = able(h('button', { class: 'small', 'aria-pressed': String(this.byThread), onclick: () => {
-      this.byThread = !this.byThread;
-      this.changed(true);
-    } }, 'By thread'), 'A graph for each thread beside the others');
-    const tools = this.tools(order, up, by, this.order === 'heavy' ? this.codeSwitch(root) : null);
-    if (this.order === 'time') {
-      if (!this.inTime) {
-        void this.loadInTime();
-        return fill(this.body, tools, h('p', { class: 'soft pad' }, 'Adding up…'));
-      }
-      const w = this.weight === 'lock' ? 'wait' : this.weight;
-      root = this.root = build(this.inTime, w, (i) => this.v.model.funcs[i], this.filter());
-    }
-    if (!root.value) return fill(this.body, tools, h('p', { class: 'soft pad' }, this.empty()));
-    if (this.order === 'sandwich') {
-      const rows = table(root).sort((a, b) => b.self - a.self);
-      if (!rows.some((r) => r.name === this.picked)) this.picked = rows[0]?.name ?? '';
-      const s = sandwich(root, this.picked);
-      const pick = select('Function', this.picked, rows.slice(0, 400).map((r) => [r.name, r.name] as [string, string]), (n) => {
-        this.picked = n;
-        this.draw();
-      });
-      pick.classList.add('wide');
-      this.flame.up = true;
-      fill(this.body, h('div', { class: 'above' }, tools, h('div', { class: 'tools' }, pick)), h('div', { class: 'sandwich' },
-        h('h3', null, 'Its callers, the nearest at the bottom'), this.flame.box, h('h3', null, 'What it calls'), this.lower.box));
-      this.flame.set(s.callers, 'Callers of ' + this.picked);
-      this.lower.set(s.callees, 'Callees of ' + this.picked);
-      // The function is in the middle: its callers above, its callees below.
-      this.body.scrollTop = this.lower.box.offsetTop - this.body.offsetTop - this.body.clientHeight * 0.6;
-      return;
-    }
-    this.flame.up = this.up;
-    if (this.order === 'heavy') {
-      const own = this.fold(root);
-      if (own) root = folds(root, own, () => false);
-      heavy(root);
-    }
-    fill(this.body, tools, this.flame.box);
-    this.flame.set(root, this.order === 'heavy' ? 'Flame graph, left-heavy' : 'Flame graph, in the order of time');
-    this.body.scrollTop = this.up ? this.body.scrollHeight : 0;
-  }
-
-  private empty(): string {
+  empty(): string {
     if (this.focusText || this.hideText) return 'No stack matches these patterns.';
     if (this.weight === 'cpu') return 'No CPU time was spent here.';
     if (this.weight === 'wait') return 'No waits here, idle ones aside.';
@@ -491,108 +525,81 @@ export class Panel {
     return 'No calls in this range.';
   }
 
-  private amount(x: number): string {
+  amount(x: number): string {
     return this.weight === 'samples' ? count(x) : dur(x);
   }
 
   private drawTree(): void {
     const root = this.root!;
-    const dir = select('Order', this.upward ? 'up' : 'down', [['down', 'top-down: from the outermost calls'], ['up', 'bottom-up: from functions to their callers']], (d) => {
-      this.upward = d === 'up';
-      this.draw();
-    });
+    const dir = select(
+      'Order',
+      this.upward ? 'up' : 'down',
+      [
+        ['down', 'top-down: from the outermost calls'],
+        ['up', 'bottom-up: from functions to their callers'],
+      ],
+      (d) => {
+        this.upward = d === 'up';
+        this.draw();
+      },
+    );
     const tools = this.tools(dir, this.codeSwitch(root));
-    if (!root.value) return fill(this.body, tools, h('p', { class: 'soft pad' }, this.empty()));
+    if (!root.value) {
+      fill(this.body, tools, h('p', { class: 'soft pad' }, this.empty()));
+      return;
+    }
     const own = this.owned();
     const test = this.fold(root);
     const fold = test && ((open: (path: string) => boolean): Node => folds(root, test, open));
-    this.grid.set({ root: this.upward ? bottomUp(fold ? fold(() => false) : root) : root, fold: this.upward ? null : fold, amount: (x) => this.amount(x), onName: (n) => this.onName(n), own: (i) => {
-      const f = this.a?.funcs[i];
-      return !!f && own(f);
-    } });
+    this.grid.set({
+      root: this.upward ? bottomUp(fold ? fold(() => false) : root) : root,
+      fold: this.upward ? null : fold,
+      amount: (x) => this.amount(x),
+      onName: (n) => this.onName(n),
+      own: (i) => {
+        const f = this.a?.funcs[i];
+        return !!f && own(f);
+      },
+    });
     fill(this.body, tools, this.grid.box);
   }
 
-  private nameCell(name: string, func: number): HTMLElement {
-    return func >= 0
-      ? h('span', { class: 'fn' }, h('button', { class: 'link', title: name + ': light up its calls', onclick: () => this.onName(name) }, name),
-        h('button', { class: 'small quiet', title: 'Callers and callees', 'aria-label': 'Callers and callees of ' + name, onclick: () => this.callers(name) }, '⇅'))
-      : h('span', { title: name }, name);
-  }
-
-  private find(): HTMLElement {
+  // find is the field of needle.
+  find(): HTMLElement {
     return field('Filter names', this.needle, (s) => {
       this.needle = s;
       this.draw();
     });
   }
 
-  private drawFunctions(): void {
-    const total = this.root!.value || 1;
-    const p = this.pattern(this.needle);
-    const a = this.a!;
-    const rows = table(this.root!).filter((r) => a.funcs[r.func]?.thread === undefined && (!p || p.test(r.name)));
-    const bar = (x: number): HTMLElement => h('span', { class: 'bar' }, h('i', { style: { width: Math.min(100, (100 * x) / total) + '%' } }), this.amount(x));
-    fill(this.body, this.tools(this.find()), sortable<FuncRow>('functions', this.sorts, 'self', 'Functions of the range', rows, [
-      { key: 'name', title: 'Function', by: (r) => r.name, cell: (r) => this.nameCell(r.name, r.func) },
-      { key: 'module', title: 'Module', wide: true, by: (r) => a.funcs[r.func]?.module ?? '', cell: (r) => (a.funcs[r.func]?.module ?? '').replace(/.*\//, '') },
-      { key: 'place', title: 'Source', wide: true, by: (r) => a.funcs[r.func]?.file ?? '', cell: (r) => {
-        const f = a.funcs[r.func];
-        return f?.file ? f.file.replace(/.*\//, '') + (f.line ? ':' + f.line : '') : '';
-      } },
-      { key: 'self', title: 'Self', num: true, by: (r) => r.self, cell: (r) => bar(r.self) },
-      { key: 'selfp', title: '%', num: true, by: (r) => r.self, cell: (r) => percent(r.self / total) },
-      { key: 'total', title: 'Total', num: true, by: (r) => r.total, cell: (r) => bar(r.total) },
-      { key: 'totalp', title: '%', num: true, by: (r) => r.total, cell: (r) => percent(r.total / total) },
-    ], () => this.draw()));
+  calmly(): void {
+    this.press.calm(() => this.draw());
   }
 
-  private drawCompare(): void {
-    const v = this.v;
-    const r = v.range;
-    const mark = r ? h('button', { class: 'small', onclick: () => {
-      this.before = { label: `${dur(r.t1 - r.t0)} from ${clock(r.t0 - v.model.from(), 1e6)}`, a: this.a! };
-      this.draw();
-    } }, 'Take this range as “before”') : null;
-    const other = v.model.hello?.compare ? able(h('button', { class: 'small', onclick: () => void this.other() }, `Take ${v.model.hello.compare} as “before”`), '') : null;
-    const tools = h('div', { class: 'tools' }, this.weightPick(), mark, other,
-      h('button', { class: 'small', 'aria-pressed': String(this.share), title: 'Scale both to the same sum', onclick: () => {
-        this.share = !this.share;
-        this.draw();
-      } }, 'By share'));
-    if (!this.before) {
-      if (v.model.hello?.compare && !this.comparing) void this.other();
-      return fill(this.body, tools, h('p', { class: 'soft pad' }, this.comparing ? 'Reading the other recording…'
-        : 'Take this range as “before”, then select another one on the timeline: the graph and the table show what changed.'));
-    }
-    const was = this.before.a;
-    const a = build(this.columns(was.tree), this.weight, (i) => was.funcs[i], this.filter());
-    const d = diff(a, this.root!, this.share);
-    this.flame.differs = true;
-    const rows = table(d).filter((x) => x.self || x.otherSelf || x.total || x.otherTotal);
-    const total = d.value || 1;
-    const delta = (now: number, then: number): string => (now >= then ? '+' : '−') + this.amount(Math.abs(now - then));
-    const t = sortable<FuncRow>('compare', this.sorts, 'change', 'What changed', rows, [
-      { key: 'name', title: 'Function', by: (x) => x.name, cell: (x) => this.nameCell(x.name, x.func) },
-      { key: 'before', title: 'Self before', num: true, wide: true, by: (x) => x.otherSelf, cell: (x) => this.amount(x.otherSelf) },
-      { key: 'after', title: 'Self now', num: true, by: (x) => x.self, cell: (x) => this.amount(x.self) },
-      { key: 'change', title: 'Change', num: true, by: (x) => Math.abs(x.self - x.otherSelf), cell: (x) => h('span', { class: x.self >= x.otherSelf ? 'more' : 'less' }, delta(x.self, x.otherSelf)) },
-      { key: 'changep', title: 'of all', num: true, by: (x) => x.self - x.otherSelf, cell: (x) => (x.self >= x.otherSelf ? '+' : '−') + percent(Math.abs(x.self - x.otherSelf) / total) },
-    ], () => this.draw());
-    fill(this.body, tools, h('p', { class: 'soft pad' }, `Before: ${this.before.label}${this.share ? ', scaled to the same sum' : ''}. Orange takes more now, blue less.`), this.flame.box, t);
-    this.flame.up = this.up;
-    this.flame.set(d, 'Differential flame graph');
+  args(): Record<string, unknown> {
+    const { last, idle, ...args } = this.scope().args;
+    void idle;
+    const { t1 } = this.v.bounds();
+    return { ...args, ...(last ? { t0: Math.round(t1 - rolling), t1: Math.round(t1) } : {}) };
   }
 
-  private comparing = false;
-
-  private async other(): Promise<void> {
-    this.comparing = true;
-    try {
-      this.before = { label: this.v.model.hello!.compare!, a: await this.v.conn.ask<Analysis>('analysis', { src: 1, ...(this.idle ? { idle: true } : {}) }) };
-    } catch (e) {
-      this.problem = (e as Error).message;
-    }
-    this.draw();
+  nameCell(name: string, func: number): HTMLElement {
+    return func >= 0
+      ? h(
+          'span',
+          { class: 'fn' },
+          h('button', { class: 'link', title: `${name}: light up its calls`, onclick: () => this.onName(name) }, name),
+          h(
+            'button',
+            {
+              class: 'small quiet',
+              title: 'Callers and callees',
+              'aria-label': `Callers and callees of ${name}`,
+              onclick: () => this.callers(name),
+            },
+            '⇅',
+          ),
+        )
+      : h('span', { title: name }, name);
   }
 }

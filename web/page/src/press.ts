@@ -14,17 +14,25 @@ export class Press {
       this.down = true;
     });
     for (const end of ['pointerup', 'pointercancel'] as const) {
-      window.addEventListener(end, (p) => {
+      window.addEventListener(
+        end,
+        (p) => {
+          if (!this.down) return;
+          clearTimeout(this.timer);
+          this.timer = window.setTimeout(() => this.release(), end === 'pointerup' && p.pointerType === 'touch' ? after : 0);
+        },
+        true,
+      );
+    }
+    window.addEventListener(
+      'click',
+      () => {
         if (!this.down) return;
         clearTimeout(this.timer);
-        this.timer = window.setTimeout(() => this.release(), end === 'pointerup' && p.pointerType === 'touch' ? after : 0);
-      }, true);
-    }
-    window.addEventListener('click', () => {
-      if (!this.down) return;
-      clearTimeout(this.timer);
-      this.timer = window.setTimeout(() => this.release());
-    }, true);
+        this.timer = window.setTimeout(() => this.release());
+      },
+      true,
+    );
   }
 
   private release(): void {
@@ -34,8 +42,8 @@ export class Press {
     f?.();
   }
 
-  // then calls f at once, or after the click that a press announces. Of several only the last is called.
-  then(f: () => void): void {
+  // calm calls f at once, or after the click that a press announces. Of several only the last is called.
+  calm(f: () => void): void {
     if (this.down) this.due = f;
     else f();
   }

@@ -2,62 +2,255 @@
 
 import { socket, take } from './early';
 
-export interface Func { name: string; file?: string; line?: number; module?: string; kind?: string }
-export interface LockInfo { addr: string; holder?: number; by?: string; name?: string; wait?: string; kind?: string }
-export interface Format { name: string; title: string; about?: string; ext: string; use?: string }
+export interface Func {
+  name: string;
+  file?: string;
+  line?: number;
+  module?: string;
+  kind?: string;
+}
+export interface LockInfo {
+  addr: string;
+  holder?: number;
+  by?: string;
+  name?: string;
+  wait?: string;
+  kind?: string;
+}
+export interface Format {
+  name: string;
+  title: string;
+  about?: string;
+  ext: string;
+  use?: string;
+}
 export interface Hello {
-  op: 'hello'; version: number; program?: string; live: boolean; base: string; wall: number;
-  process: { pid: number; comm: string; exe: string; cmdline: string[] | null; arch: string; host: string; kernel: string; cpus: number; interval_ns: number };
-  control: string[]; formats: Format[]; compare?: string; notes: string[]; first_lane: number; speedscope: boolean; recorders?: boolean;
+  op: 'hello';
+  version: number;
+  program?: string;
+  live: boolean;
+  base: string;
+  wall: number;
+  process: {
+    pid: number;
+    comm: string;
+    exe: string;
+    cmdline: string[] | null;
+    arch: string;
+    host: string;
+    kernel: string;
+    cpus: number;
+    interval_ns: number;
+  };
+  control: string[];
+  formats: Format[];
+  compare?: string;
+  notes: string[];
+  first_lane: number;
+  speedscope: boolean;
+  recorders?: boolean;
 }
 export interface ThreadInfo {
-  seq: number; tid: number; ns_tid?: number; name: string; main?: boolean; cpu: number; samples: number; depth: number;
-  ended?: boolean; idle?: boolean; state: string; call: number; last: number; dropped?: number;
+  seq: number;
+  tid: number;
+  ns_tid?: number;
+  name: string;
+  main?: boolean;
+  cpu: number;
+  samples: number;
+  depth: number;
+  ended?: boolean;
+  idle?: boolean;
+  state: string;
+  call: number;
+  last: number;
+  dropped?: number;
 }
-export interface RecStatus { paused: boolean; interval_ns: number; samples: number; lost: number; losses?: string; pause_p50: number; pause_p99: number; overhead: number; threads: string }
+export interface RecStatus {
+  paused: boolean;
+  interval_ns: number;
+  samples: number;
+  lost: number;
+  losses?: string;
+  pause_p50: number;
+  pause_p99: number;
+  overhead: number;
+  threads: string;
+}
 export interface Status {
-  op: 'status'; from: number; to: number; done: boolean; reason?: string; error?: string; held: number; dropped: number; in_file?: number; no_file?: string;
-  threads: ThreadInfo[]; status?: RecStatus; kept?: string;
+  op: 'status';
+  from: number;
+  to: number;
+  done: boolean;
+  reason?: string;
+  error?: string;
+  held: number;
+  dropped: number;
+  in_file?: number;
+  no_file?: string;
+  threads: ThreadInfo[];
+  status?: RecStatus;
+  kept?: string;
 }
-export interface Names { op: 'names'; from: number; funcs: Func[] | null; locks_from?: number; locks?: LockInfo[] }
-export interface Where { thread: number; depth: number; start: number }
+export interface Names {
+  op: 'names';
+  from: number;
+  funcs: Func[] | null;
+  locks_from?: number;
+  locks?: LockInfo[];
+}
+export interface Where {
+  thread: number;
+  depth: number;
+  start: number;
+}
 export interface CallInfo {
-  depth: number; func: number; name: string; kind?: string; module?: string; file?: string; line?: number; addr?: string; inlined?: boolean;
-  inner?: string[]; start: number; end: number; running?: boolean; samples: number; cpu: number; wait: number; self: number;
+  depth: number;
+  func: number;
+  name: string;
+  kind?: string;
+  module?: string;
+  file?: string;
+  line?: number;
+  addr?: string;
+  inlined?: boolean;
+  inner?: string[];
+  start: number;
+  end: number;
+  running?: boolean;
+  samples: number;
+  cpu: number;
+  wait: number;
+  self: number;
 }
-export interface LaneInfo { start: number; end: number; state?: string; call?: number; wait?: string; lock?: LockInfo; why?: string }
-export interface Detail { thread: number; at: number; interval: number; calls: CallInfo[]; state?: LaneInfo; lock?: LaneInfo; gap?: LaneInfo }
+export interface LaneInfo {
+  start: number;
+  end: number;
+  state?: string;
+  call?: number;
+  wait?: string;
+  lock?: LockInfo;
+  why?: string;
+}
+export interface Detail {
+  thread: number;
+  at: number;
+  interval: number;
+  calls: CallInfo[];
+  state?: LaneInfo;
+  lock?: LaneInfo;
+  gap?: LaneInfo;
+}
 export interface Calls {
-  count: number; total: number; min: number; median: number; max: number; hist: number[]; prev: Where | null; next: Where | null; longest: Where | null;
+  count: number;
+  total: number;
+  min: number;
+  median: number;
+  max: number;
+  hist: number[];
+  prev: Where | null;
+  next: Where | null;
+  longest: Where | null;
 }
-export interface Hits { count: number; total: number; first: Where | null; last: Where | null; prev: Where | null; next: Where | null; funcs: Record<string, number> }
-export interface Loads { t0: number; t1: number; bins: number[]; share: { seq: number; cpu: number }[] | null }
+export interface Hits {
+  count: number;
+  total: number;
+  first: Where | null;
+  last: Where | null;
+  prev: Where | null;
+  next: Where | null;
+  funcs: Record<string, number>;
+}
+export interface Loads {
+  t0: number;
+  t1: number;
+  bins: number[];
+  share: { seq: number; cpu: number }[] | null;
+}
 export interface Tree {
-  parent: number[]; func: number[]; count: number[]; samples: number[]; wall: number[]; cpu: number[]; wait: number[]; folded: number; names?: Func[];
+  parent: number[];
+  func: number[];
+  count: number[];
+  samples: number[];
+  wall: number[];
+  cpu: number[];
+  wait: number[];
+  folded: number;
+  names?: Func[];
 }
-export interface WaitRow { thread: number; kind: string; state?: string; call: number; wait?: string; lock?: LockInfo; count: number; total: number; max: number; at: number }
+export interface WaitRow {
+  thread: number;
+  kind: string;
+  state?: string;
+  call: number;
+  wait?: string;
+  lock?: LockInfo;
+  count: number;
+  total: number;
+  max: number;
+  at: number;
+}
 
-export interface FrameRow { depth: number; from: number; to: number }
-export interface FrameThread {
-  seq: number; lost: number; last: number; seen: number; rows: FrameRow[];
-  start: Float64Array; end: Float64Array; busy: Float32Array; value: Uint32Array; count: Uint32Array;
+export interface FrameRow {
+  depth: number;
+  from: number;
+  to: number;
 }
-export interface Frame { type: number; id: number; now: number; bin: number; threads: FrameThread[]; bytes: number }
-export const VIEW = 1, MORE = 2, GAP = 3;
-export const STATES = 0xffff, LOCKS = 0xfffe, PAUSES = 0xfffd, GAPS = 0xfffc, LANES = 0xff00;
+export interface FrameThread {
+  seq: number;
+  lost: number;
+  last: number;
+  seen: number;
+  rows: FrameRow[];
+  start: Float64Array;
+  end: Float64Array;
+  busy: Float32Array;
+  value: Uint32Array;
+  count: Uint32Array;
+}
+export interface Frame {
+  type: number;
+  id: number;
+  now: number;
+  bin: number;
+  threads: FrameThread[];
+  bytes: number;
+}
+export const VIEW = 1,
+  MORE = 2,
+  GAP = 3;
+export const STATES = 0xffff,
+  LOCKS = 0xfffe,
+  PAUSES = 0xfffd,
+  GAPS = 0xfffc,
+  LANES = 0xff00;
 
 export function decode(b: ArrayBuffer): Frame {
   const v = new DataView(b);
   if (b.byteLength < 32 || v.getUint32(0, true) !== 0x31564c53) throw new Error('not a frame of sliver.v1');
-  const f: Frame = { type: v.getUint8(4), id: v.getUint32(8, true), now: v.getFloat64(16, true), bin: v.getFloat64(24, true), threads: [], bytes: b.byteLength };
+  const f: Frame = {
+    type: v.getUint8(4),
+    id: v.getUint32(8, true),
+    now: v.getFloat64(16, true),
+    bin: v.getFloat64(24, true),
+    threads: [],
+    bytes: b.byteLength,
+  };
   let off = 32;
   for (let i = v.getUint16(6, true); i > 0; i--) {
     const n = v.getUint32(off + 4, true);
     const m = v.getUint32(off + 8, true);
     const t: FrameThread = {
-      seq: v.getUint32(off, true), lost: v.getUint32(off + 12, true), last: v.getFloat64(off + 16, true), seen: v.getFloat64(off + 24, true), rows: [],
-      start: new Float64Array(b, off + 32, n), end: new Float64Array(b, off + 32 + 8 * n, n), busy: new Float32Array(b, off + 32 + 16 * n, n),
-      value: new Uint32Array(b, off + 32 + 20 * n, n), count: new Uint32Array(b, off + 32 + 24 * n, n),
+      seq: v.getUint32(off, true),
+      lost: v.getUint32(off + 12, true),
+      last: v.getFloat64(off + 16, true),
+      seen: v.getFloat64(off + 24, true),
+      rows: [],
+      start: new Float64Array(b, off + 32, n),
+      end: new Float64Array(b, off + 32 + 8 * n, n),
+      busy: new Float32Array(b, off + 32 + 16 * n, n),
+      value: new Uint32Array(b, off + 32 + 20 * n, n),
+      count: new Uint32Array(b, off + 32 + 24 * n, n),
     };
     let at = off + 32 + 28 * n;
     let k = 0;
@@ -108,7 +301,10 @@ export class Conn implements Link {
   private tries = 0;
   private timer = 0;
 
-  constructor(readonly token: string, private h: Handlers) {}
+  constructor(
+    readonly token: string,
+    private h: Handlers,
+  ) {}
 
   open(): void {
     clearTimeout(this.timer);
@@ -160,9 +356,11 @@ export class Conn implements Link {
         this.h.hello(m as unknown as Hello);
         return;
       case 'status':
-        return this.h.status(m as unknown as Status);
+        this.h.status(m as unknown as Status);
+        return;
       case 'names':
-        return this.h.names(m as unknown as Names);
+        this.h.names(m as unknown as Names);
+        return;
       case 'reply':
       case 'error': {
         const w = this.waiting.get(m.id!);
@@ -197,7 +395,11 @@ export class Conn implements Link {
   }
 
   async post<T>(path: string, body: unknown): Promise<T> {
-    const r = await fetch(path, { method: 'POST', headers: { 'X-Sliver-Token': this.token, 'Content-Type': 'application/json' }, body: JSON.stringify(body) });
+    const r = await fetch(path, {
+      method: 'POST',
+      headers: { 'X-Sliver-Token': this.token, 'Content-Type': 'application/json' },
+      body: JSON.stringify(body),
+    });
     const v = (await r.json()) as T & { error?: string };
     if (!r.ok) throw new Error(v.error ?? r.statusText);
     return v;

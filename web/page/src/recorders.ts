@@ -4,10 +4,25 @@
 import { able } from './able';
 import { el, fill, h, say } from './dom';
 import { bytes } from './format';
-import { Link } from './proto';
+import type { Link } from './proto';
 
-interface Dump { at: string; reason: string; text: string; file: string; bytes: number }
-interface Recorder { name: string; pid: number; keep: string; dir: string; targets: string[]; waiting?: string; trouble?: string; dumps: Dump[] }
+interface Dump {
+  at: string;
+  reason: string;
+  text: string;
+  file: string;
+  bytes: number;
+}
+interface Recorder {
+  name: string;
+  pid: number;
+  keep: string;
+  dir: string;
+  targets: string[];
+  waiting?: string;
+  trouble?: string;
+  dumps: Dump[];
+}
 
 const shown = 20; // dumps of each
 
@@ -17,7 +32,11 @@ export async function recorders(conn: Link): Promise<void> {
   const load = async (): Promise<void> => {
     try {
       const all = (await conn.get<{ recorders: Recorder[] }>('/api/recorders')).recorders;
-      fill(list, ...all.map(one), all.length ? null : h('p', { class: 'soft' }, 'No flight recorder of yours is running. Start one with: sliver watch'));
+      fill(
+        list,
+        ...all.map(one),
+        all.length ? null : h('p', { class: 'soft' }, 'No flight recorder of yours is running. Start one with: sliver watch'),
+      );
     } catch (e) {
       fill(list, h('p', { class: 'problem' }, (e as Error).message));
     }
@@ -36,14 +55,49 @@ export async function recorders(conn: Link): Promise<void> {
   const one = (r: Recorder): HTMLElement => {
     const title = `Have it write the last ${r.keep} to ${r.dir}`;
     const b = able(h('button', { class: 'small', onclick: () => void dump(b, title, r.name) }, 'Dump now'), title);
-    return h('section', { 'aria-label': `Recorder ${r.name}` },
-      h('div', { class: 'head' }, h('h3', null, r.name), h('span', { class: 'soft grow' }, r.waiting ? `waits for ${r.waiting}` : r.targets.join(' · ')), b),
+    return h(
+      'section',
+      { 'aria-label': `Recorder ${r.name}` },
+      h(
+        'div',
+        { class: 'head' },
+        h('h3', null, r.name),
+        h('span', { class: 'soft grow' }, r.waiting ? `waits for ${r.waiting}` : r.targets.join(' · ')),
+        b,
+      ),
       r.trouble ? h('p', { class: 'problem' }, r.trouble) : null,
-      h('ul', null, ...r.dumps.slice(-shown).reverse().map((x) =>
-        h('li', null, h('span', { class: 'when' }, new Date(x.at).toLocaleString()), ' ', h('b', null, x.reason), ' ', x.text, h('div', { class: 'soft path' }, `${x.file} (${bytes(x.bytes)})`)))),
-      r.dumps.length ? null : h('p', { class: 'soft' }, `No dumps yet; they go to ${r.dir}.`));
+      h(
+        'ul',
+        null,
+        ...r.dumps
+          .slice(-shown)
+          .reverse()
+          .map((x) =>
+            h(
+              'li',
+              null,
+              h('span', { class: 'when' }, new Date(x.at).toLocaleString()),
+              ' ',
+              h('b', null, x.reason),
+              ' ',
+              x.text,
+              h('div', { class: 'soft path' }, `${x.file} (${bytes(x.bytes)})`),
+            ),
+          ),
+      ),
+      r.dumps.length ? null : h('p', { class: 'soft' }, `No dumps yet; they go to ${r.dir}.`),
+    );
   };
-  fill(d, h('div', { class: 'head' }, h('h2', null, 'Flight recorders'), h('button', { class: 'icon', 'aria-label': 'Close', onclick: () => d.close() }, '×')), list);
+  fill(
+    d,
+    h(
+      'div',
+      { class: 'head' },
+      h('h2', null, 'Flight recorders'),
+      h('button', { class: 'icon', 'aria-label': 'Close', onclick: () => d.close() }, '×'),
+    ),
+    list,
+  );
   d.showModal();
   await load();
 }

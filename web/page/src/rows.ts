@@ -1,22 +1,32 @@
 // Selects the rows of a deep stack that are shown when not all fit.
 
-import { Model, Row } from './model';
-import { interpreted, managed, ownCode, Place } from './own';
+import type { Model, Row } from './model';
+import { interpreted, managed, ownCode, type Place } from './own';
 
 const steady = 0.95; // share of the time in which an outer call is always the same
 const some = 0.05; // share of the time from which a row counts as one of the program's own calls
 
 // Part is from one row to another, last < first where there are none.
-interface Part { first: number; last: number }
+interface Part {
+  first: number;
+  last: number;
+}
 
 // Rows describes a thread's rows: trunk outer ones are nearly always one call, and own and wide are
 // where the program's own calls are, of its own files and of its language.
-export interface Rows { trunk: number; own: Part; wide: Part }
+export interface Rows {
+  trunk: number;
+  own: Part;
+  wide: Part;
+}
 
 // owned returns two tests of a function's number: for the program's own code, and for that of its
 // language, libraries included.
 export function owned(m: Model): [own: (func: number) => boolean, wide: (func: number) => boolean] {
-  const of = (told: (f: Place) => boolean): ((i: number) => boolean) => (i) => !!m.funcs[i] && told(m.funcs[i]!);
+  const of =
+    (told: (f: Place) => boolean): ((i: number) => boolean) =>
+    (i) =>
+      !!m.funcs[i] && told(m.funcs[i]!);
   const own = of(ownCode(m.kinds, m.hello?.process.exe));
   return [own, interpreted(m.kinds) ? of(managed) : own];
 }

@@ -2,12 +2,17 @@
 
 import { h, say } from './dom';
 import { count, dur } from './format';
-import { Hits } from './proto';
-import { Timeline } from './timeline';
+import type { Hits } from './proto';
+import type { Timeline } from './timeline';
 
 export class Search {
   readonly box = h('div', { class: 'search', role: 'search' });
-  readonly input = h('input', { type: 'search', placeholder: 'Search  /', 'aria-label': 'Search functions, files, modules and threads; text, or a regular expression between slashes', spellcheck: 'false' });
+  readonly input = h('input', {
+    type: 'search',
+    placeholder: 'Search  /',
+    'aria-label': 'Search functions, files, modules and threads; text, or a regular expression between slashes',
+    spellcheck: 'false',
+  });
   private out = h('output', { class: 'soft' });
   private hideButton = h('button', { class: 'small', hidden: true, title: 'Hide what matches instead of lighting it up' }, 'Hide');
   hits: Hits | null = null;
@@ -119,7 +124,9 @@ export class Search {
     if (this.set.size) {
       try {
         this.hits = await v.conn.ask<Hits>('hits', this.args());
-        parts.unshift(`${count(this.hits.count)} call${this.hits.count === 1 ? '' : 's'}, ${dur(this.hits.total)}${v.range ? ' in the range' : ''}`);
+        parts.unshift(
+          `${count(this.hits.count)} call${this.hits.count === 1 ? '' : 's'}, ${dur(this.hits.total)}${v.range ? ' in the range' : ''}`,
+        );
       } catch (e) {
         parts.push((e as Error).message);
       }
@@ -138,10 +145,17 @@ export class Search {
     if (!this.set.size || !this.hits) return;
     const s = v.selected;
     const here = s && v.near(s);
-    const near = s && here && this.set.has(here.row.value[here.i]!) ? s : { thread: -1, depth: -1, start: Math.round(Math.max(v.t0, v.range?.t0 ?? v.t0)) };
+    const near =
+      s && here && this.set.has(here.row.value[here.i]!)
+        ? s
+        : { thread: -1, depth: -1, start: Math.round(Math.max(v.t0, v.range?.t0 ?? v.t0)) };
     try {
-      const h = await v.conn.ask<Hits>('hits', { ...this.args(), near, ...(v.threads.listed.length < v.model.order.length ? { threads: v.threads.listed } : {}) });
-      const to = dir > 0 ? h.next ?? h.first : h.prev ?? h.last;
+      const h = await v.conn.ask<Hits>('hits', {
+        ...this.args(),
+        near,
+        ...(v.threads.listed.length < v.model.order.length ? { threads: v.threads.listed } : {}),
+      });
+      const to = dir > 0 ? (h.next ?? h.first) : (h.prev ?? h.last);
       if (to) this.onNext({ ...to });
     } catch (e) {
       this.out.textContent = (e as Error).message;

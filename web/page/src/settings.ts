@@ -3,8 +3,8 @@
 // store reads or keeps a setting; '' where there is none, or none may be kept.
 export function store(key: string, value?: string): string {
   try {
-    if (value !== undefined) localStorage.setItem('sliver.' + key, value);
-    return localStorage.getItem('sliver.' + key) ?? '';
+    if (value !== undefined) localStorage.setItem(`sliver.${key}`, value);
+    return localStorage.getItem(`sliver.${key}`) ?? '';
   } catch {
     return '';
   }
@@ -17,7 +17,8 @@ export function editorProblem(pattern: string): string {
   if (!pattern) return '';
   if (!pattern.includes('{file}')) return `"${pattern}" has no {file}; example: ${editorExample}`;
   const scheme = /^([a-z][a-z0-9+.-]*):/i.exec(pattern)?.[1]?.toLowerCase();
-  if (!scheme || ['javascript', 'data', 'blob', 'vbscript'].includes(scheme)) return `"${pattern}" does not begin with the scheme of an editor; example: ${editorExample}`;
+  if (!scheme || ['javascript', 'data', 'blob', 'vbscript'].includes(scheme))
+    return `"${pattern}" does not begin with the scheme of an editor; example: ${editorExample}`;
   return '';
 }
 

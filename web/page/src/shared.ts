@@ -1,17 +1,51 @@
 // A recording that the page carries in itself (sliver export -o run.html): its columns are read into
 // calls and lanes, which answer what a server would. See export/page for the layout.
 
-import { Analysis } from './analysis';
-import { Func, LockInfo } from './proto';
+import type { Analysis } from './analysis';
+import type { Func, LockInfo } from './proto';
 
 interface Header {
-  version: number; base?: string; unit: number; process: Record<string, unknown> & { exe: string; arch: string }; wall: number; to: number; program: string; notes: string[] | null; reason: string;
-  funcs: Func[]; places: [number, number][]; waits: string[] | null; locks: LockInfo[] | null;
+  version: number;
+  base?: string;
+  unit: number;
+  process: Record<string, unknown> & { exe: string; arch: string };
+  wall: number;
+  to: number;
+  program: string;
+  notes: string[] | null;
+  reason: string;
+  funcs: Func[];
+  places: [number, number][];
+  waits: string[] | null;
+  locks: LockInfo[] | null;
   threads: { seq: number; tid: number; name: string; main?: boolean; samples: number; idle?: boolean; lens: number[] }[];
-  samples: number; lost: number; pause_p50: number; pause_p99: number; overhead: number; interval: number; analysis: Analysis; with_idle: Analysis; columns: string[];
+  samples: number;
+  lost: number;
+  pause_p50: number;
+  pause_p99: number;
+  overhead: number;
+  interval: number;
+  analysis: Analysis;
+  with_idle: Analysis;
+  columns: string[];
   tasks?: {
-    what: string; idle: number; lost: number; more: number; reasons: string[]; stacks: { name: string; file?: string; line?: number }[][]; len: number;
-    list: { id: number; parent?: number; func?: string; ran: number; ready: number; waited: number; spans: number; seen: [number, number, number][] }[]; // time, reason, stack
+    what: string;
+    idle: number;
+    lost: number;
+    more: number;
+    reasons: string[];
+    stacks: { name: string; file?: string; line?: number }[][];
+    len: number;
+    list: {
+      id: number;
+      parent?: number;
+      func?: string;
+      ran: number;
+      ready: number;
+      waited: number;
+      spans: number;
+      seen: [number, number, number][];
+    }[]; // time, reason, stack
   };
 }
 
@@ -41,20 +75,44 @@ export class Calls extends Lane {
 }
 
 export interface SharedThread {
-  seq: number; tid: number; name: string; main: boolean; idle: boolean; samples: number;
-  rows: Calls[]; states: Lane; waits: number[]; locks: Lane; pauses: Lane; gaps: Lane;
+  seq: number;
+  tid: number;
+  name: string;
+  main: boolean;
+  idle: boolean;
+  samples: number;
+  rows: Calls[];
+  states: Lane;
+  waits: number[];
+  locks: Lane;
+  pauses: Lane;
+  gaps: Lane;
   ran: { at: number[]; ns: Float64Array }; // CPU time, at times
-  first: number; last: number;
+  first: number;
+  last: number;
 }
 
 // SharedTask is a goroutine, an asyncio task, or a virtual thread. Spans have the values of thread states.
 export interface SharedTask {
-  id: number; parent?: number; func?: string; ran: number; ready: number; waited: number;
-  spans: Lane; threads: number[]; reasons: number[]; seen: { at: number; reason: string; stack: number }[];
+  id: number;
+  parent?: number;
+  func?: string;
+  ran: number;
+  ready: number;
+  waited: number;
+  spans: Lane;
+  threads: number[];
+  reasons: number[];
+  seen: { at: number; reason: string; stack: number }[];
 }
 
 // Tasks that ran longest, and those that waited longest, come first.
-export interface Recording { head: Header; threads: SharedThread[]; tasks: SharedTask[]; waiters: SharedTask[] }
+export interface Recording {
+  head: Header;
+  threads: SharedThread[];
+  tasks: SharedTask[];
+  waiters: SharedTask[];
+}
 
 // carried reports whether the page has a recording in itself.
 export function carried(): boolean {
@@ -91,7 +149,13 @@ export function read(bytes: Uint8Array): Recording {
 function tasksIn(head: Header, col: Column): SharedTask[] {
   const { tasks, unit } = head;
   return (tasks?.list ?? []).map(({ spans: n, seen, ...t }) => {
-    const out: SharedTask = { ...t, spans: new Lane(), threads: [], reasons: [], seen: seen.map(([at, reason, stack]) => ({ at, reason: tasks!.reasons[reason] ?? '', stack })) };
+    const out: SharedTask = {
+      ...t,
+      spans: new Lane(),
+      threads: [],
+      reasons: [],
+      seen: seen.map(([at, reason, stack]) => ({ at, reason: tasks!.reasons[reason] ?? '', stack })),
+    };
     let at = 0;
     for (let i = 0; i < n; i++) {
       at += col.next();
@@ -147,15 +211,26 @@ function thread(t: Header['threads'][number], col: (name: string) => Column, hea
   const seen: [Column, Column] = [col('seentime'), col('seen')];
   const rancols: [Column, Column] = [col('rantime'), col('ran')];
   const ran = { at: [] as number[], ns: [] as number[] };
-  let seenAt = 0, seenNext = -1, seenN = 0, ranAt = 0, ranNext = -1, ranNS = 0;
+  let seenAt = 0,
+    seenNext = -1,
+    seenN = 0,
+    ranAt = 0,
+    ranNext = -1,
+    ranNS = 0;
   const nextSeen = (): void => {
-    if (!seen[0].more) return void (seenNext = Infinity);
+    if (!seen[0].more) {
+      seenNext = Infinity;
+      return;
+    }
     seenAt += seen[0].next();
     seenNext = seenAt;
     seenN = seen[1].next();
   };
   const nextRan = (): void => {
-    if (!rancols[0].more) return void (ranNext = Infinity);
+    if (!rancols[0].more) {
+      ranNext = Infinity;
+      return;
+    }
     ranAt += rancols[0].next();
     ranNext = ranAt;
     ranNS = rancols[1].next();
@@ -178,7 +253,8 @@ function thread(t: Header['threads'][number], col: (name: string) => Column, hea
   const place = col('place');
   const leave = (): void => {
     const c = open.pop()!;
-    const r = (rows[open.length] ??= new Calls());
+    rows[open.length] ??= new Calls();
+    const r = rows[open.length]!;
     r.start.push(c.start * u);
     r.end.push(at * u);
     r.value.push(c.place);
@@ -203,8 +279,20 @@ function thread(t: Header['threads'][number], col: (name: string) => Column, hea
   const waitcol = col('wait');
   const states = lane(col('statetime'), col('statelen'), col('state'), u);
   return {
-    seq: t.seq, tid: t.tid, name: t.name, main: !!t.main, idle: !!t.idle, samples: t.samples, rows, states, waits: states.start.map(() => waitcol.next()),
-    locks: lane(col('locktime'), col('locklen'), col('lock'), u), pauses: lane(col('pausetime'), col('pauselen'), null, u),
-    gaps: lane(col('gaptime'), col('gaplen'), col('gap'), u, true), ran: { at: ran.at, ns: Float64Array.from(ran.ns) }, first: Math.max(first, 0) * u, last: at * u,
+    seq: t.seq,
+    tid: t.tid,
+    name: t.name,
+    main: !!t.main,
+    idle: !!t.idle,
+    samples: t.samples,
+    rows,
+    states,
+    waits: states.start.map(() => waitcol.next()),
+    locks: lane(col('locktime'), col('locklen'), col('lock'), u),
+    pauses: lane(col('pausetime'), col('pauselen'), null, u),
+    gaps: lane(col('gaptime'), col('gaplen'), col('gap'), u, true),
+    ran: { at: ran.at, ns: Float64Array.from(ran.ns) },
+    first: Math.max(first, 0) * u,
+    last: at * u,
   };
 }

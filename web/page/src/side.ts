@@ -5,24 +5,62 @@ import { theme } from './color';
 import { stateText } from './draw';
 import { el, fill, fit, h, put, say } from './dom';
 import { base, clock, count, dur, lockName, syscall } from './format';
-import { CallInfo, Calls, Detail, GAPS, LaneInfo, LOCKS, LockInfo, PAUSES, STATES, ThreadInfo, Where } from './proto';
+import {
+  type CallInfo,
+  type Calls,
+  type Detail,
+  GAPS,
+  type LaneInfo,
+  LOCKS,
+  type LockInfo,
+  PAUSES,
+  STATES,
+  type ThreadInfo,
+  type Where,
+} from './proto';
 import { sourceLink } from './settings';
-import { Sums, sumsView } from './sums';
-import { TaskDetail, taskView } from './taskside';
-import { Timeline } from './timeline';
-import { Hit } from './track';
+import { type Sums, sumsView } from './sums';
+import { type TaskDetail, taskView } from './taskside';
+import type { Timeline } from './timeline';
+import type { Hit } from './track';
 
 export function lockText(l: LockInfo, v: Timeline): string {
   const holder = l.holder ? [...v.model.threads.values()].find((t) => t.tid === l.holder) : undefined;
-  const who = l.holder ? `, held by ${holder ? `${holder.name} (${l.holder})` : l.name ?? l.holder}${l.by ? ` as told by the ${l.by}` : ''}` : '';
+  const who = l.holder
+    ? `, held by ${holder ? `${holder.name} (${l.holder})` : (l.name ?? l.holder)}${l.by ? ` as told by the ${l.by}` : ''}`
+    : '';
   return lockName(l) + who;
 }
 
 // Why samples are missing, by number (stack.Why): as the server calls it, and in words.
-const whyNames = ['none', 'late', 'stop timed out', 'held by another tracer', 'exec', 'overwritten', 'denied', 'recording paused', 'overhead budget', 'thread ended',
-  'stack unreadable', 'trigger'];
-const whyText = ['', 'ticks came too late', 'a stop timed out', 'another tracer holds the thread', 'the process became another program', 'events were lost',
-  'the kernel refused', 'the recording was paused', 'held back for the overhead budget', 'the thread ended', 'nothing could be read of the stack', 'a trigger fired'];
+const whyNames = [
+  'none',
+  'late',
+  'stop timed out',
+  'held by another tracer',
+  'exec',
+  'overwritten',
+  'denied',
+  'recording paused',
+  'overhead budget',
+  'thread ended',
+  'stack unreadable',
+  'trigger',
+];
+const whyText = [
+  '',
+  'ticks came too late',
+  'a stop timed out',
+  'another tracer holds the thread',
+  'the process became another program',
+  'events were lost',
+  'the kernel refused',
+  'the recording was paused',
+  'held back for the overhead budget',
+  'the thread ended',
+  'nothing could be read of the stack',
+  'a trigger fired',
+];
 
 export class Side {
   private box = el('side');
@@ -79,8 +117,8 @@ export class Side {
     this.tip.hidden = false;
     const w = this.tip.offsetWidth;
     const hh = this.tip.offsetHeight;
-    this.tip.style.left = Math.max(4, x + 14 + w > innerWidth ? x - w - 10 : x + 14) + 'px';
-    this.tip.style.top = Math.max(4, y + 18 + hh > innerHeight ? y - hh - 10 : y + 18) + 'px';
+    this.tip.style.left = `${Math.max(4, x + 14 + w > innerWidth ? x - w - 10 : x + 14)}px`;
+    this.tip.style.top = `${Math.max(4, y + 18 + hh > innerHeight ? y - hh - 10 : y + 18)}px`;
   }
 
   private quick(hit: Hit): HTMLElement[] {
@@ -96,18 +134,35 @@ export class Side {
         return [h('b', null, stateText(v, row.value[i]!)), line(many ? `${count(row.count[i]!)} changes within ${dur(d)}` : lasts)];
       case LOCKS: {
         const l = v.model.locks[row.value[i]!];
-        return [h('b', null, 'Waits for a lock'), line(l ? lockText(l, v) : ''), line(many ? `${count(row.count[i]!)} waits, ${dur(row.busy[i]!)} in all` : lasts)];
+        return [
+          h('b', null, 'Waits for a lock'),
+          line(l ? lockText(l, v) : ''),
+          line(many ? `${count(row.count[i]!)} waits, ${dur(row.busy[i]!)} in all` : lasts),
+        ];
       }
       case PAUSES:
-        return [h('b', null, 'Held by sliver'), line(many ? `${count(row.count[i]!)} pauses, ${dur(row.busy[i]!)} of ${dur(d)}` : `for ${dur(d)}`)];
+        return [
+          h('b', null, 'Held by sliver'),
+          line(many ? `${count(row.count[i]!)} pauses, ${dur(row.busy[i]!)} of ${dur(d)}` : `for ${dur(d)}`),
+        ];
       case GAPS: {
-        return [h('b', null, row.value[i]! & 1 ? 'Mark' : 'Samples are missing'), line(whyText[row.value[i]! >> 1] ?? 'unknown reason'), d > 0 ? line(dur(d)) : line('')];
+        return [
+          h('b', null, row.value[i]! & 1 ? 'Mark' : 'Samples are missing'),
+          line(whyText[row.value[i]! >> 1] ?? 'unknown reason'),
+          d > 0 ? line(dur(d)) : line(''),
+        ];
       }
     }
     const f = v.model.funcs[row.value[i]!];
     const name = f?.name ?? '?';
-    if (many) return [h('b', null, `${count(row.count[i]!)} calls, too thin to show`), line(`the longest: ${name}`), line(`${dur(row.busy[i]!)} in all, within ${dur(d)}`), line('zoom in to see them')];
-    const at = f?.file ? `${base(f.file)}${f.line ? ':' + f.line : ''}` : '';
+    if (many)
+      return [
+        h('b', null, `${count(row.count[i]!)} calls, too thin to show`),
+        line(`the longest: ${name}`),
+        line(`${dur(row.busy[i]!)} in all, within ${dur(d)}`),
+        line('zoom in to see them'),
+      ];
+    const at = f?.file ? `${base(f.file)}${f.line ? `:${f.line}` : ''}` : '';
     return [h('b', null, name), line([at, f?.module ? base(f.module) : ''].filter(Boolean).join(' · ')), line(lasts)];
   }
 
@@ -119,21 +174,20 @@ export class Side {
     const line = (...t: string[]): HTMLElement => h('div', null, ...t);
     const rows = [
       h('b', null, c.name),
-      line([c.file ? `${c.file}${c.line ? ':' + c.line : ''}` : c.addr, c.module ? base(c.module) : ''].filter(Boolean).join(' · ')),
+      line([c.file ? `${c.file}${c.line ? `:${c.line}` : ''}` : c.addr, c.module ? base(c.module) : ''].filter(Boolean).join(' · ')),
       line(`${dur(c.end - c.start)} ± ${dur(d.interval)}${c.running ? ' so far' : ''}, self ${dur(c.self)}`),
       line(`${count(c.samples)} samples · CPU ${dur(c.cpu)} · waiting ${dur(c.wait)}`),
     ];
-    if (c.inner?.length) rows.push(line('inlined here: ' + c.inner.join(' → ')));
+    if (c.inner?.length) rows.push(line(`inlined here: ${c.inner.join(' → ')}`));
     const w = this.reason(d);
     if (w && d.calls.length - 1 <= hit.depth + 3) rows.push(line(w));
     fill(this.tip, ...rows);
   }
 
   private reason(d: Detail): string {
-    if (d.lock?.lock) return 'waits for ' + lockText(d.lock.lock, this.v);
+    if (d.lock?.lock) return `waits for ${lockText(d.lock.lock, this.v)}`;
     const s = d.state;
-    if (s && s.state !== 'running') return `${s.state}${s.call !== undefined ? ' in ' + syscall(s.call, this.v.model.hello?.process.arch ?? '') : ''}${s.wait ? ': ' + s.wait : ''}`;
-    return '';
+    return s && s.state !== 'running' ? this.laneText(s) : '';
   }
 
   private ask(thread: number, depth: number, start: number): Promise<Detail> {
@@ -149,7 +203,8 @@ export class Side {
 
   // select keeps a call in the panel.
   select(w: Where | null): Promise<void> {
-    return (this.loading = this.load(w));
+    this.loading = this.load(w);
+    return this.loading;
   }
 
   private async load(w: Where | null): Promise<void> {
@@ -194,14 +249,16 @@ export class Side {
 
   // task keeps a task at a time in the panel.
   task(id: number, at: number, track = false): Promise<void> {
-    return (this.loading = this.loadTask(id, at, track));
+    this.loading = this.loadTask(id, at, track);
+    return this.loading;
   }
 
   private async loadTask(id: number, at: number, track: boolean): Promise<void> {
     const v = this.v;
     this.hover(null, 0, 0);
     v.selected = this.detail = this.call = this.stats = this.sums = null;
-    const is = (v.task = { id, at });
+    const is = { id, at };
+    v.task = is;
     v.wake();
     this.onChange();
     this.box.hidden = false;
@@ -212,22 +269,27 @@ export class Side {
       if (v.task !== is) return;
       if (track) v.tasks.show(d.row);
       const name = `${d.what} ${d.id}`;
-      fill(this.box, this.head(name), this.said, taskView(d, v.model.from(), {
-        thread: (seq) => {
-          const t = v.model.threads.get(seq);
-          return t ? `${t.name} (${t.tid})` : '';
-        },
-        calls: (seq, t0, t1) => void this.holder(seq, t0, t1),
-        show: (other, t) => void this.task(other, t),
-        track: (row) => v.tasks.show(row),
-        time: (t0, t1) => {
-          const pad = Math.max((t1 - t0) * 0.3, 1000);
-          v.setFollow(false);
-          v.show(t0 - pad, t1 + pad);
-          void this.task(id, t0);
-        },
-        func: (n) => this.onName(n),
-      }));
+      fill(
+        this.box,
+        this.head(name),
+        this.said,
+        taskView(d, v.model.from(), {
+          thread: (seq) => {
+            const t = v.model.threads.get(seq);
+            return t ? `${t.name} (${t.tid})` : '';
+          },
+          calls: (seq, t0, t1) => void this.holder(seq, t0, t1),
+          show: (other, t) => void this.task(other, t),
+          track: (row) => v.tasks.show(row),
+          time: (t0, t1) => {
+            const pad = Math.max((t1 - t0) * 0.3, 1000);
+            v.setFollow(false);
+            v.show(t0 - pad, t1 + pad);
+            void this.task(id, t0);
+          },
+          func: (n) => this.onName(n),
+        }),
+      );
       say(`${name}, ${d.span?.reason || d.span?.state || ''}`);
     } catch (e) {
       if (v.task !== is) return;
@@ -246,16 +308,24 @@ export class Side {
   }
 
   private head(title: string): HTMLElement {
-    return h('div', { class: 'head' }, h('h2', { title }, title),
-      h('button', { class: 'icon', 'aria-label': 'Close', title: 'Close (Esc)', onclick: () => void this.select(null) }, '×'));
+    return h(
+      'div',
+      { class: 'head' },
+      h('h2', { title }, title),
+      h('button', { class: 'icon', 'aria-label': 'Close', title: 'Close (Esc)', onclick: () => void this.select(null) }, '×'),
+    );
   }
 
   stackText(): string {
     const d = this.detail;
     if (!d) return '';
     const t = this.v.model.threads.get(d.thread);
-    return [`${t?.name ?? 'thread'} (${t?.tid ?? ''}) at ${clock(d.at - this.v.model.from(), 1000)}`,
-      ...[...d.calls].reverse().map((c) => `  ${c.name}${c.file ? ` ${c.file}${c.line ? ':' + c.line : ''}` : ''}${c.module ? ` [${base(c.module)}]` : ''}`)].join('\n');
+    return [
+      `${t?.name ?? 'thread'} (${t?.tid ?? ''}) at ${clock(d.at - this.v.model.from(), 1000)}`,
+      ...[...d.calls]
+        .reverse()
+        .map((c) => `  ${c.name}${c.file ? ` ${c.file}${c.line ? `:${c.line}` : ''}` : ''}${c.module ? ` [${base(c.module)}]` : ''}`),
+    ].join('\n');
   }
 
   async step(dir: 1 | -1): Promise<void> {
@@ -278,7 +348,7 @@ export class Side {
     const c = this.call!;
     const dl = h('dl');
     const add = (k: string, ...val: (Node | string)[]): void => put(dl, h('dt', null, k), h('dd', null, ...val));
-    const place = c.file ? `${c.file}${c.line ? ':' + c.line : ''}` : c.addr ?? '–';
+    const place = c.file ? `${c.file}${c.line ? `:${c.line}` : ''}` : (c.addr ?? '–');
     const link = sourceLink(c.file, c.line);
     add('Place', link ? h('a', { href: link, title: 'Open it in your editor' }, place) : place);
     if (c.module) add('Module', c.module);
@@ -292,30 +362,84 @@ export class Side {
     if (d.state) add('State at its begin', this.laneText(d.state));
     if (d.lock?.lock) {
       const holder = [...v.model.threads.values()].find((t) => t.tid === d.lock!.lock!.holder);
-      add('Lock', lockText(d.lock.lock, v) + ' ', holder ? able(h('button', { class: 'small', onclick: () => void this.holder(holder.seq, d.lock!.start, d.lock!.end > 0 ? d.lock!.end : v.model.edge()) }, 'Go to the holder'), '') : '');
+      add(
+        'Lock',
+        `${lockText(d.lock.lock, v)} `,
+        holder
+          ? able(
+              h(
+                'button',
+                {
+                  class: 'small',
+                  onclick: () => void this.holder(holder.seq, d.lock!.start, d.lock!.end > 0 ? d.lock!.end : v.model.edge()),
+                },
+                'Go to the holder',
+              ),
+              '',
+            )
+          : '',
+      );
     }
     if (d.gap) add('Missing samples', whyText[whyNames.indexOf(d.gap.why ?? '')] || (d.gap.why ?? ''));
     const stack = h('ol', { class: 'stack', reversed: true });
     for (const x of [...d.calls].reverse()) {
-      put(stack, h('li', { class: x.depth === c.depth ? 'here' : '' },
-        able(h('button', { class: 'link', onclick: () => void this.go({ thread: w.thread, depth: x.depth, start: x.start }) }, x.name), x.name),
-        h('span', { class: 'soft' }, ` ${x.file ? base(x.file) + (x.line ? ':' + x.line : '') : x.module ? base(x.module) : ''}${x.inlined ? ' (inlined)' : ''}`)));
+      put(
+        stack,
+        h(
+          'li',
+          { class: x.depth === c.depth ? 'here' : '' },
+          able(
+            h('button', { class: 'link', onclick: () => void this.go({ thread: w.thread, depth: x.depth, start: x.start }) }, x.name),
+            x.name,
+          ),
+          h(
+            'span',
+            { class: 'soft' },
+            ` ${x.file ? base(x.file) + (x.line ? `:${x.line}` : '') : x.module ? base(x.module) : ''}${x.inlined ? ' (inlined)' : ''}`,
+          ),
+        ),
+      );
     }
-    const copied = h('button', { class: 'small', onclick: async () => {
-      await navigator.clipboard.writeText(this.stackText()).then(() => fill(copied, 'Copied'), () => fill(copied, 'Cannot copy here'));
-      setTimeout(() => fill(copied, 'Copy as text'), 1500);
-    } }, 'Copy as text');
+    const copied = h(
+      'button',
+      {
+        class: 'small',
+        onclick: async () => {
+          await navigator.clipboard.writeText(this.stackText()).then(
+            () => fill(copied, 'Copied'),
+            () => fill(copied, 'Cannot copy here'),
+          );
+          setTimeout(() => fill(copied, 'Copy as text'), 1500);
+        },
+      },
+      'Copy as text',
+    );
     fill(this.counted, h('p', { class: 'soft' }, 'counting…'));
     fill(this.spent, h('p', { class: 'soft' }, 'adding up…'));
     this.tell('');
-    fill(this.box, this.head(c.name), this.said,
-      h('div', { class: 'buttons' },
+    fill(
+      this.box,
+      this.head(c.name),
+      this.said,
+      h(
+        'div',
+        { class: 'buttons' },
         h('button', { class: 'small', title: 'Zoom to this call (F)', onclick: () => this.zoom() }, 'Zoom to it'),
-        h('button', { class: 'small', title: 'Select its time (M)', onclick: () => v.onRange({ t0: c.start, t1: c.end }, true) }, 'Select its time'),
-        h('button', { class: 'small', title: 'Light up all its calls', onclick: () => this.onFunc(c.func) }, 'Find all')),
-      h('h3', null, 'Where its time went'), this.spent, dl,
-      h('h3', null, 'All calls of this function'), this.counted,
-      h('h3', null, 'Stack ', copied), stack);
+        h(
+          'button',
+          { class: 'small', title: 'Select its time (M)', onclick: () => v.onRange({ t0: c.start, t1: c.end }, true) },
+          'Select its time',
+        ),
+        h('button', { class: 'small', title: 'Light up all its calls', onclick: () => this.onFunc(c.func) }, 'Find all'),
+      ),
+      h('h3', null, 'Where its time went'),
+      this.spent,
+      dl,
+      h('h3', null, 'All calls of this function'),
+      this.counted,
+      h('h3', null, 'Stack ', copied),
+      stack,
+    );
   }
 
   private sumsOf(s: Sums): HTMLElement {
@@ -332,7 +456,8 @@ export class Side {
   }
 
   private laneText(l: LaneInfo): string {
-    return `${l.state}${l.call !== undefined ? ' in ' + syscall(l.call, this.v.model.hello?.process.arch ?? '') : ''}${l.wait ? ': ' + l.wait : ''}`;
+    const call = l.call !== undefined ? ` in ${syscall(l.call, this.v.model.hello?.process.arch ?? '')}` : '';
+    return `${l.state}${call}${l.wait ? `: ${l.wait}` : ''}`;
   }
 
   // holder goes to what the holder of a lock did while it was waited for. Its
@@ -376,10 +501,29 @@ export class Side {
     row('Median', dur(s.median));
     row('Longest', dur(s.max));
     const c = h('canvas', { role: 'img', 'aria-label': this.histText(s) });
-    const out = h('div', null, t, c, h('div', { class: 'buttons' },
-      able(h('button', { class: 'small', onclick: () => void this.step(-1) }, '← Previous'), 'Previous call ([)', s.prev ? '' : 'There is no earlier call of this function in this thread'),
-      able(h('button', { class: 'small', onclick: () => void this.step(1) }, 'Next →'), 'Next call (])', s.next ? '' : 'There is no later call of this function in this thread'),
-      s.longest ? able(h('button', { class: 'small', onclick: () => void this.go({ ...s.longest! }) }, 'Longest'), 'Go to its longest call') : null));
+    const out = h(
+      'div',
+      null,
+      t,
+      c,
+      h(
+        'div',
+        { class: 'buttons' },
+        able(
+          h('button', { class: 'small', onclick: () => void this.step(-1) }, '← Previous'),
+          'Previous call ([)',
+          s.prev ? '' : 'There is no earlier call of this function in this thread',
+        ),
+        able(
+          h('button', { class: 'small', onclick: () => void this.step(1) }, 'Next →'),
+          'Next call (])',
+          s.next ? '' : 'There is no later call of this function in this thread',
+        ),
+        s.longest
+          ? able(h('button', { class: 'small', onclick: () => void this.go({ ...s.longest! }) }, 'Longest'), 'Go to its longest call')
+          : null,
+      ),
+    );
     requestAnimationFrame(() => this.hist(c, s));
     return out;
   }

@@ -2,23 +2,54 @@
 // did on whichever thread, and what it waited for. Only the rows on the screen are requested.
 
 import { partWords } from './analysis';
-import { theme, Theme } from './color';
-import { Column, Line } from './column';
+import { theme, type Theme } from './color';
+import { Column, type Line } from './column';
 import { el, h } from './dom';
 import { partOf } from './draw';
 import { count, cut, dur, forms, taskForms } from './format';
-import { Link } from './proto';
-import { Band, Range, Spot, Stage, Track } from './track';
+import type { Link } from './proto';
+import type { Band, Range, Spot, Stage, Track } from './track';
 
 // Span is start, end, busy (ns), value (as of thread states), thread (seq; -1: none), reason (-1: none), count.
 export type Span = [number, number, number, number, number, number, number];
-export interface Task { id: number; parent?: number; func?: string; ran: number; ready: number; waited: number; spans?: Span[] }
-export interface TasksReply extends Range { what?: string; count: number; idle: number; lost?: number; more?: number; made: number; from: number; reasons: string[]; list: Task[] }
-export interface TaskHit { task: Task; what: string; span: Span; reason: string }
-export interface TaskAt { id: number; at: number }
+export interface Task {
+  id: number;
+  parent?: number;
+  func?: string;
+  ran: number;
+  ready: number;
+  waited: number;
+  spans?: Span[];
+}
+export interface TasksReply extends Range {
+  what?: string;
+  count: number;
+  idle: number;
+  lost?: number;
+  more?: number;
+  made: number;
+  from: number;
+  reasons: string[];
+  list: Task[];
+}
+export interface TaskHit {
+  task: Task;
+  what: string;
+  span: Span;
+  reason: string;
+}
+export interface TaskAt {
+  id: number;
+  at: number;
+}
 type Sort = '' | 'wait';
 
-interface Page { r: TasksReply; bin: number; sort: Sort; asked: number }
+interface Page {
+  r: TasksReply;
+  bin: number;
+  sort: Sort;
+  asked: number;
+}
 
 const group = 24; // height of the line that folds them
 const rowHeight = 30;
@@ -40,7 +71,9 @@ const inks = new Map<string, string>();
 export function inkOn(color: string): string {
   let ink = inks.get(color);
   if (!ink) {
-    const [r, g, b] = [1, 3, 5].map((i) => parseInt(color.slice(i, i + 2), 16) / 255).map((x) => (x <= 0.04045 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4)) as [number, number, number];
+    const [r, g, b] = [1, 3, 5]
+      .map((i) => parseInt(color.slice(i, i + 2), 16) / 255)
+      .map((x) => (x <= 0.04045 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4)) as [number, number, number];
     ink = 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? '#000000' : '#ffffff';
     inks.set(color, ink);
   }
@@ -87,7 +120,7 @@ export class Tasks implements Band {
   }
 
   get rows(): number {
-    return this.unfolded ? this.head?.count ?? 0 : 0;
+    return this.unfolded ? (this.head?.count ?? 0) : 0;
   }
 
   // place puts the rows below y and returns the height that they take.
@@ -131,22 +164,49 @@ export class Tasks implements Band {
     const shown: { y: number; task?: Task }[] = [];
     for (let i = a; i < b; i++) shown.push({ y: this.y + group + i * rowHeight, task: this.row(i)?.task });
     const room = this.list.clientWidth - beside;
-    const key = JSON.stringify([room, this.unfolded, this.sort, this.y, head.count, head.idle, shown.map((s) => [s.y, s.task?.id, s.task?.ran, s.task?.waited])]);
+    const key = JSON.stringify([
+      room,
+      this.unfolded,
+      this.sort,
+      this.y,
+      head.count,
+      head.idle,
+      shown.map((s) => [s.y, s.task?.id, s.task?.ran, s.task?.waited]),
+    ]);
     this.column.show(key, () => this.lines(shown, head, room));
   }
 
   private lines(shown: { y: number; task?: Task }[], head: TasksReply, room: number): Line[] {
     const left = this.left().join('; ');
-    const fold = h('button', { class: 'link', 'data-key': 'fold', 'aria-expanded': String(this.unfolded), title: left, onclick: () => {
-      this.open = !this.unfolded;
-      this.onLayout();
-      this.onChange();
-    } }, `${this.unfolded ? '▾' : '▸'} ${count(head.count)} ${head.what}${head.count === 1 ? '' : 's'}`);
-    const order = h('button', { class: 'link soft', 'data-key': 'order', title: 'Change the order of these tracks', onclick: () => {
-      this.sort = this.sort ? '' : 'wait';
-      this.v.wake();
-      this.onChange();
-    } }, this.sort ? 'by waiting' : 'by running');
+    const fold = h(
+      'button',
+      {
+        class: 'link',
+        'data-key': 'fold',
+        'aria-expanded': String(this.unfolded),
+        title: left,
+        onclick: () => {
+          this.open = !this.unfolded;
+          this.onLayout();
+          this.onChange();
+        },
+      },
+      `${this.unfolded ? '▾' : '▸'} ${count(head.count)} ${head.what}${head.count === 1 ? '' : 's'}`,
+    );
+    const order = h(
+      'button',
+      {
+        class: 'link soft',
+        'data-key': 'order',
+        title: 'Change the order of these tracks',
+        onclick: () => {
+          this.sort = this.sort ? '' : 'wait';
+          this.v.wake();
+          this.onChange();
+        },
+      },
+      this.sort ? 'by waiting' : 'by running',
+    );
     return [
       { y: this.y, h: group, heads: true, nodes: [fold, this.unfolded && head.count > 1 ? order : null] },
       ...shown.map(({ y, task }) => ({ y, h: rowHeight, nodes: task ? this.label(task, room) : [h('span', { class: 'sub' }, '…')] })),
@@ -161,7 +221,11 @@ export class Tasks implements Band {
     for (let i = first; i < this.rows && this.y + group + i * rowHeight < to; i++) {
       const task = this.row(i)?.task;
       out.push({
-        kind: 'task', key: String(task?.id ?? `row ${i}`), title: task ? task.func || this.name(task.id) : '', y: this.y + group + i * rowHeight, h: rowHeight,
+        kind: 'task',
+        key: String(task?.id ?? `row ${i}`),
+        title: task ? task.func || this.name(task.id) : '',
+        y: this.y + group + i * rowHeight,
+        h: rowHeight,
         spot: (x, y) => this.spot(x, y),
       });
     }
@@ -170,20 +234,26 @@ export class Tasks implements Band {
 
   private spot(x: number, y: number): Spot | null {
     const hit = this.hit(x, y - this.v.top);
-    return hit && {
-      time: { t0: hit.span[0], t1: hit.span[1] },
-      hover: (left, top) => {
-        this.v.onHover(null, 0, 0);
-        this.onSpan(hit, { x: left, y: top });
-      },
-      click: () => this.onSpan(hit, null),
-    };
+    return (
+      hit && {
+        time: { t0: hit.span[0], t1: hit.span[1] },
+        hover: (left, top) => {
+          this.v.onHover(null, 0, 0);
+          this.onSpan(hit, { x: left, y: top });
+        },
+        click: () => this.onSpan(hit, null),
+      }
+    );
   }
 
   // left says what the tracks do not show.
   private left(): string[] {
     const { idle = 0, more = 0, lost = 0 } = this.head ?? {};
-    return [idle ? `${count(idle)} of the runtime left out` : '', more ? `${count(more)} more are not in this file` : '', lost ? `${count(lost)} times on a thread left out` : ''].filter((x) => x);
+    return [
+      idle ? `${count(idle)} of the runtime left out` : '',
+      more ? `${count(more)} more are not in this file` : '',
+      lost ? `${count(lost)} times on a thread left out` : '',
+    ].filter((x) => x);
   }
 
   // shortened is a form of a name that fits into the column of labels: what it ends with says more than the
@@ -191,15 +261,30 @@ export class Tasks implements Band {
   private shortened(name: string, room: number): string {
     this.measure.font = labelFont;
     const width = (s: string): number => this.measure.measureText(s).width;
-    return cut(taskForms(name).map((f) => [f, width(f)]), room, width) || name;
+    return (
+      cut(
+        taskForms(name).map((f) => [f, width(f)]),
+        room,
+        width,
+      ) || name
+    );
   }
 
   private label(t: Task, room: number): HTMLElement[] {
     const name = t.func || this.name(t.id);
     const waited = t.waited > 0 ? `, waited ${dur(t.waited)}` : ''; // those of some runtimes are not known
     return [
-      h('button', { class: 'link', 'data-key': String(t.id), title: `${this.name(t.id)} ${t.func ?? ''}: what it did and waited for`, onclick: () => this.onTask({ id: t.id, at: (this.v.t0 + this.v.t1) / 2 }) }, this.shortened(name, room),
-        h('span', { class: 'sub', title: `ran ${dur(t.ran)}${waited}` }, `${t.id} · ran ${dur(t.ran)}${waited}`)),
+      h(
+        'button',
+        {
+          class: 'link',
+          'data-key': String(t.id),
+          title: `${this.name(t.id)} ${t.func ?? ''}: what it did and waited for`,
+          onclick: () => this.onTask({ id: t.id, at: (this.v.t0 + this.v.t1) / 2 }),
+        },
+        this.shortened(name, room),
+        h('span', { class: 'sub', title: `ran ${dur(t.ran)}${waited}` }, `${t.id} · ran ${dur(t.ran)}${waited}`),
+      ),
     ];
   }
 
@@ -220,12 +305,13 @@ export class Tasks implements Band {
       this.lookedAt = now;
       this.lookedLive = live;
       this.looks++;
-      return this.ask({ max: 1, bin: whole, t0: 0, t1: 1 }, (r) => {
+      this.ask({ max: 1, bin: whole, t0: 0, t1: 1 }, (r) => {
         const other = r.count !== head?.count || r.idle !== head?.idle || r.what !== head?.what;
         this.head = r;
         if (r.count) this.begun ??= r.count <= few;
         if (other) this.onLayout();
       });
+      return;
     }
     const top = this.y - v.top;
     if (!this.rows || top > v.height || top + group + this.rows * rowHeight < 0) return;
@@ -245,10 +331,14 @@ export class Tasks implements Band {
       const page: Page = { r: null as never, bin, sort: this.sort, asked: now };
       const from = Math.max(v.t0 - v.span / 2, v.model.from());
       const to = Math.max(from + 1, Math.min(v.t1 + v.span / 2, v.model.edge()));
-      return this.ask({ from: k * rowsOfPage, max: rowsOfPage, bin, mode: this.sort || undefined, t0: Math.floor(from), t1: Math.ceil(to) }, (r) => {
-        page.r = r;
-        this.pages.set(k, page);
-      });
+      this.ask(
+        { from: k * rowsOfPage, max: rowsOfPage, bin, mode: this.sort || undefined, t0: Math.floor(from), t1: Math.ceil(to) },
+        (r) => {
+          page.r = r;
+          this.pages.set(k, page);
+        },
+      );
+      return;
     }
   }
 
@@ -260,16 +350,19 @@ export class Tasks implements Band {
 
   private ask(args: Record<string, unknown>, take: (r: TasksReply) => void): void {
     this.busy = true;
-    this.conn.ask<TasksReply>('tasks', args).then((r) => {
-      this.busy = false;
-      this.fails = 0;
-      take(r);
-      this.v.wake();
-    }, () => {
-      this.busy = false;
-      this.failed = performance.now();
-      this.fails++;
-    });
+    this.conn.ask<TasksReply>('tasks', args).then(
+      (r) => {
+        this.busy = false;
+        this.fails = 0;
+        take(r);
+        this.v.wake();
+      },
+      () => {
+        this.busy = false;
+        this.failed = performance.now();
+        this.fails++;
+      },
+    );
   }
 
   // settled reports whether the rows on the screen are those of the newest question.
@@ -297,7 +390,8 @@ export class Tasks implements Band {
     const { task, span } = x;
     const d = dur(span[1] - span[0]);
     const name = `${this.name(task.id)} ${task.func ?? ''}`.trim();
-    if (span[6] > 1) return [name, `${count(span[6])} changes, too thin to show`, `${dur(span[2])} in all, within ${d}`, 'zoom in to see them'];
+    if (span[6] > 1)
+      return [name, `${count(span[6])} changes, too thin to show`, `${dur(span[2])} in all, within ${d}`, 'zoom in to see them'];
     const on = [...this.v.model.threads.values()].find((t) => t.seq === span[4]);
     return [name, x.reason ? `waits: ${x.reason}` : stateWord(span[3]), on ? `on ${on.name} (${on.tid})` : 'on no thread', d];
   }
@@ -312,7 +406,13 @@ export class Tasks implements Band {
     g.fillRect(0, top, v.width, group);
     g.textBaseline = 'middle';
     g.fillStyle = c.soft;
-    g.fillText([this.unfolded && head.count > 1 ? `those that ${this.sort ? 'waited' : 'ran'} longest first` : '', ...this.left()].filter((x) => x).join(' · '), 6, top + group / 2);
+    g.fillText(
+      [this.unfolded && head.count > 1 ? `those that ${this.sort ? 'waited' : 'ran'} longest first` : '', ...this.left()]
+        .filter((x) => x)
+        .join(' · '),
+      6,
+      top + group / 2,
+    );
     const [a, b] = this.visible();
     for (let i = a; i < b; i++) {
       const y = top + group + i * rowHeight;
@@ -344,8 +444,12 @@ export class Tasks implements Band {
       }
       g.globalAlpha = 1;
       if (n > 1 || w < 24) continue;
-      const text = reason >= 0 ? reasons[reason] ?? '' : part === 'cpu' ? t.func || this.name(t.id) : stateWord(value);
-      const cutText = cut((reason < 0 && part === 'cpu' ? taskForms : forms)(text).map((f) => [f, g.measureText(f).width]), w - 8, (s) => g.measureText(s).width);
+      const text = reason >= 0 ? (reasons[reason] ?? '') : part === 'cpu' ? t.func || this.name(t.id) : stateWord(value);
+      const cutText = cut(
+        (reason < 0 && part === 'cpu' ? taskForms : forms)(text).map((f) => [f, g.measureText(f).width]),
+        w - 8,
+        (s) => g.measureText(s).width,
+      );
       if (!cutText) continue;
       g.fillStyle = inkOn(ground);
       g.fillText(cutText, a + 4, y + high / 2 - (ground === color ? 0 : 1));
@@ -363,7 +467,15 @@ export class Tasks implements Band {
 export function stateWord(value: number): string {
   const p = partOf(value);
   if (p === 'io' && (value & 0xff) === 3) return 'in a system call';
-  return p === 'cpu' ? 'runs' : p === 'runnable' ? 'ready to run' : p === 'other' ? 'waits; the reason is not known' : p ? partWords[p] : 'not known';
+  return p === 'cpu'
+    ? 'runs'
+    : p === 'runnable'
+      ? 'ready to run'
+      : p === 'other'
+        ? 'waits; the reason is not known'
+        : p
+          ? partWords[p]
+          : 'not known';
 }
 
 // first is the index of the first span that ends after t.

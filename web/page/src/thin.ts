@@ -61,7 +61,7 @@ export class Thin {
     a = Math.max(0, a * this.scale);
     b = Math.min(this.width, b * this.scale);
     for (let k = Math.floor(a); k < b; k++) {
-      const cover = ((b < k + 1 ? b : k + 1) - (a > k ? a : k)) * alpha * 255;
+      const cover = (Math.min(b, k + 1) - Math.max(a, k)) * alpha * 255;
       const at = this.base + k;
       const was = px[at]!;
       if (was < 1 << 24) {
@@ -73,7 +73,7 @@ export class Thin {
       const r = (was & 0xff) + ((c & 0xff) - (was & 0xff)) * f;
       const g = ((was >> 8) & 0xff) + (((c >> 8) & 0xff) - ((was >> 8) & 0xff)) * f;
       const u = ((was >> 16) & 0xff) + (((c >> 16) & 0xff) - ((was >> 16) & 0xff)) * f;
-      px[at] = ((sum < 255 ? sum : 255) << 24) | (u << 16) | (g << 8) | r;
+      px[at] = (Math.min(sum, 255) << 24) | (u << 16) | (g << 8) | r;
     }
     this.used[this.bands.length - 1] = true;
   }

@@ -1,15 +1,29 @@
 // The tracks of threads: their positions and rows, the views requested for them, and hit-testing. draw.ts
 // draws them.
 
-import { ThreadTime } from './analysis';
+import type { ThreadTime } from './analysis';
 import { drawTracks } from './draw';
 import { nameFilter } from './filter';
 import { groupHeight, Groups } from './groups';
-import { Model, Row } from './model';
+import type { Model, Row } from './model';
 import { Order } from './order';
-import { Link, Where } from './proto';
-import { owned, Rows, skipped, survey } from './rows';
-import { Band, deeper, firstRow, HEAD, heightOf, Hit, Mode, ROW, rowHeight, Spot, Stage, ThreadRows, Track } from './track';
+import type { Link, Where } from './proto';
+import { owned, type Rows, skipped, survey } from './rows';
+import {
+  type Band,
+  deeper,
+  firstRow,
+  HEAD,
+  heightOf,
+  type Hit,
+  type Mode,
+  ROW,
+  rowHeight,
+  type Spot,
+  type Stage,
+  type ThreadRows,
+  type Track,
+} from './track';
 
 const fewest = 8; // rows that a deep track has at least
 const aroundTracks = 140; // pixels of the window's height that are not the tracks'
@@ -46,7 +60,7 @@ export class Threads implements Band {
   // stale reports whether the threads are other ones than the tracks were placed for, or do
   // something else.
   stale(): boolean {
-    const key = this.still + ',' + this.order.key((seq) => this.still && this.met.has(seq)) + this.groups.key();
+    const key = `${this.still},${this.order.key((seq) => this.still && this.met.has(seq))}${this.groups.key()}`;
     const other = key !== this.placed;
     this.placed = key;
     return other;
@@ -77,7 +91,9 @@ export class Threads implements Band {
     this.tall = window.innerHeight;
     this.most = Math.max(fewest, Math.floor(((this.tall - aroundTracks) / Math.max(1, busy) - HEAD) / ROW) - 2);
     // Of many threads four have room for their rows: those that ran, if there are such.
-    const first = new Set([...shown.filter((s) => this.order.busy(s)), ...shown.filter((s) => !this.order.busy(s))].slice(0, shown.length <= 6 ? 6 : 4));
+    const first = new Set(
+      [...shown.filter((s) => this.order.busy(s)), ...shown.filter((s) => !this.order.busy(s))].slice(0, shown.length <= 6 ? 6 : 4),
+    );
     entries.forEach((seq) => {
       if (typeof seq !== 'number') {
         seq.y = y;
@@ -88,7 +104,15 @@ export class Threads implements Band {
       // A thread that was never on a CPU and waited for no lock says little: it starts folded.
       const idle = this.order.rests(seq) || (shown.length > 1 && this.order.quiet(seq, m.edge() - m.from()));
       const depth = Math.max(this.conn.kinds ? 0 : info.depth, this.seen(seq), 1);
-      const t: ThreadRows = { seq, y, h: 0, mode: this.modes.get(seq) ?? (idle ? 'strip' : first.has(seq) ? 'part' : 'compact'), depth, skip: 0, rows: depth };
+      const t: ThreadRows = {
+        seq,
+        y,
+        h: 0,
+        mode: this.modes.get(seq) ?? (idle ? 'strip' : first.has(seq) ? 'part' : 'compact'),
+        depth,
+        skip: 0,
+        rows: depth,
+      };
       const was = this.still && this.met.has(seq) ? before.get(seq) : undefined;
       if (was) {
         t.mode = this.modes.get(seq) ?? was.mode;
@@ -219,11 +243,25 @@ export class Threads implements Band {
         this.v.layout();
         this.onOpen();
       };
-      out.push({ kind: 'group', key: g.role, title: g.role, y: g.y, h: groupHeight, spot: () => ({ hover: () => this.v.onHover(null, 0, 0), click }) });
+      out.push({
+        kind: 'group',
+        key: g.role,
+        title: g.role,
+        y: g.y,
+        h: groupHeight,
+        spot: () => ({ hover: () => this.v.onHover(null, 0, 0), click }),
+      });
     }
     for (const t of this.list) {
       if (t.y >= to || t.y + t.h <= from) continue;
-      out.push({ kind: 'thread', key: String(t.seq), title: this.model.threads.get(t.seq)?.name ?? '', y: t.y, h: t.h, spot: (x, y) => this.spot(t, x, y) });
+      out.push({
+        kind: 'thread',
+        key: String(t.seq),
+        title: this.model.threads.get(t.seq)?.name ?? '',
+        y: t.y,
+        h: t.h,
+        spot: (x, y) => this.spot(t, x, y),
+      });
     }
     return out;
   }
@@ -301,7 +339,9 @@ export class Threads implements Band {
       else if (this.v.follow && (d.t1 !== Infinity || g.t0 - d.t0 > 6 * span)) missing = true;
     }
     if (!missing || !seqs.length) return false;
-    const v = this.v.follow ? { t0: g.t0 - span, t1: 0, bin, follow: true, funcs: this.v.lit } : { t0: g.t0 - span, t1: g.t1 + span, bin, follow: false, funcs: this.v.lit };
+    const v = this.v.follow
+      ? { t0: g.t0 - span, t1: 0, bin, follow: true, funcs: this.v.lit }
+      : { t0: g.t0 - span, t1: g.t1 + span, bin, follow: false, funcs: this.v.lit };
     this.asked = this.conn.view({ ...v, t0: Math.round(v.t0), t1: Math.round(v.t1), threads: seqs });
     this.askedAt = performance.now();
     this.model.views.set(this.asked, v);

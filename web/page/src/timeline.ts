@@ -5,12 +5,12 @@ import { el, fit } from './dom';
 import { drawAxis } from './draw';
 import { Notes } from './flags';
 import { Lanes } from './lanes';
-import { Mark } from './marks';
-import { Model } from './model';
-import { Link, Where } from './proto';
-import { TaskAt, Tasks } from './tasks';
+import type { Mark } from './marks';
+import type { Model } from './model';
+import type { Link, Where } from './proto';
+import { type TaskAt, Tasks } from './tasks';
 import { Threads } from './threads';
-import { Arrow, Band, HEAD, Hit, Range, Spot, Stage, ThreadRows, Track } from './track';
+import { type Arrow, type Band, HEAD, type Hit, type Range, type Spot, type Stage, type ThreadRows, type Track } from './track';
 
 // Gestures say what the pointer does: drag selects and the wheel scrolls, as in Perfetto, or drag moves
 // and the wheel zooms, as on a map.
@@ -63,7 +63,10 @@ export class Timeline implements Stage {
   private space = el('space');
   private keys = new Set<string>();
 
-  constructor(readonly model: Model, readonly conn: Link) {
+  constructor(
+    readonly model: Model,
+    readonly conn: Link,
+  ) {
     this.threads = new Threads(this);
     this.tasks = new Tasks(this);
     this.tasks.onLayout = () => this.layout();
@@ -103,7 +106,7 @@ export class Timeline implements Stage {
   layout(): void {
     let y = 0;
     for (const b of this.bands) y += b.place(y);
-    this.space.style.height = Math.max(y + 60, this.height) + 'px';
+    this.space.style.height = `${Math.max(y + 60, this.height)}px`;
     this.onLayout();
     this.wake();
   }
@@ -232,7 +235,8 @@ export class Timeline implements Stage {
     const t = this.track(w.thread);
     if (t) {
       const y = this.rowY(t, w.depth);
-      if (y < this.scroller.scrollTop + HEAD || y > this.scroller.scrollTop + this.height - 60) this.scroller.scrollTop = Math.max(0, y - this.height / 3);
+      if (y < this.scroller.scrollTop + HEAD || y > this.scroller.scrollTop + this.height - 60)
+        this.scroller.scrollTop = Math.max(0, y - this.height / 3);
     }
     const g = this.target();
     if (end < g.t0 || w.start > g.t1 || end - w.start > (g.t1 - g.t0) * 1.5 || end - w.start < ((g.t1 - g.t0) / this.width) * 4) {

@@ -1,9 +1,9 @@
 // The interfaces of tracks. A Band places, draws and requests tracks of one kind; the timeline goes through
 // its bands and knows no kind.
 
-import { Mark } from './marks';
-import { Model, Row } from './model';
-import { Link, LockInfo, Where } from './proto';
+import type { Mark } from './marks';
+import type { Model, Row } from './model';
+import type { Link, LockInfo, Where } from './proto';
 
 // Kind is what a track is of. A note is not on a row: its flag is on the axis, its line crosses all tracks.
 export type Kind = 'thread' | 'group' | 'process' | 'task' | 'counter' | 'lock' | 'note';
@@ -49,7 +49,15 @@ export const HEAD = 22; // above the calls: state, lock, pauses
 // the room of a track, have a line each that opens them.
 export type Mode = 'part' | 'full' | 'compact' | 'strip';
 // ThreadRows is the track of a thread. Of depth rows, those from skip up to skip+rows are drawn.
-export interface ThreadRows { seq: number; y: number; h: number; mode: Mode; depth: number; skip: number; rows: number }
+export interface ThreadRows {
+  seq: number;
+  y: number;
+  h: number;
+  mode: Mode;
+  depth: number;
+  skip: number;
+  rows: number;
+}
 
 // rowHeight is that of a track's calls, in pixels.
 export function rowHeight(m: Mode): number {
@@ -72,11 +80,28 @@ export function heightOf(t: ThreadRows): number {
   return Math.max(firstRow(t) + t.rows * rowHeight(t.mode) + (deeper(t) ? ROW : 0) + 8, 34);
 }
 // Hit is an item of a thread's track.
-export interface Hit { seq: number; depth: number; row: Row; i: number; lane: boolean }
+export interface Hit {
+  seq: number;
+  depth: number;
+  row: Row;
+  i: number;
+  lane: boolean;
+}
 // An arrow leads from a thread that waits for a lock to its holder. It bows to the left,
 // away from the wait, by bow pixels; to the right (below 0) at the left edge.
-export interface Arrow { from: number; to: number; x: number; y0: number; y1: number; bow: number; lock: string }
-export interface Range { t0: number; t1: number }
+export interface Arrow {
+  from: number;
+  to: number;
+  x: number;
+  y0: number;
+  y1: number;
+  bow: number;
+  lock: string;
+}
+export interface Range {
+  t0: number;
+  t1: number;
+}
 
 // View is the part of the time and of the tracks that is drawn.
 export interface View {

@@ -3,7 +3,9 @@
 export type Weight = 'wall' | 'cpu' | 'wait' | 'lock' | 'samples';
 
 // Named is what names nodes.
-export interface Named { name: string }
+export interface Named {
+  name: string;
+}
 
 // Columns are a server's tree: node 0 is the root, and a node comes after its parent.
 export type Columns = { parent: number[]; func: number[]; count?: number[] } & Partial<Record<Weight, number[]>>;
@@ -21,7 +23,10 @@ export interface Node {
   parent: Node | null;
 }
 
-export interface Filter { focus: RegExp | null; hide: RegExp | null }
+export interface Filter {
+  focus: RegExp | null;
+  hide: RegExp | null;
+}
 
 export function node(name: string, func: number, parent: Node | null): Node {
   return { name, func, value: 0, self: 0, other: 0, otherSelf: 0, count: 0, size: 0, kids: [], parent };
@@ -49,12 +54,15 @@ export function build(t: Columns, w: Weight, names: (i: number) => Named | undef
     const p = at[t.parent[i]!]!;
     const fn = names(t.func[i]!);
     const name = fn?.name ?? '?';
-    focused[i] = focused[t.parent[i]!] || (f.focus !== null && f.focus.test(name)) ? 1 : 0;
+    focused[i] = focused[t.parent[i]!] || f.focus?.test(name) ? 1 : 0;
     if (f.hide?.test(name)) at[i] = p;
     else if (f.hide) {
       // A node below a hidden function may now be a sibling of an equal one.
       let m = index.get(p);
-      if (!m) index.set(p, (m = new Map()));
+      if (!m) {
+        m = new Map();
+        index.set(p, m);
+      }
       let k = m.get(t.func[i]!);
       if (!k) {
         k = node(name, t.func[i]!, p);
@@ -114,7 +122,7 @@ export function sandwich(root: Node, name: string): { callers: Node; callees: No
       merge(k, callees);
       callers.value += k.value;
       let to = callers;
-      for (let p = k.parent; p && p.parent; p = p.parent) {
+      for (let p = k.parent; p?.parent; p = p.parent) {
         to = child(to, p.name, p.func);
         to.value += k.value;
       }
@@ -128,7 +136,15 @@ export function sandwich(root: Node, name: string): { callers: Node; callees: No
   return { callers, callees };
 }
 
-export interface FuncRow { name: string; func: number; self: number; total: number; count: number; otherSelf: number; otherTotal: number }
+export interface FuncRow {
+  name: string;
+  func: number;
+  self: number;
+  total: number;
+  count: number;
+  otherSelf: number;
+  otherTotal: number;
+}
 
 // table sums up by function; recursion counts once for the total.
 export function table(root: Node): FuncRow[] {
@@ -136,7 +152,10 @@ export function table(root: Node): FuncRow[] {
   const open = new Map<string, number>();
   const walk = (k: Node): void => {
     let r = rows.get(k.name);
-    if (!r) rows.set(k.name, (r = { name: k.name, func: k.func, self: 0, total: 0, count: 0, otherSelf: 0, otherTotal: 0 }));
+    if (!r) {
+      r = { name: k.name, func: k.func, self: 0, total: 0, count: 0, otherSelf: 0, otherTotal: 0 };
+      rows.set(k.name, r);
+    }
     if (k.func >= 0) r.func = k.func;
     r.self += k.self;
     r.otherSelf += k.otherSelf;

@@ -1,7 +1,7 @@
 // The address holds the view, so that a reload or a shared link comes back to
 // it. It is all in the fragment, which browsers do not send.
 
-import { Mark } from './marks';
+import type { Mark } from './marks';
 
 export interface State {
   token: string;
@@ -31,28 +31,54 @@ export interface State {
   code?: string; // whether frames outside of the program's own code are folded
 }
 
-const list = (s: string | null): number[] | undefined => (s ? s.split(',').map(Number).filter((n) => isFinite(n)) : undefined);
+const list = (s: string | null): number[] | undefined =>
+  s
+    ? s
+        .split(',')
+        .map(Number)
+        .filter((n) => Number.isFinite(n))
+    : undefined;
 
 export function read(): State {
   const p = new URLSearchParams(location.hash.slice(1));
   const num = (k: string): number | undefined => {
     const v = p.get(k);
-    return v === null || !isFinite(Number(v)) ? undefined : Number(v);
+    return v === null || !Number.isFinite(Number(v)) ? undefined : Number(v);
   };
   const range = list(p.get('range'));
   const call = list(p.get('call'));
   const task = list(p.get('task'));
   return {
-    token: p.get('token') ?? '', t0: num('t0'), t1: num('t1'), follow: p.get('live') === '1',
+    token: p.get('token') ?? '',
+    t0: num('t0'),
+    t1: num('t1'),
+    follow: p.get('live') === '1',
     range: range?.length === 2 ? [range[0]!, range[1]!] : undefined,
     call: call?.length === 3 ? [call[0]!, call[1]!, call[2]!] : undefined,
     marks: p.has('mark') ? p.getAll('mark').map((m) => ({ t: parseFloat(m), text: m.replace(/^\S* ?/, '') })) : undefined,
-    task: task?.length === 2 ? [task[0]!, task[1]!] : undefined, tasks: p.get('tasks') ?? undefined,
-    q: p.get('q') ?? undefined, chosen: list(p.get('on')), hidden: list(p.get('hide')), pinned: list(p.get('pin')), order: list(p.get('order')),
-    modes: p.get('rows')?.split(',').map((s) => s.split(':')).filter((x) => x.length === 2).map(([a, b]) => [Number(a), b!]),
-    filter: p.get('threads') ?? undefined, groups: p.has('groups') ? p.getAll('turned') : undefined, tab: p.get('tab') ?? undefined, top: num('top'),
-    color: p.get('color') ?? undefined, kinds: p.get('kinds') ?? undefined,
-    weight: p.get('weight') ?? undefined, flame: p.get('flame') ?? undefined, idle: p.get('idle') === '1', code: p.get('code') ?? undefined,
+    task: task?.length === 2 ? [task[0]!, task[1]!] : undefined,
+    tasks: p.get('tasks') ?? undefined,
+    q: p.get('q') ?? undefined,
+    chosen: list(p.get('on')),
+    hidden: list(p.get('hide')),
+    pinned: list(p.get('pin')),
+    order: list(p.get('order')),
+    modes: p
+      .get('rows')
+      ?.split(',')
+      .map((s) => s.split(':'))
+      .filter((x) => x.length === 2)
+      .map(([a, b]) => [Number(a), b!]),
+    filter: p.get('threads') ?? undefined,
+    groups: p.has('groups') ? p.getAll('turned') : undefined,
+    tab: p.get('tab') ?? undefined,
+    top: num('top'),
+    color: p.get('color') ?? undefined,
+    kinds: p.get('kinds') ?? undefined,
+    weight: p.get('weight') ?? undefined,
+    flame: p.get('flame') ?? undefined,
+    idle: p.get('idle') === '1',
+    code: p.get('code') ?? undefined,
   };
 }
 
@@ -90,7 +116,7 @@ export function write(s: State, step = false): void {
   if (s.idle) put('idle', '1');
   put('code', s.code);
   if (s.top) put('top', String(Math.round(s.top)));
-  const hash = '#' + p.toString().replaceAll('%2C', ',').replaceAll('%3A', ':');
+  const hash = `#${p.toString().replaceAll('%2C', ',').replaceAll('%3A', ':')}`;
   if (hash === location.hash) return;
   if (step) history.pushState(null, '', hash);
   else history.replaceState(null, '', hash);

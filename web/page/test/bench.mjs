@@ -25,7 +25,16 @@ const serve = async (...args) => {
     });
     p.once('exit', (c) => bad(new Error(`sliver ended with ${c}: ${said}`)));
   });
-  return { url, began, pid: p.pid, stop: () => new Promise((ok) => { p.once('exit', ok); p.kill('SIGINT'); }) };
+  return {
+    url,
+    began,
+    pid: p.pid,
+    stop: () =>
+      new Promise((ok) => {
+        p.once('exit', ok);
+        p.kill('SIGINT');
+      }),
+  };
 };
 const row = (name, value, target = '') => console.log(`| ${name} | ${value} | ${target} |`);
 const browser = await chromium.launch({ executablePath, args: ['--no-sandbox', '--disable-dev-shm-usage'] });
@@ -37,7 +46,9 @@ async function framesDuring(page, f) {
   const cdp = await page.context().newCDPSession(page);
   const events = [];
   cdp.on('Tracing.dataCollected', (e) => events.push(...e.value));
-  await cdp.send('Tracing.start', { traceConfig: { includedCategories: ['disabled-by-default-devtools.timeline.frame', 'devtools.timeline.frame', 'devtools.timeline'] } });
+  await cdp.send('Tracing.start', {
+    traceConfig: { includedCategories: ['disabled-by-default-devtools.timeline.frame', 'devtools.timeline.frame', 'devtools.timeline'] },
+  });
   const was = await cpu();
   const began = performance.now();
   await f();
@@ -46,9 +57,18 @@ async function framesDuring(page, f) {
   const done = new Promise((ok) => cdp.once('Tracing.tracingComplete', ok));
   await cdp.send('Tracing.end');
   await done;
-  const at = events.filter((e) => e.name === 'DrawFrame').map((e) => e.ts / 1000).sort((a, b) => a - b);
-  const between = at.slice(1).map((t, i) => t - at[i]).sort((a, b) => a - b);
-  const own = events.filter((e) => e.name === 'FireAnimationFrame' && e.dur).map((e) => e.dur / 1000).sort((a, b) => a - b);
+  const at = events
+    .filter((e) => e.name === 'DrawFrame')
+    .map((e) => e.ts / 1000)
+    .sort((a, b) => a - b);
+  const between = at
+    .slice(1)
+    .map((t, i) => t - at[i])
+    .sort((a, b) => a - b);
+  const own = events
+    .filter((e) => e.name === 'FireAnimationFrame' && e.dur)
+    .map((e) => e.dur / 1000)
+    .sort((a, b) => a - b);
   const share = (type) => (((is[type] ?? 0) - (was[type] ?? 0)) * 1000) / span;
   return { between, own, page: share('renderer'), draws: share('GPU') };
 }
@@ -60,10 +80,17 @@ async function cpu() {
   return out;
 }
 const q = (v, p) => v[Math.min(v.length - 1, Math.floor(p * v.length))];
-const rate = (v) => `${((1000 * v.length) / v.reduce((a, b) => a + b, 0)).toFixed(0)} a second; p50 ${q(v, 0.5).toFixed(1)} ms, p95 ${q(v, 0.95).toFixed(1)} ms`;
+const rate = (v) => {
+  const second = (1000 * v.length) / v.reduce((a, b) => a + b, 0);
+  return `${second.toFixed(0)} a second; p50 ${q(v, 0.5).toFixed(1)} ms, p95 ${q(v, 0.95).toFixed(1)} ms`;
+};
 const rows = (name, f) => {
   row(`${name}: frames drawn`, rate(f.between), '60 a second');
-  row(`${name}: the page's own work in a frame`, `p50 ${q(f.own, 0.5).toFixed(1)} ms, p99 ${q(f.own, 0.99).toFixed(1)} ms, longest ${q(f.own, 1).toFixed(1)} ms of ${f.own.length}`, 'well below 16 ms');
+  row(
+    `${name}: the page's own work in a frame`,
+    `p50 ${q(f.own, 0.5).toFixed(1)} ms, p99 ${q(f.own, 0.99).toFixed(1)} ms, longest ${q(f.own, 1).toFixed(1)} ms of ${f.own.length}`,
+    'well below 16 ms',
+  );
   row(`${name}: CPUs in use by the page's process, by Chromium's drawing`, `${f.page.toFixed(2)}, ${f.draws.toFixed(2)}`);
 };
 
@@ -92,14 +119,22 @@ async function open(url, context) {
   const page = await blank(context);
   await page.goto(url, { waitUntil: 'commit' });
   await page.waitForFunction(() => performance.getEntriesByName('sliver:calls').length > 0, undefined, { timeout: 60000, polling: 10 });
-  const [paint, calls] = await page.evaluate(() => [performance.getEntriesByName('first-contentful-paint')[0].startTime, performance.getEntriesByName('sliver:calls')[0].startTime]);
+  const [paint, calls] = await page.evaluate(() => [
+    performance.getEntriesByName('first-contentful-paint')[0].startTime,
+    performance.getEntriesByName('sliver:calls')[0].startTime,
+  ]);
   return { page, paint, calls };
 }
 const usual = (v) => {
   const s = [...v].sort((a, b) => a - b);
-  return `median ${q(s, 0.5).toFixed(0)} ms, 9 of 10 within ${q(s, 0.9).toFixed(0)} ms, longest ${q(s, 1).toFixed(0)} ms of ${s.length} loads`;
+  const [median, most, longest] = [0.5, 0.9, 1].map((p) => q(s, p).toFixed(0));
+  return `median ${median} ms, 9 of 10 within ${most} ms, longest ${longest} ms of ${s.length} loads`;
 };
-const spread = (v) => `${[...v].sort((a, b) => a - b).map((x) => x.toFixed(0)).join(', ')} ms`;
+const spread = (v) =>
+  `${[...v]
+    .sort((a, b) => a - b)
+    .map((x) => x.toFixed(0))
+    .join(', ')} ms`;
 
 if (part === 'live') {
   const s = await serve('record', '-p', what, '-i', '2ms', '--web', '-o', 'bench.sliver');
@@ -108,7 +143,10 @@ if (part === 'live') {
   const paints = [];
   const calls = [];
   // What Chromium and the machine take: a page of one word, in turns with ours.
-  const word = createServer((_, r) => r.setHeader('Content-Type', 'text/html').end('<!doctype html><title>word</title>word')).listen(0, '127.0.0.1');
+  const word = createServer((_, r) => r.setHeader('Content-Type', 'text/html').end('<!doctype html><title>word</title>word')).listen(
+    0,
+    '127.0.0.1',
+  );
   const words = [];
   for (let i = 0; i < 25; i++) {
     const context = await browser.newContext({ viewport });
@@ -117,7 +155,10 @@ if (part === 'live') {
     const other = await browser.newContext({ viewport });
     const page = await blank(other);
     await page.goto(`http://127.0.0.1:${word.address().port}/`, { waitUntil: 'commit' });
-    await page.waitForFunction(() => performance.getEntriesByName('first-contentful-paint').length > 0, undefined, { timeout: 60000, polling: 10 });
+    await page.waitForFunction(() => performance.getEntriesByName('first-contentful-paint').length > 0, undefined, {
+      timeout: 60000,
+      polling: 10,
+    });
     const least = await page.evaluate(() => performance.getEntriesByName('first-contentful-paint')[0].startTime);
     await other.close();
     if (i === 0) continue; // the browser has started
@@ -169,24 +210,30 @@ if (part === 'live') {
   row('the same: all of it open and shown, from the start of sliver', spread(took), '2 s');
   await page.waitForTimeout(1500);
   const b = await page.locator('#calls').boundingBox();
-  rows('the same, zooming in and out', await framesDuring(page, async () => {
-    await page.mouse.move(b.x + b.width / 2, b.y + 200);
-    await page.keyboard.down('Control');
-    for (let i = 0; i < 40; i++) {
-      await page.mouse.wheel(0, i % 20 < 10 ? -160 : 160);
-      await page.waitForTimeout(60);
-    }
-    await page.keyboard.up('Control');
-  }));
+  rows(
+    'the same, zooming in and out',
+    await framesDuring(page, async () => {
+      await page.mouse.move(b.x + b.width / 2, b.y + 200);
+      await page.keyboard.down('Control');
+      for (let i = 0; i < 40; i++) {
+        await page.mouse.wheel(0, i % 20 < 10 ? -160 : 160);
+        await page.waitForTimeout(60);
+      }
+      await page.keyboard.up('Control');
+    }),
+  );
   await page.keyboard.press('w');
   await page.keyboard.press('w');
-  rows('the same, panning', await framesDuring(page, async () => {
-    for (const k of ['d', 'a']) {
-      await page.keyboard.down(k);
-      await page.waitForTimeout(2000);
-      await page.keyboard.up(k);
-    }
-  }));
+  rows(
+    'the same, panning',
+    await framesDuring(page, async () => {
+      for (const k of ['d', 'a']) {
+        await page.keyboard.down(k);
+        await page.waitForTimeout(2000);
+        await page.keyboard.up(k);
+      }
+    }),
+  );
   row('the same, memory', await memory(page), '300 MB');
   await page.context().close();
   await s.stop();

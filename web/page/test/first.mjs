@@ -23,7 +23,13 @@ async function run(...args) {
     });
     void exit.then((c) => bad(new Error(`sliver ${args.join(' ')} ended with ${c}: ${said}`)));
   });
-  return { url, stop: () => { p.kill('SIGINT'); return exit; } };
+  return {
+    url,
+    stop: () => {
+      p.kill('SIGINT');
+      return exit;
+    },
+  };
 }
 
 // seen is the text of the panel that is on the screen.

@@ -21,26 +21,40 @@ export async function serve(...args) {
     p.once('exit', (c) => bad(new Error(`the server ended with ${c}`)));
   });
   const exit = new Promise((ok) => p.once('exit', ok));
-  const away = (how) => { stopped.add(new URL(url).host); running.delete(p); how(); return exit; };
-  return { url, tell: (s) => p.stdin.write(s + '\n'), stop: () => away(() => p.stdin.end()), kill: () => away(() => p.kill('SIGKILL')) };
+  const away = (how) => {
+    stopped.add(new URL(url).host);
+    running.delete(p);
+    how();
+    return exit;
+  };
+  return { url, tell: (s) => p.stdin.write(`${s}\n`), stop: () => away(() => p.stdin.end()), kill: () => away(() => p.kill('SIGKILL')) };
 }
 
 export const browser = await chromium.launch({ executablePath, args: ['--no-sandbox', '--disable-dev-shm-usage'] });
 
 // open loads the page, after what before does in it, and watches for what must never happen.
 export async function open(url, { before, ...o } = {}) {
-  const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, reducedMotion: 'reduce', acceptDownloads: true, colorScheme: scheme, ...(phone ? aPhone : {}), ...o });
+  const context = await browser.newContext({
+    viewport: { width: 1280, height: 800 },
+    reducedMotion: 'reduce',
+    acceptDownloads: true,
+    colorScheme: scheme,
+    ...(phone ? aPhone : {}),
+    ...o,
+  });
   const page = await context.newPage();
   page.setDefaultTimeout(60_000);
   page.problems = [];
-  page.on('pageerror', (e) => page.problems.push('error: ' + e.message));
+  page.on('pageerror', (e) => page.problems.push(`error: ${e.message}`));
   page.on('console', (m) => {
     if (m.type() === 'error' && stopped.has(new URL(url).host) && /ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE/.test(m.text())) return;
-    if (m.type() === 'error' && !/ERR_CONNECTION_REFUSED|WebSocket connection|status of (400|401|500)/.test(m.text())) page.problems.push('console: ' + m.text());
+    if (m.type() === 'error' && !/ERR_CONNECTION_REFUSED|WebSocket connection|status of (400|401|500)/.test(m.text()))
+      page.problems.push(`console: ${m.text()}`);
   });
   page.on('request', (r) => {
     const u = new URL(r.url());
-    if (u.protocol !== 'blob:' && u.protocol !== 'data:' && u.host !== new URL(url).host) page.problems.push('a request left for ' + u.host);
+    if (u.protocol !== 'blob:' && u.protocol !== 'data:' && u.host !== new URL(url).host)
+      page.problems.push(`a request left for ${u.host}`);
   });
   if (before) await page.addInitScript(before);
   await page.goto(url);
@@ -54,7 +68,7 @@ export const settled = async (page) => {
   await until(page, () => new Promise((ok) => requestAnimationFrame(() => requestAnimationFrame(() => ok(true)))));
   for (;;) {
     const s = await state(page);
-    const now = s.t0 + '/' + s.t1;
+    const now = `${s.t0}/${s.t1}`;
     if (now === last) return s;
     last = now;
     await page.waitForTimeout(120);
@@ -65,16 +79,20 @@ export const item = async (page, name = '', wide = 12) => {
   return page.evaluate(([n, w]) => window.sliver.item(n, w), [name, wide]);
 };
 // pixels counts the colours in a part of a canvas.
-export const pixels = (page, id, x, y, w, h) => page.evaluate(([id, x, y, w, h]) => {
-  const c = document.getElementById(id);
-  const d = devicePixelRatio;
-  const b = c.getContext('2d').getImageData(x * d, y * d, w * d, h * d).data;
-  const set = new Set();
-  for (let i = 0; i < b.length; i += 4) set.add((b[i] << 16) | (b[i + 1] << 8) | b[i + 2]);
-  return set.size;
-}, [id, x, y, w, h]);
+export const pixels = (page, id, x, y, w, h) =>
+  page.evaluate(
+    ([id, x, y, w, h]) => {
+      const c = document.getElementById(id);
+      const d = devicePixelRatio;
+      const b = c.getContext('2d').getImageData(x * d, y * d, w * d, h * d).data;
+      const set = new Set();
+      for (let i = 0; i < b.length; i += 4) set.add((b[i] << 16) | (b[i + 1] << 8) | b[i + 2]);
+      return set.size;
+    },
+    [id, x, y, w, h],
+  );
 export const picture = async (page, name) => {
-  if (pictures && pictures !== '-') await page.screenshot({ path: join(pictures, name + '.png') });
+  if (pictures && pictures !== '-') await page.screenshot({ path: join(pictures, `${name}.png`) });
 };
 export const canvas = async (page) => page.locator('#calls').boundingBox();
 // Where an element of a live page is. The element may be replaced between its being found and being
@@ -95,13 +113,16 @@ export const zoomBy = async (page, dy) => {
 // analyzed waits until the panel shows the present scope.
 export const analyzed = (page) => until(page, () => window.sliver.state.analyzed);
 // tall gives the tracks the room of the panel.
-export const tall = (page) => page.evaluate(() => { document.getElementById('panel').style.height = '80px'; });
+export const tall = (page) =>
+  page.evaluate(() => {
+    document.getElementById('panel').style.height = '80px';
+  });
 export const tab = (page, name) => page.getByRole('tab', { name, exact: true }).click();
 export const select = async (page, from, to) => {
   const b = await canvas(page);
   await page.mouse.move(b.x + b.width * from, b.y + 150);
   await page.mouse.down();
-  await page.mouse.move(b.x + b.width * (from + to) / 2, b.y + 160, { steps: 3 });
+  await page.mouse.move(b.x + (b.width * (from + to)) / 2, b.y + 160, { steps: 3 });
   await page.mouse.move(b.x + b.width * to, b.y + 160, { steps: 3 });
   await page.mouse.up();
   await page.getByRole('button', { name: 'Clear range' }).waitFor();
@@ -109,8 +130,15 @@ export const select = async (page, from, to) => {
 };
 // shown is what a page says in words, for a case that failed.
 export const shown = async (page) => {
-  const of = (id) => page.locator(id).innerText({ timeout: 2000 }).then((s) => `     ${id}: ${s.replace(/\s+/g, ' ').slice(0, 500)}`, () => `     ${id}: –`);
+  const of = (id) =>
+    page
+      .locator(id)
+      .innerText({ timeout: 2000 })
+      .then(
+        (s) => `     ${id}: ${s.replace(/\s+/g, ' ').slice(0, 500)}`,
+        () => `     ${id}: –`,
+      );
   const parts = await Promise.all(['header', '#side', '#panel', '#empty'].map(of));
   const { tracks, ...st } = await state(page);
-  return [...parts, '     ' + JSON.stringify(st).slice(0, 500), ...page.problems.map((p) => '     ' + p)].join('\n');
+  return [...parts, `     ${JSON.stringify(st).slice(0, 500)}`, ...page.problems.map((p) => `     ${p}`)].join('\n');
 };

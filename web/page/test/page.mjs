@@ -13,7 +13,31 @@ import { rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
-import { aPhone, analyzed, browser, canvas, item, only, open, phone, picture, pixels, placeOf, ready, running, scheme, select, serve, settled, shown, state, tab, tall, until, zoomBy } from './harness.mjs';
+import {
+  aPhone,
+  analyzed,
+  browser,
+  canvas,
+  item,
+  only,
+  open,
+  phone,
+  picture,
+  pixels,
+  placeOf,
+  ready,
+  running,
+  scheme,
+  select,
+  serve,
+  settled,
+  shown,
+  state,
+  tab,
+  tall,
+  until,
+  zoomBy,
+} from './harness.mjs';
 import { cases as tracks } from './tracks.mjs';
 
 const cases = [];
@@ -46,30 +70,42 @@ test('merged blocks tell their true count', async () => {
   const far = await count();
   const info = await page.evaluate(async () => {
     const token = new URLSearchParams(location.hash.slice(1)).get('token');
-    const r = await fetch('/api/query', { method: 'POST', headers: { 'X-Sliver-Token': token }, body: JSON.stringify({ op: 'tree', threads: [0] }) });
+    const r = await fetch('/api/query', {
+      method: 'POST',
+      headers: { 'X-Sliver-Token': token },
+      body: JSON.stringify({ op: 'tree', threads: [0] }),
+    });
     return r.json();
   });
-  assert.equal(far.reduce((a, b) => a + b, 0), info.count.reduce((a, b) => a + b, 0));
+  assert.equal(
+    far.reduce((a, b) => a + b, 0),
+    info.count.reduce((a, b) => a + b, 0),
+  );
   // They are there to be seen, and are not put on the canvas one by one, which takes most of a frame.
-  const drawn = await page.evaluate(() => new Promise((ok) => {
-    const proto = CanvasRenderingContext2D.prototype;
-    const real = proto.fillRect;
-    let rects = 0;
-    proto.fillRect = function (...a) {
-      rects += this.canvas.id === 'calls';
-      return real.apply(this, a);
-    };
-    window.dispatchEvent(new Event('resize'));
-    document.getElementById('tracks').dispatchEvent(new Event('scroll')); // draws
-    requestAnimationFrame(() => requestAnimationFrame(() => {
-      proto.fillRect = real;
-      const { t0, t1, width } = window.sliver.state;
-      const there = window.sliver.items(t0, t1);
-      ok({ rects, there, width });
-    }));
-  }));
+  const drawn = await page.evaluate(
+    () =>
+      new Promise((ok) => {
+        const proto = CanvasRenderingContext2D.prototype;
+        const real = proto.fillRect;
+        let rects = 0;
+        proto.fillRect = function (...a) {
+          rects += this.canvas.id === 'calls';
+          return real.apply(this, a);
+        };
+        window.dispatchEvent(new Event('resize'));
+        document.getElementById('tracks').dispatchEvent(new Event('scroll')); // draws
+        requestAnimationFrame(() =>
+          requestAnimationFrame(() => {
+            proto.fillRect = real;
+            const { t0, t1, width } = window.sliver.state;
+            const there = window.sliver.items(t0, t1);
+            ok({ rects, there, width });
+          }),
+        );
+      }),
+  );
   assert.ok(drawn.there > 2000 && drawn.rects > 0 && drawn.rects < drawn.there / 4, JSON.stringify(drawn));
-  assert.ok(await pixels(page, 'calls', 0, 60, drawn.width, 60) > 100, 'the blocks are not on the screen');
+  assert.ok((await pixels(page, 'calls', 0, 60, drawn.width, 60)) > 100, 'the blocks are not on the screen');
   assert.deepEqual(page.problems, []);
   await s.stop();
 });
@@ -127,7 +163,10 @@ test('wheel, keys, drag, double-click, 0, minimap', async () => {
   const m = await page.locator('#minimap').boundingBox();
   await page.mouse.click(m.x + m.width * 0.8, m.y + 20);
   const j = await settled(page);
-  assert.ok(Math.abs((j.t0 + j.t1) / 2 - (all.from + (all.edge - all.from) * 0.8)) < (all.edge - all.from) * 0.02, 'a click on the minimap did not go there');
+  assert.ok(
+    Math.abs((j.t0 + j.t1) / 2 - (all.from + (all.edge - all.from) * 0.8)) < (all.edge - all.from) * 0.02,
+    'a click on the minimap did not go there',
+  );
   assert.deepEqual(page.problems, []);
   await s.stop();
 });
@@ -157,18 +196,21 @@ test('arrows at the left edge', async () => {
   arrow = await found(page, (a) => a.x < 4);
   assert.ok(arrow, 'the wait that began before the view has no arrow');
   // At its middle the curve is three quarters of the bow away, at its end is the head.
-  const n = await page.evaluate(([a, hex]) => {
-    const d = devicePixelRatio;
-    const g = document.getElementById('calls').getContext('2d');
-    const want = [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
-    const near = (x, y, w, h) => {
-      const b = g.getImageData(x * d, y * d, w * d, h * d).data;
-      let n = 0;
-      for (let i = 0; i < b.length; i += 4) n += want.every((v, k) => Math.abs(b[i + k] - v) < 100);
-      return n;
-    };
-    return { bow: near(a.x - a.bow * 0.75 - 3, (a.y0 + a.y1) / 2 - 3, 6, 6), head: near(a.x, a.y1 - 3, 6, 6) };
-  }, [arrow, scheme === 'dark' ? '#fb923c' : '#c2410c']);
+  const n = await page.evaluate(
+    ([a, hex]) => {
+      const d = devicePixelRatio;
+      const g = document.getElementById('calls').getContext('2d');
+      const want = [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
+      const near = (x, y, w, h) => {
+        const b = g.getImageData(x * d, y * d, w * d, h * d).data;
+        let n = 0;
+        for (let i = 0; i < b.length; i += 4) n += want.every((v, k) => Math.abs(b[i + k] - v) < 100);
+        return n;
+      };
+      return { bow: near(a.x - a.bow * 0.75 - 3, (a.y0 + a.y1) / 2 - 3, 6, 6), head: near(a.x, a.y1 - 3, 6, 6) };
+    },
+    [arrow, scheme === 'dark' ? '#fb923c' : '#c2410c'],
+  );
   assert.ok(n.bow > 4 && n.head > 8, `of the arrow ${JSON.stringify(arrow)} these pixels are drawn: ${JSON.stringify(n)}`);
   await picture(page, 'arrow-edge');
   assert.deepEqual(page.problems, []);
@@ -208,18 +250,24 @@ test('hover and side panel', async () => {
   await until(page, (t) => window.sliver.state.selected.start === t, here.start);
   // Buttons stay while the counts of all calls come in: a press and
   // its release meet the same button.
-  assert.ok(await page.evaluate(() => new Promise((ok) => {
-    const side = document.getElementById('side');
-    const go = [...side.querySelectorAll('.stack button')].find((b) => b.innerText === 'EventLoop::run()');
-    let first = null;
-    new MutationObserver((_, o) => {
-      first ??= side.querySelector('.stack button');
-      if (!/Median/.test(side.innerText)) return;
-      o.disconnect();
-      ok(first === side.querySelector('.stack button'));
-    }).observe(side, { childList: true, subtree: true });
-    go.click();
-  })), 'the panel was made anew when the counts came');
+  assert.ok(
+    await page.evaluate(
+      () =>
+        new Promise((ok) => {
+          const side = document.getElementById('side');
+          const go = [...side.querySelectorAll('.stack button')].find((b) => b.innerText === 'EventLoop::run()');
+          let first = null;
+          new MutationObserver((_, o) => {
+            first ??= side.querySelector('.stack button');
+            if (!/Median/.test(side.innerText)) return;
+            o.disconnect();
+            ok(first === side.querySelector('.stack button'));
+          }).observe(side, { childList: true, subtree: true });
+          go.click();
+        }),
+    ),
+    'the panel was made anew when the counts came',
+  );
   await side.getByRole('heading', { name: 'EventLoop::run()' }).waitFor();
   await picture(page, 'side');
   await page.keyboard.press('Escape');
@@ -237,7 +285,10 @@ test('a selected call says where its time went', async () => {
   const it = await item(page, '', 6);
   await page.mouse.click(it.x, it.y);
   // An outer call, which is in no row of its own.
-  await page.locator('#side .stack button').filter({ hasText: /^(Worker::main|EventLoop::run)\(\)$/ }).click();
+  await page
+    .locator('#side .stack button')
+    .filter({ hasText: /^(Worker::main|EventLoop::run)\(\)$/ })
+    .click();
   await page.getByRole('heading', { name: /^(Worker::main|EventLoop::run)/ }).waitFor();
   const spent = page.locator('#side .spent');
   await spent.waitFor();
@@ -245,20 +296,29 @@ test('a selected call says where its time went', async () => {
   const length = sums.end - sums.start;
   const all = sums.parts.reduce((n, p) => n + p.total, 0);
   assert.ok(Math.abs(all - length) < 2, `the parts are ${all} ns, the call ${length}`);
-  for (const want of ['cpu', 'runnable', 'lock', 'idle']) assert.ok(sums.parts.some((p) => p.part === want), `no part ${want}: ${JSON.stringify(sums.parts)}`);
+  for (const want of ['cpu', 'runnable', 'lock', 'idle'])
+    assert.ok(
+      sums.parts.some((p) => p.part === want),
+      `no part ${want}: ${JSON.stringify(sums.parts)}`,
+    );
   const shares = (await spent.locator('tbody td:nth-child(3)').allInnerTexts()).map(parseFloat);
   assert.ok(Math.abs(shares.reduce((a, b) => a + b, 0) - 100) < 3, `the shares are ${shares}`);
   const words = await page.locator('#side').innerText();
   assert.match(words, /Where its time went[\s\S]*on a CPU[\s\S]*Its length\s+[\d.]+ m?s\s+100 %/);
   // The bar has the same parts.
-  const bar = await page.locator('#side .states').evaluate((b) => [...b.children].map((i) => i.getBoundingClientRect().width / b.getBoundingClientRect().width));
+  const bar = await page
+    .locator('#side .states')
+    .evaluate((b) => [...b.children].map((i) => i.getBoundingClientRect().width / b.getBoundingClientRect().width));
   assert.ok(Math.abs(bar.reduce((a, b) => a + b, 0) - 1) < 0.02, `the bar is filled to ${bar}`);
   await picture(page, 'sums');
   const lock = spent.locator('tbody tr', { hasText: 'waiting for a lock' }).first();
   await lock.getByRole('button', { name: 'waiting for a lock' }).click();
   const part = sums.parts.find((p) => p.part === 'lock');
   const shown = await settled(page);
-  assert.ok(shown.t0 <= part.at && shown.t1 >= part.at + part.longest && shown.t1 - shown.t0 < 3 * part.longest + 1e4, 'the longest wait is not on the screen');
+  assert.ok(
+    shown.t0 <= part.at && shown.t1 >= part.at + part.longest && shown.t1 - shown.t0 < 3 * part.longest + 1e4,
+    'the longest wait is not on the screen',
+  );
   await lock.getByRole('button').nth(1).click();
   await until(page, (seq) => window.sliver.state.selected?.thread !== seq, it.seq);
   assert.deepEqual(page.problems, []);
@@ -274,7 +334,19 @@ test('tracks of counters and locks', async () => {
   await until(page, () => window.sliver.state.lanes.length > 2);
   const list = page.locator('#lanes');
   const words = await list.innerText();
-  assert.match(words, /Counters and locks[\s\S]*CPUs in use\s+at most [\d.]+ CPUs[\s\S]*Waiting for a CPU\s+at most [\d.]+ threads?[\s\S]*lock 0x55aa[\da-f]+\s+holder, waiting threads/);
+  assert.match(
+    words,
+    new RegExp(
+      [
+        /Counters and locks/,
+        /CPUs in use\s+at most [\d.]+ CPUs/,
+        /Waiting for a CPU\s+at most [\d.]+ threads?/,
+        /lock 0x55aa[\da-f]+\s+holder, waiting threads/,
+      ]
+        .map((r) => r.source)
+        .join('[^]*'),
+    ),
+  );
   const { lanes } = await state(page);
   const locks = lanes.filter((l) => l.lock);
   assert.ok(locks.length >= 3 && locks.every((l, i) => i === 0 || l.total <= locks[i - 1].total), `locks ${JSON.stringify(locks)}`);
@@ -284,11 +356,14 @@ test('tracks of counters and locks', async () => {
   await page.getByRole('button', { name: 'Show its track' }).click();
   await until(page, () => window.sliver.held() !== null);
   const b = await canvas(page);
-  await page.evaluate((y) => { document.getElementById('tracks').scrollTop = y; }, locks[0].y - 70);
+  await page.evaluate((y) => {
+    document.getElementById('tracks').scrollTop = y;
+  }, locks[0].y - 70);
   await settled(page);
   await until(page, () => window.sliver.held() !== null && window.sliver.state.lanesFine);
   const at = await state(page);
-  for (const y of [locks[0].y, locks[0].y - 30]) assert.ok((await pixels(page, 'calls', 40, y - at.top, b.width - 80, 28)) > 1, 'a lock or the counter above it is not drawn');
+  for (const y of [locks[0].y, locks[0].y - 30])
+    assert.ok((await pixels(page, 'calls', 40, y - at.top, b.width - 80, 28)) > 1, 'a lock or the counter above it is not drawn');
   await picture(page, 'lanes');
   // A holder is named, and a click goes to what it did.
   const held = await page.evaluate(() => window.sliver.held());
@@ -296,10 +371,14 @@ test('tracks of counters and locks', async () => {
   await until(page, () => /held by/.test(document.getElementById('tip').innerText));
   assert.match(await page.locator('#tip').innerText(), /^lock 0x55aa[\s\S]*waiting thread[\s\S]*held by .+ \(\d+\); click/);
   await page.mouse.click(held.x, held.y);
-  await until(page, (tid) => {
-    const { selected, status } = window.sliver.state;
-    return selected && status.threads.find((t) => t.seq === selected.thread).tid === tid;
-  }, held.holder);
+  await until(
+    page,
+    (tid) => {
+      const { selected, status } = window.sliver.state;
+      return selected && status.threads.find((t) => t.seq === selected.thread).tid === tid;
+    },
+    held.holder,
+  );
   await page.keyboard.press('Escape');
   await page.keyboard.press('0');
   await settled(page);
@@ -309,7 +388,10 @@ test('tracks of counters and locks', async () => {
   await until(page, () => window.sliver.state.lanes.length === 0);
   await page.getByRole('button', { name: 'Show its track' }).click();
   await until(page, () => window.sliver.state.lanes.length > 2);
-  await list.getByRole('button', { name: /^lock 0x/ }).first().click();
+  await list
+    .getByRole('button', { name: /^lock 0x/ })
+    .first()
+    .click();
   await page.locator('#panel').getByText('Wanted in').waitFor();
   assert.deepEqual(page.problems, []);
   await s.stop();
@@ -318,7 +400,9 @@ test('tracks of counters and locks', async () => {
   const live = await open(l.url);
   await ready(live);
   await until(live, () => window.sliver.state.lanes.some((x) => x.lock));
-  await live.evaluate(() => { document.getElementById('tracks').scrollTop = 1e6; });
+  await live.evaluate(() => {
+    document.getElementById('tracks').scrollTop = 1e6;
+  });
   const seen = () => live.evaluate(() => window.sliver.held()?.t1 ?? 0);
   await until(live, () => window.sliver.held() !== null);
   const before = await seen();
@@ -342,18 +426,22 @@ test('tracks of goroutines', async () => {
   assert.equal((await state(page)).tasks.rows, 0);
   await fold.click();
   await until(page, () => window.sliver.state.tasks.rows === 37);
-  const to = () => page.evaluate(() => {
-    const li = document.querySelector('#tasks li');
-    document.getElementById('tracks').scrollTop = parseFloat(li.style.top);
-  });
+  const to = () =>
+    page.evaluate(() => {
+      const li = document.querySelector('#tasks li');
+      document.getElementById('tracks').scrollTop = parseFloat(li.style.top);
+    });
   await to();
   await until(page, () => window.sliver.state.tasks.fine && document.querySelectorAll('#tasks .sub').length > 5);
   // Those that ran longest come first; none of the runtime is there.
   const ran = async (n) => (await page.evaluate((max) => window.sliver.ask('tasks', { max }), n)).list;
   const all = await ran(37);
-  assert.ok(all.every((t, i) => t.func && !t.func.startsWith('runtime.') && (i === 0 || t.ran <= all[i - 1].ran)), JSON.stringify(all.slice(0, 4)));
+  assert.ok(
+    all.every((t, i) => t.func && !t.func.startsWith('runtime.') && (i === 0 || t.ran <= all[i - 1].ran)),
+    JSON.stringify(all.slice(0, 4)),
+  );
   const b = await canvas(page);
-  assert.ok(await pixels(page, 'calls', 40, 30, b.width - 80, 90) > 4, 'hardly any span is drawn');
+  assert.ok((await pixels(page, 'calls', 40, 30, b.width - 80, 90)) > 4, 'hardly any span is drawn');
   await picture(page, 'tasks');
   for (let i = 0; i < (phone ? 11 : 7); i++) await page.keyboard.press('w'); // a span is wide enough to be hit
   await settled(page);
@@ -362,13 +450,13 @@ test('tracks of goroutines', async () => {
   const it = await page.evaluate(() => window.sliver.task(1));
   assert.ok(it, 'no span runs');
   await page.mouse.move(it.x, it.y);
-  await until(page, (id) => document.getElementById('tip').innerText.startsWith('goroutine ' + id), it.id);
+  await until(page, (id) => document.getElementById('tip').innerText.startsWith(`goroutine ${id}`), it.id);
   assert.match(await page.locator('#tip').innerText(), /runs\s+on .+ \(\d+\)\s+[\d.]+ m?s/);
   await page.mouse.click(it.x, it.y);
   const side = page.locator('#side');
-  await side.getByRole('heading', { name: 'goroutine ' + it.id }).waitFor();
+  await side.getByRole('heading', { name: `goroutine ${it.id}` }).waitFor();
   await side.getByRole('button', { name: 'Go to its calls' }).waitFor();
-  await until(page, (id) => window.sliver.state.task?.id === id && location.hash.includes('task=' + id), it.id);
+  await until(page, (id) => window.sliver.state.task?.id === id && location.hash.includes(`task=${id}`), it.id);
   await settled(page);
   const asked = await page.evaluate((x) => window.sliver.ask('task', { task: x.id, at: x.span[0] }), it);
   assert.ok(asked.ran > 0 && asked.waited > 0 && asked.span.thread === it.span[4], JSON.stringify(asked));
@@ -379,11 +467,14 @@ test('tracks of goroutines', async () => {
   await until(page, (at) => window.sliver.state.task.at === at, asked.next);
   await page.reload();
   await ready(page);
-  await side.getByRole('heading', { name: 'goroutine ' + it.id }).waitFor();
+  await side.getByRole('heading', { name: `goroutine ${it.id}` }).waitFor();
   await until(page, () => window.sliver.state.tasks.rows === 37);
   const waits = await page.evaluate(async (list) => {
     for (const t of list) {
-      const { list: [one], reasons } = await window.sliver.ask('tasks', { from: list.indexOf(t), max: 1 });
+      const {
+        list: [one],
+        reasons,
+      } = await window.sliver.ask('tasks', { from: list.indexOf(t), max: 1 });
       for (const s of one.spans) {
         const d = s[4] < 0 && s[5] >= 0 ? await window.sliver.ask('task', { task: t.id, at: s[0] }) : null;
         if (d?.stack.length) return { id: t.id, at: s[0], reason: reasons[s[5]], stack: d.stack };
@@ -392,20 +483,26 @@ test('tracks of goroutines', async () => {
     return null;
   }, all);
   assert.ok(waits, 'no wait has a stack');
-  await page.evaluate((w) => { location.hash = location.hash.replace(/task=[\d,]+/, `task=${w.id},${w.at}`); }, waits);
-  await side.getByRole('heading', { name: 'goroutine ' + waits.id }).waitFor();
+  await page.evaluate((w) => {
+    location.hash = location.hash.replace(/task=[\d,]+/, `task=${w.id},${w.at}`);
+  }, waits);
+  await side.getByRole('heading', { name: `goroutine ${waits.id}` }).waitFor();
   await side.getByRole('heading', { name: 'Waits here' }).waitFor();
-  assert.ok((await side.innerText()).includes('waits: ' + waits.reason));
+  assert.ok((await side.innerText()).includes(`waits: ${waits.reason}`));
   await side.getByRole('button', { name: waits.stack[0].name, exact: true }).waitFor();
   await picture(page, 'tasks-wait');
   // To the calls of the thread that ran it.
   const on = await page.evaluate(async (list) => {
-    const { list: [one] } = await window.sliver.ask('tasks', { from: 0, max: 1 });
+    const {
+      list: [one],
+    } = await window.sliver.ask('tasks', { from: 0, max: 1 });
     const s = one.spans.find((x) => x[4] >= 0);
     return { id: list[0].id, at: s[0], thread: s[4] };
   }, all);
-  await page.evaluate((w) => { location.hash = location.hash.replace(/task=[\d,]+/, `task=${w.id},${w.at}`); }, on);
-  await side.getByRole('heading', { name: 'goroutine ' + on.id, exact: true }).waitFor();
+  await page.evaluate((w) => {
+    location.hash = location.hash.replace(/task=[\d,]+/, `task=${w.id},${w.at}`);
+  }, on);
+  await side.getByRole('heading', { name: `goroutine ${on.id}`, exact: true }).waitFor();
   await side.getByRole('button', { name: 'Go to its calls' }).click();
   await until(page, (seq) => window.sliver.state.selected?.thread === seq && window.sliver.state.task === null, on.thread);
   await page.keyboard.press('Escape');
@@ -415,23 +512,29 @@ test('tracks of goroutines', async () => {
   await list.getByRole('button', { name: 'by running' }).click();
   await list.getByRole('button', { name: 'by waiting' }).waitFor();
   const first = (await page.evaluate(() => window.sliver.ask('tasks', { max: 1, mode: 'wait' }))).list[0];
-  await until(page, (id) => document.querySelector('#tasks li:nth-child(2) .sub')?.innerText.startsWith(id + ' ·'), first.id);
+  await until(page, (id) => document.querySelector('#tasks li:nth-child(2) .sub')?.innerText.startsWith(`${id} ·`), first.id);
   await until(page, () => location.hash.includes('tasks=open-wait'));
   // From the table of tasks to a track.
-  await page.evaluate(() => { document.getElementById('tracks').scrollTop = 0; });
+  await page.evaluate(() => {
+    document.getElementById('tracks').scrollTop = 0;
+  });
   await tab(page, 'Waits');
   const one = page.locator('#panel table').filter({ hasText: 'Longest run' }).locator('tbody .link').first();
   const name = await one.innerText();
   await one.click();
-  await until(page, (n) => (n + ' ').startsWith('goroutine ' + window.sliver.state.task?.id + ' '), name);
-  await until(page, () => [...document.querySelectorAll('#tasks .sub')].some((e) => e.innerText.startsWith(window.sliver.state.task.id + ' ·') && e.getBoundingClientRect().top < 500));
+  await until(page, (n) => `${n} `.startsWith(`goroutine ${window.sliver.state.task?.id} `), name);
+  await until(page, () =>
+    [...document.querySelectorAll('#tasks .sub')].some(
+      (e) => e.innerText.startsWith(`${window.sliver.state.task.id} ·`) && e.getBoundingClientRect().top < 500,
+    ),
+  );
   assert.deepEqual(page.problems, []);
   await s.stop();
 });
 
 test('names of tasks', async () => {
   const out = await build({ entryPoints: ['src/format.ts'], bundle: true, format: 'esm', write: false });
-  const { functionOf, taskForms } = await import('data:text/javascript,' + encodeURIComponent(out.outputFiles[0].text));
+  const { functionOf, taskForms } = await import(`data:text/javascript,${encodeURIComponent(out.outputFiles[0].text)}`);
   assert.deepEqual(taskForms('slow-report slow_report_task'), ['slow-report slow_report_task', 'slow-report']);
   const http = taskForms('net/http.(*Server).Serve.gowrap3');
   assert.deepEqual(http.slice(0, 2), ['net/http.(*Server).Serve.gowrap3', 'http.(*Server).Serve.gowrap3']);
@@ -466,7 +569,11 @@ test('10,000 goroutines scroll; only rows on the screen are there', async () => 
       t.scrollTop = (t.scrollHeight - t.clientHeight) * k;
       return window.asked.length;
     }, share);
-    await until(page, (n) => window.asked.length > n && window.sliver.state.tasks.fine && document.querySelectorAll('#tasks li').length > 5, before);
+    await until(
+      page,
+      (n) => window.asked.length > n && window.sliver.state.tasks.fine && document.querySelectorAll('#tasks li').length > 5,
+      before,
+    );
     const rows = await page.locator('#tasks li').count();
     assert.ok(rows < 80, `${rows} rows are in the page`);
     assert.ok(await page.evaluate(() => window.sliver.task() !== null), 'no span is drawn');
@@ -507,18 +614,23 @@ test('notes at times', async () => {
   await page.keyboard.press('Escape');
   assert.deepEqual(await input.evaluateAll((list) => list.map((i) => i.value)), [hostile, 'Note 1']);
   await picture(page, 'notes');
-  assert.ok(await pixels(page, 'axis', x, 1, 60, 14) > 2, 'the axis does not show the note');
+  assert.ok((await pixels(page, 'axis', x, 1, 60, 14)) > 2, 'the axis does not show the note');
   // A click goes there.
   await page.mouse.move(b.x + b.width * 0.5, b.y + 40);
   for (let i = 0; i < 8; i++) await zoomBy(page, -240);
   await panel.locator('tbody .link').first().click();
   const there = await settled(page);
-  assert.ok(there.t1 - there.t0 < (all.t1 - all.t0) / 3 && Math.abs((there.t0 + there.t1) / 2 - at) < (there.t1 - there.t0) * 0.02, JSON.stringify([there.t0, there.t1, at]));
+  assert.ok(
+    there.t1 - there.t0 < (all.t1 - all.t0) / 3 && Math.abs((there.t0 + there.t1) / 2 - at) < (there.t1 - there.t0) * 0.02,
+    JSON.stringify([there.t0, there.t1, at]),
+  );
   // They are there after a reload, and on the page without them in its address.
   await page.reload();
   await ready(page);
   await until(page, () => window.sliver.state.marks.length === 2);
-  await page.evaluate(() => { location.hash = '#token=' + new URLSearchParams(location.hash.slice(1)).get('token'); });
+  await page.evaluate(() => {
+    location.hash = `#token=${new URLSearchParams(location.hash.slice(1)).get('token')}`;
+  });
   await page.reload();
   await ready(page);
   await until(page, () => window.sliver.state.marks.length === 2);
@@ -539,7 +651,10 @@ test('notes at times', async () => {
     await rm(path);
   }
   await tab(page, 'Notes');
-  await panel.getByRole('button', { name: /^Remove/ }).first().click();
+  await panel
+    .getByRole('button', { name: /^Remove/ })
+    .first()
+    .click();
   await until(page, () => window.sliver.state.marks.length === 1);
   assert.equal(await input.inputValue(), 'Note 1');
   assert.deepEqual(page.problems, []);
@@ -556,7 +671,8 @@ test('the menu of a call, a thread, a lock; links to an editor', async () => {
   const pick = (name) => page.getByRole('menuitem', { name, exact: true }).click();
   const it = await item(page, '', 8);
   const open_ = async () => {
-    for (let n = 0; ; n++) { // the timeline gets its width back after the details closed
+    for (let n = 0; ; n++) {
+      // the timeline gets its width back after the details closed
       const now = await item(page, '', 8);
       if (now.start === it.start && Math.hypot(now.x - it.x, now.y - it.y) < 1) break;
       assert.ok(n < 500, `the call at ${it.start} is not where it was`);
@@ -617,7 +733,9 @@ test('the menu of a call, a thread, a lock; links to an editor', async () => {
   // A lock.
   await until(page, () => window.sliver.state.lanes.length > 2);
   const lock = (await state(page)).lanes.find((l) => l.lock);
-  await page.evaluate((y) => { document.getElementById('tracks').scrollTop = y - 40; }, lock.y);
+  await page.evaluate((y) => {
+    document.getElementById('tracks').scrollTop = y - 40;
+  }, lock.y);
   await until(page, () => window.sliver.held() !== null && window.sliver.state.lanesFine);
   const held = await page.evaluate(() => window.sliver.held());
   await page.mouse.click(held.x, held.y, { button: 'right' });
@@ -644,11 +762,22 @@ test('the menu of a call, a thread, a lock; links to an editor', async () => {
 // Paths are the recorded program's: nothing of them becomes another part of the address.
 test('links to the source', async () => {
   const out = await build({ entryPoints: ['src/settings.ts'], bundle: true, format: 'esm', write: false });
-  const { sourceLink, editorProblem } = await import('data:text/javascript,' + encodeURIComponent(out.outputFiles[0].text));
+  const { sourceLink, editorProblem } = await import(`data:text/javascript,${encodeURIComponent(out.outputFiles[0].text)}`);
   assert.equal(sourceLink('/src/a b.cc', 7, 'vscode://file{file}:{line}'), 'vscode://file/src/a%20b.cc:7');
-  assert.equal(sourceLink('/x?y#z&line=1', undefined, 'idea://open?file={file}&line={line}'), 'idea://open?file=/x%3Fy%23z%26line%3D1&line=1');
+  assert.equal(
+    sourceLink('/x?y#z&line=1', undefined, 'idea://open?file={file}&line={line}'),
+    'idea://open?file=/x%3Fy%23z%26line%3D1&line=1',
+  );
   assert.equal(sourceLink('/$&{line}', 3, 'e:{file}:{line}'), 'e:/%24%26%7Bline%7D:3');
-  for (const [file, pattern] of [['src/a.cc', 'e:{file}'], ['<frozen os>', 'e:{file}'], ['/a', ''], ['/a', 'javascript:{file}'], ['/a', 'JavaScript:{file}'], ['/a', '{file}']]) assert.equal(sourceLink(file, 1, pattern), '', pattern);
+  for (const [file, pattern] of [
+    ['src/a.cc', 'e:{file}'],
+    ['<frozen os>', 'e:{file}'],
+    ['/a', ''],
+    ['/a', 'javascript:{file}'],
+    ['/a', 'JavaScript:{file}'],
+    ['/a', '{file}'],
+  ])
+    assert.equal(sourceLink(file, 1, pattern), '', pattern);
   assert.equal(editorProblem(''), '');
   assert.match(editorProblem('vscode:'), /has no \{file\}/);
 });
@@ -696,7 +825,10 @@ test('range: flame graphs, functions, waits', async () => {
     panel.style.height = '190px';
     document.querySelector('#panel-body').scrollTop = 40;
     const order = document.querySelector('#panel select[aria-label=Order]').getBoundingClientRect();
-    const seen = { scrolled: document.querySelector('#panel-body').scrollTop, there: document.elementFromPoint(order.x + 9, order.y + 9)?.ariaLabel };
+    const seen = {
+      scrolled: document.querySelector('#panel-body').scrollTop,
+      there: document.elementFromPoint(order.x + 9, order.y + 9)?.ariaLabel,
+    };
     panel.style.height = '';
     return seen;
   });
@@ -706,7 +838,10 @@ test('range: flame graphs, functions, waits', async () => {
   const rows = page.locator('#panel tbody tr');
   assert.ok((await rows.count()) > 10);
   const cells = (await page.locator('#panel tbody tr td:nth-child(5)').allInnerTexts()).map(parseFloat);
-  assert.ok(cells.every((c, i) => i === 0 || c <= cells[i - 1] + 0.001), 'the table is not sorted by self time');
+  assert.ok(
+    cells.every((c, i) => i === 0 || c <= cells[i - 1] + 0.001),
+    'the table is not sorted by self time',
+  );
   assert.ok(Math.abs(cells.reduce((a, b) => a + b, 0) - 100) < 4, 'self times do not add up');
   await page.getByRole('button', { name: /^Function/ }).click();
   assert.match(await page.locator('#panel th').first().getAttribute('aria-sort'), /ending/);
@@ -724,7 +859,10 @@ test('range: flame graphs, functions, waits', async () => {
   await page.locator('#panel tbody .link').first().click();
   const three = page.locator('#panel .three');
   await three.getByText('Wanted in').waitFor();
-  await three.getByRole('button', { name: /worker-\d \(\d+\)/ }).first().click();
+  await three
+    .getByRole('button', { name: /worker-\d \(\d+\)/ })
+    .first()
+    .click();
   await picture(page, 'locks');
   await page.locator('#labels .name').nth(1).click();
   await until(page, () => / · (worker|io|shopd|gc|log)/.test(document.querySelector('#panel .what').innerText));
@@ -735,20 +873,60 @@ test('range: flame graphs, functions, waits', async () => {
   await s.stop();
 });
 
-test('frames outside of the program\'s own code fold, and open', async () => {
+test("frames outside of the program's own code fold, and open", async () => {
   const out = await build({ entryPoints: ['src/mycode.ts'], bundle: true, format: 'esm', write: false });
-  const { covers, folds } = await import('data:text/javascript,' + encodeURIComponent(out.outputFiles[0].text));
+  const { covers, folds } = await import(`data:text/javascript,${encodeURIComponent(out.outputFiles[0].text)}`);
   let func = 0;
-  const n = (name, self, ...kids) => ({ name, func: func++, self, value: self + kids.reduce((s, k) => s + k.value, 0), count: 1, other: 0, otherSelf: 0, size: 0, kids, parent: null });
+  const n = (name, self, ...kids) => ({
+    name,
+    func: func++,
+    self,
+    value: self + kids.reduce((s, k) => s + k.value, 0),
+    count: 1,
+    other: 0,
+    otherSelf: 0,
+    size: 0,
+    kids,
+    parent: null,
+  });
   // The trunk, a runtime between two functions of the program, a library below one, and recursion.
-  const root = { ...n('all', 0, n('_start', 0, n('libc_main', 1, n('main', 2,
-    n('rt.call', 1, n('rt.invoke', 2, n('walk', 3, n('walk', 4, n('walk', 5, n('malloc', 6, n('brk', 7)))), n('free', 1)))), n('read', 1, n('sys_read', 8)))))), func: -1 };
+  const root = {
+    ...n(
+      'all',
+      0,
+      n(
+        '_start',
+        0,
+        n(
+          'libc_main',
+          1,
+          n(
+            'main',
+            2,
+            n('rt.call', 1, n('rt.invoke', 2, n('walk', 3, n('walk', 4, n('walk', 5, n('malloc', 6, n('brk', 7)))), n('free', 1)))),
+            n('read', 1, n('sys_read', 8)),
+          ),
+        ),
+      ),
+    ),
+    func: -1,
+  };
   const mine = (k) => ['main', 'walk'].includes(k.name);
-  const text = (k) => `${k.name}${k.rows ? '+' + k.rows : ''}=${k.self}/${k.value}${k.kids.length ? '(' + k.kids.map(text).join(' ') + ')' : ''}`;
-  assert.equal(text(folds(root, mine, () => false)), 'all=0/41(_start+1=1/41(main=2/40(rt.call+1=3/29(walk+2=12/26(malloc+1=13/13 free=1/1)) read+1=9/9)))');
-  assert.equal(text(folds(root, mine, (p) => p === '\0_start\0main\0read')), 'all=0/41(_start+1=1/41(main=2/40(rt.call+1=3/29(walk+2=12/26(malloc+1=13/13 free=1/1)) read=1/9(sys_read=8/8))))');
+  const text = (k) =>
+    `${k.name}${k.rows ? `+${k.rows}` : ''}=${k.self}/${k.value}${k.kids.length ? `(${k.kids.map(text).join(' ')})` : ''}`;
+  assert.equal(
+    text(folds(root, mine, () => false)),
+    'all=0/41(_start+1=1/41(main=2/40(rt.call+1=3/29(walk+2=12/26(malloc+1=13/13 free=1/1)) read+1=9/9)))',
+  );
+  assert.equal(
+    text(folds(root, mine, (p) => p === '\0_start\0main\0read')),
+    'all=0/41(_start+1=1/41(main=2/40(rt.call+1=3/29(walk+2=12/26(malloc+1=13/13 free=1/1)) read=1/9(sys_read=8/8))))',
+  );
   assert.equal(covers(root, mine), 40 / 41);
-  assert.equal(covers(root, (k) => k.name === 'free'), 1 / 41);
+  assert.equal(
+    covers(root, (k) => k.name === 'free'),
+    1 / 41,
+  );
   // On the page: no frame outside of the program's code calls another one, until all code is shown or a row opened.
   const s = await serve('-threads', '4', '-samples', '3000');
   const page = await open(s.url);
@@ -763,7 +941,7 @@ test('frames outside of the program\'s own code fold, and open', async () => {
   const folded = await names();
   const value = () => rows.locator('td:first-child').first().innerText();
   const all = await value();
-  assert.ok(await rows.locator('.quiet').count() > 0, 'no row has folded frames');
+  assert.ok((await rows.locator('.quiet').count()) > 0, 'no row has folded frames');
   await picture(page, 'mycode');
   await rows.locator('.quiet').first().click();
   await until(page, () => [...document.querySelectorAll('#panel .calltree .quiet')].some((b) => b.innerText === 'fold'));
@@ -795,7 +973,10 @@ test('call tree: from the top and from the bottom, by keys', async () => {
   await picture(page, 'calltree');
   await page.getByRole('combobox', { name: 'Order' }).selectOption('up');
   const shares = (await page.locator('#panel .calltree tr[aria-level="1"] td:nth-child(2)').allInnerTexts()).map(parseFloat);
-  assert.ok(Math.abs(shares.reduce((a, b) => a + b, 0) - 100) < 4, `self times of the bottom-up tree add up to ${shares.reduce((a, b) => a + b, 0)} %`);
+  assert.ok(
+    Math.abs(shares.reduce((a, b) => a + b, 0) - 100) < 4,
+    `self times of the bottom-up tree add up to ${shares.reduce((a, b) => a + b, 0)} %`,
+  );
   await rows.first().focus();
   await page.keyboard.press('Enter');
   await until(page, () => window.sliver.state.hits?.count > 0);
@@ -872,19 +1053,39 @@ test('colours by module and kind, calls of one kind alone', async () => {
     await page.getByRole(role, { name, exact: name === 'module' }).click();
   };
   // The colour of each function's calls, as they are on the screen.
-  const colours = () => page.evaluate(() => new Promise((ok) => requestAnimationFrame(() => requestAnimationFrame(() => {
-    const c = document.getElementById('calls');
-    const box = c.getBoundingClientRect();
-    const of = {};
-    for (const name of ['main', 'EventLoop::run()', 'template::render(Page const&, Context&)', 'http::Server::handle(Request const&)', '__libc_recv']) {
-      const it = window.sliver.item(name, 4);
-      if (!it) continue;
-      const d = c.getContext('2d').getImageData((it.x - box.left) * devicePixelRatio, (it.y - box.top - 7) * devicePixelRatio, 1, 1).data;
-      of[name] = [...d.slice(0, 3)];
-    }
-    ok(of);
-  }))));
-  await page.locator('#labels li').first().getByRole('button', { name: /Show all/ }).click();
+  const colours = () =>
+    page.evaluate(
+      () =>
+        new Promise((ok) =>
+          requestAnimationFrame(() =>
+            requestAnimationFrame(() => {
+              const c = document.getElementById('calls');
+              const box = c.getBoundingClientRect();
+              const of = {};
+              for (const name of [
+                'main',
+                'EventLoop::run()',
+                'template::render(Page const&, Context&)',
+                'http::Server::handle(Request const&)',
+                '__libc_recv',
+              ]) {
+                const it = window.sliver.item(name, 4);
+                if (!it) continue;
+                const d = c
+                  .getContext('2d')
+                  .getImageData((it.x - box.left) * devicePixelRatio, (it.y - box.top - 7) * devicePixelRatio, 1, 1).data;
+                of[name] = [...d.slice(0, 3)];
+              }
+              ok(of);
+            }),
+          ),
+        ),
+    );
+  await page
+    .locator('#labels li')
+    .first()
+    .getByRole('button', { name: /Show all/ })
+    .click();
   const b = await canvas(page);
   await page.mouse.move(b.x + Math.min(400, b.width * 0.4), b.y + 100);
   for (let i = 0; i < 4; i++) await zoomBy(page, -240);
@@ -908,10 +1109,16 @@ test('colours by module and kind, calls of one kind alone', async () => {
   await until(page, () => window.sliver.state.total > 0);
   const all = (await state(page)).total;
   await look('menuitemcheckbox', 'native code');
-  await until(page, () => window.sliver.state.kinds !== '' && window.sliver.item('template::render(Page const&, Context&)', 6)?.depth === 0);
+  await until(
+    page,
+    () => window.sliver.state.kinds !== '' && window.sliver.item('template::render(Page const&, Context&)', 6)?.depth === 0,
+  );
   await until(page, (all) => window.sliver.state.total > 0 && window.sliver.state.total < all / 2, all);
   assert.equal(await page.evaluate(() => window.sliver.item('main', 4)), null);
-  assert.ok((await state(page)).tracks.every((t) => t.depth < 70), 'rows are kept free for calls that are not shown');
+  assert.ok(
+    (await state(page)).tracks.every((t) => t.depth < 70),
+    'rows are kept free for calls that are not shown',
+  );
   await page.getByRole('tab', { name: 'Functions' }).click();
   assert.equal((await page.locator('#panel tbody tr td:first-child').allInnerTexts()).filter((n) => !/^template::/.test(n)).length, 0);
   await page.keyboard.press('Escape');
@@ -935,53 +1142,193 @@ test('colours by module and kind, calls of one kind alone', async () => {
 
 test('the ruler says where its lines are', async () => {
   const { outputFiles } = await build({ entryPoints: ['src/format.ts'], bundle: true, write: false, format: 'esm' });
-  const { clock, ticks } = await import('data:text/javascript,' + encodeURIComponent(outputFiles[0].text));
-  for (const [t0, t1, step] of [[0.9e9, 5.9e9, 0.5e9], [84e6, 90e6, 1e6], [12e9, 30e9, 2e9]]) {
+  const { clock, ticks } = await import(`data:text/javascript,${encodeURIComponent(outputFiles[0].text)}`);
+  for (const [t0, t1, step] of [
+    [0.9e9, 5.9e9, 0.5e9],
+    [84e6, 90e6, 1e6],
+    [12e9, 30e9, 2e9],
+  ]) {
     const lines = ticks(t0, t1, 84e6, step);
     assert.ok(lines.length >= 6 && lines[0] >= t0 && lines.at(-1) < t1, `${lines.length} lines`);
-    for (const t of lines) assert.ok(Math.abs(parseFloat(clock(t - 84e6, step)) * 1e9 - (t - 84e6)) < 1, `a line at ${t - 84e6} ns says ${clock(t - 84e6, step)}`);
+    for (const t of lines)
+      assert.ok(
+        Math.abs(parseFloat(clock(t - 84e6, step)) * 1e9 - (t - 84e6)) < 1,
+        `a line at ${t - 84e6} ns says ${clock(t - 84e6, step)}`,
+      );
   }
 });
 
 test('the program stays before its libraries where there is no room for all rows', async () => {
   const { outputFiles } = await build({ entryPoints: ['src/rows.ts'], bundle: true, write: false, format: 'esm' });
-  const { owned, skipped, survey } = await import('data:text/javascript,' + encodeURIComponent(outputFiles[0].text));
+  const { owned, skipped, survey } = await import(`data:text/javascript,${encodeURIComponent(outputFiles[0].text)}`);
   // One thread whose calls are these, outermost first, each a share of its time.
   const skip = (kind, calls, room) => {
     const funcs = calls.map(([name, , file, k]) => ({ name, file, kind: k ?? kind }));
     const rows = calls.map(([, share], i) => ({ time: () => [100, 100 * share], timeOf: (of) => (of(i) ? 100 * share : 0) }));
     return skipped(survey(rows, 100, owned({ funcs, kinds: new Set(funcs.map((f) => f.kind)), hello: null })), calls.length, room);
   };
-  const jdk = ['Thread.run', 'ForkJoinPool.runWorker', 'ForkJoinPool.awaitWork', 'LockSupport.park', 'VirtualThread.run'].map((n, i) => ['java.util.' + n, i < 2 ? 1 : 0.5]);
-  assert.equal(skip('java', [['start_thread', 1, '', 'native'], ...jdk, ['Shop.handle', 0.1], ['Shop.render', 0.1], ['java.lang.String.format', 0.1], ['memcpy', 0.1, '', 'native']], 4), 4);
+  const jdk = ['Thread.run', 'ForkJoinPool.runWorker', 'ForkJoinPool.awaitWork', 'LockSupport.park', 'VirtualThread.run'].map((n, i) => [
+    `java.util.${n}`,
+    i < 2 ? 1 : 0.5,
+  ]);
+  assert.equal(
+    skip(
+      'java',
+      [
+        ['start_thread', 1, '', 'native'],
+        ...jdk,
+        ['Shop.handle', 0.1],
+        ['Shop.render', 0.1],
+        ['java.lang.String.format', 0.1],
+        ['memcpy', 0.1, '', 'native'],
+      ],
+      4,
+    ),
+    4,
+  );
   // A thread that has but libraries shows those.
-  assert.equal(skip('java', [['start_thread', 1, '', 'native'], ['call_helper', 1, '', 'native'], ...jdk, ['epoll_wait', 0.5, '', 'native']], 5), 2);
-  const main = [['_start', 1, '', 'native'], ['<module>', 1, '/srv/app.py'], ['run', 1, '/usr/lib/python3.12/asyncio/runners.py'], ['_run_once', 1, '/usr/lib/python3.12/asyncio/base_events.py']];
-  assert.equal(skip('python', [...main, ['on_request', 0.5, '/srv/app.py'], ['dumps', 0.5, '/usr/lib/python3.12/json/__init__.py'], ['send', 0.4, '', 'native']], 3), 2);
-  const rack = [['_start', 1, '', 'native'], ['<main>', 1, '/usr/lib/ruby/gems/3.3.0/gems/puma-6.4/bin/puma'], ['Kernel#load', 1, ''], ['Integer#times', 1, '<internal:numeric>']];
-  assert.equal(skip('ruby', [...rack, ['App#call', 0.5, '/srv/app.rb'], ['JSON.generate', 0.5, '/usr/lib/ruby/3.3.0/json/common.rb'], ['send', 0.4, '', 'native']], 3), 4);
-  assert.equal(skip('js', [['Start', 1, '', 'native'], ['onread', 0.6, 'node:internal/streams'], ['emit', 0.6, 'node:events'], ['next', 0.6, '/srv/node_modules/express/lib/router.js'], ['slowReport', 0.6, '/srv/server.js'], ['digest', 0.5, '', 'native']], 2), 3);
+  assert.equal(
+    skip('java', [['start_thread', 1, '', 'native'], ['call_helper', 1, '', 'native'], ...jdk, ['epoll_wait', 0.5, '', 'native']], 5),
+    2,
+  );
+  const main = [
+    ['_start', 1, '', 'native'],
+    ['<module>', 1, '/srv/app.py'],
+    ['run', 1, '/usr/lib/python3.12/asyncio/runners.py'],
+    ['_run_once', 1, '/usr/lib/python3.12/asyncio/base_events.py'],
+  ];
+  assert.equal(
+    skip(
+      'python',
+      [...main, ['on_request', 0.5, '/srv/app.py'], ['dumps', 0.5, '/usr/lib/python3.12/json/__init__.py'], ['send', 0.4, '', 'native']],
+      3,
+    ),
+    2,
+  );
+  const rack = [
+    ['_start', 1, '', 'native'],
+    ['<main>', 1, '/usr/lib/ruby/gems/3.3.0/gems/puma-6.4/bin/puma'],
+    ['Kernel#load', 1, ''],
+    ['Integer#times', 1, '<internal:numeric>'],
+  ];
+  assert.equal(
+    skip(
+      'ruby',
+      [
+        ...rack,
+        ['App#call', 0.5, '/srv/app.rb'],
+        ['JSON.generate', 0.5, '/usr/lib/ruby/3.3.0/json/common.rb'],
+        ['send', 0.4, '', 'native'],
+      ],
+      3,
+    ),
+    4,
+  );
+  assert.equal(
+    skip(
+      'js',
+      [
+        ['Start', 1, '', 'native'],
+        ['onread', 0.6, 'node:internal/streams'],
+        ['emit', 0.6, 'node:events'],
+        ['next', 0.6, '/srv/node_modules/express/lib/router.js'],
+        ['slowReport', 0.6, '/srv/server.js'],
+        ['digest', 0.5, '', 'native'],
+      ],
+      2,
+    ),
+    3,
+  );
 });
 
-test('findings: the program\'s own function with its callers, locks with holder, goroutines and tasks, no wait over the whole range', async () => {
+test("findings: the program's own function with its callers, locks with holder, tasks, no wait over the whole range", async () => {
   const { outputFiles } = await build({ entryPoints: ['src/analysis.ts'], bundle: true, write: false, format: 'esm' });
-  const { coverage, findings, ownCPU } = await import('data:text/javascript,' + encodeURIComponent(outputFiles[0].text));
+  const { coverage, findings, ownCPU } = await import(`data:text/javascript,${encodeURIComponent(outputFiles[0].text)}`);
   const funcs = ['main', 'handler', 'render', 'memcpy'].map((name, i) => ({ name, module: i < 3 ? '/bin/app' : '/lib/libc.so.6' }));
-  const time = (name, cpu, more) => ({ seq: 0, tid: 1, name, observed: 10e9, cpu, runnable: 0, lock: 0, io: 0, sleep: 0, other: 0, idle: 0, stopped: 0, ...more });
-  const lock = (name, waits, total_ns, longest_ns, holder) => ({ name, kind: 'lock', exclusive: true, waits, total_ns, longest_ns, most_waiting: 3, no_holder: '',
-    holders: [{ name: holder + ' (lock word)', waits, total_ns }], holder_functions: [{ name: 'render', waits, total_ns }], waiter_functions: [{ name: 'handler', waits, total_ns }] });
+  const time = (name, cpu, more) => ({
+    seq: 0,
+    tid: 1,
+    name,
+    observed: 10e9,
+    cpu,
+    runnable: 0,
+    lock: 0,
+    io: 0,
+    sleep: 0,
+    other: 0,
+    idle: 0,
+    stopped: 0,
+    ...more,
+  });
+  const lock = (name, waits, total_ns, longest_ns, holder) => ({
+    name,
+    kind: 'lock',
+    exclusive: true,
+    waits,
+    total_ns,
+    longest_ns,
+    most_waiting: 3,
+    no_holder: '',
+    holders: [{ name: `${holder} (lock word)`, waits, total_ns }],
+    holder_functions: [{ name: 'render', waits, total_ns }],
+    waiter_functions: [{ name: 'handler', waits, total_ns }],
+  });
   const a = {
-    from: 0, to: 10e9, funcs, threads: [time('main', 6e9), time('idle', 0, { idle: 10e9, is_idle: true })],
+    from: 0,
+    to: 10e9,
+    funcs,
+    threads: [time('main', 6e9), time('idle', 0, { idle: 10e9, is_idle: true })],
     // main › handler › render › memcpy, with 1 s of its own in render and 4 s in memcpy, 1 s in main.
-    tree: { parent: [-1, 0, 1, 2, 3], func: [-1, 0, 1, 2, 3], cpu: [6e9, 6e9, 5e9, 5e9, 4e9], samples: [], wall: [], wait: [], lock: [], idle: [], folded: 0 },
-    report: { on_cpu: [{ name: 'memcpy', self_ns: 4e9, total_ns: 4e9 }, { name: '(not sampled)', self_ns: 6e8, total_ns: 6e8 }], calls: [], functions: [], longest: [], losses: [],
+    tree: {
+      parent: [-1, 0, 1, 2, 3],
+      func: [-1, 0, 1, 2, 3],
+      cpu: [6e9, 6e9, 5e9, 5e9, 4e9],
+      samples: [],
+      wall: [],
+      wait: [],
+      lock: [],
+      idle: [],
+      folded: 0,
+    },
+    report: {
+      on_cpu: [
+        { name: 'memcpy', self_ns: 4e9, total_ns: 4e9 },
+        { name: '(not sampled)', self_ns: 6e8, total_ns: 6e8 },
+      ],
+      calls: [],
+      functions: [],
+      longest: [],
+      losses: [],
       locks: [lock('mutex cache', 40, 8e9, 1e9, 'worker (7)'), lock('join of main', 1, 9.9e9, 9.9e9, 'main (1)')],
-      goroutines: { waits: [{ for: 'sync.Mutex', func: 'main.get', tasks: 3, total_ns: 2e9, longest_ns: 1e9, holders: [] }, { for: 'sleep', func: 'main.tick', tasks: 1, total_ns: 9e9, longest_ns: 1e9, holders: [] }] } },
+      goroutines: {
+        waits: [
+          { for: 'sync.Mutex', func: 'main.get', tasks: 3, total_ns: 2e9, longest_ns: 1e9, holders: [] },
+          { for: 'sleep', func: 'main.tick', tasks: 1, total_ns: 9e9, longest_ns: 1e9, holders: [] },
+        ],
+      },
+    },
   };
   const own = ownCPU(a, (f) => f.module === '/bin/app');
-  assert.deepEqual(own.map((x) => [x.func.name, x.cpu, x.mostly, x.callers.join()]), [['render', 5e9, 'memcpy', 'main,handler'], ['main', 1e9, '', '']]);
-  const found = findings(a, (f) => f.module === '/bin/app', (ns) => ns / 1e9 + ' s');
-  assert.deepEqual(found.map((f) => [f.kind, f.head]), [['lock', 'mutex cache'], ['cpu', 'render'], ['lock', 'sync.Mutex in main.get']]);
+  assert.deepEqual(
+    own.map((x) => [x.func.name, x.cpu, x.mostly, x.callers.join()]),
+    [
+      ['render', 5e9, 'memcpy', 'main,handler'],
+      ['main', 1e9, '', ''],
+    ],
+  );
+  const found = findings(
+    a,
+    (f) => f.module === '/bin/app',
+    (ns) => `${ns / 1e9} s`,
+  );
+  assert.deepEqual(
+    found.map((f) => [f.kind, f.head]),
+    [
+      ['lock', 'mutex cache'],
+      ['cpu', 'render'],
+      ['lock', 'sync.Mutex in main.get'],
+    ],
+  );
   assert.match(found[0].text, /waited 8 s.*held mostly by worker \(7\) in render; wanted in handler/);
   assert.match(found[1].text, /^83 % of the CPU time \(5 s\), called by main › handler, mostly in memcpy$/);
   assert.equal(coverage(a), 0.9);
@@ -989,14 +1336,19 @@ test('findings: the program\'s own function with its callers, locks with holder,
 
 test('names are cut where they tell least', async () => {
   const { outputFiles } = await build({ entryPoints: ['src/format.ts'], bundle: true, write: false, format: 'esm' });
-  const { cut, forms } = await import('data:text/javascript,' + encodeURIComponent(outputFiles[0].text));
+  const { cut, forms } = await import(`data:text/javascript,${encodeURIComponent(outputFiles[0].text)}`);
   for (const want of [
     ['java.util.concurrent.ForkJoinPool.awaitWork', 'ForkJoinPool.awaitWork', 'awaitWork'],
     ['Convoy$$Lambda$1/0x00007fc878000a08.run', 'Convoy$$Lambda$1.run', 'run'],
     ['net/http.(*conn).serve', '(*conn).serve', 'serve'],
     ['net/http.(*Server).Serve.gowrap3', 'Serve.gowrap3'],
     ['main.main.func1', 'main.func1'],
-    ['v8::internal::JsonStringifier::Serialize_<false>(Handle<Object>)', 'v8::internal::JsonStringifier::Serialize_<…>', 'JsonStringifier::Serialize_<…>', 'Serialize_<…>'],
+    [
+      'v8::internal::JsonStringifier::Serialize_<false>(Handle<Object>)',
+      'v8::internal::JsonStringifier::Serialize_<…>',
+      'JsonStringifier::Serialize_<…>',
+      'Serialize_<…>',
+    ],
     ['_int_malloc.constprop.0'],
     ['matching.<locals>.<lambda>', '<locals>.<lambda>'],
     ['JSONEncoder.iterencode', 'iterencode'],
@@ -1007,8 +1359,14 @@ test('names are cut where they tell least', async () => {
     ['LazyCompile:*render /srv/app/views.js:9'],
     ['<module>'],
     ['a::B::operator->()'],
-  ]) assert.deepEqual(forms(want[0]), want);
-  const at = (name, w) => cut(forms(name).map((s) => [s, s.length]), w, (s) => s.length);
+  ])
+    assert.deepEqual(forms(want[0]), want);
+  const at = (name, w) =>
+    cut(
+      forms(name).map((s) => [s, s.length]),
+      w,
+      (s) => s.length,
+    );
   assert.equal(at('java.util.concurrent.ForkJoinPool.awaitWork', 30), 'ForkJoinPool.awaitWork');
   assert.equal(at('java.util.concurrent.ForkJoinPool.awaitWork', 12), 'awaitWork');
   assert.equal(at('a_function_of_some_length', 20), 'a_function_o…');
@@ -1018,40 +1376,66 @@ test('names are cut where they tell least', async () => {
 test('colours differ for the colour-blind too', async () => {
   const { outputFiles } = await build({ entryPoints: ['src/color.ts'], bundle: true, write: false, format: 'esm' });
   globalThis.matchMedia = () => ({ matches: false, addEventListener() {} });
-  const { light, dark, fillOf } = await import('data:text/javascript,' + encodeURIComponent(outputFiles[0].text));
+  const { light, dark, fillOf } = await import(`data:text/javascript,${encodeURIComponent(outputFiles[0].text)}`);
   assert.equal(fillOf('main'), 8, 'a function has another colour than on an earlier visit');
   // Machado, Oliveira, Fernandes 2009: the view without cones for red, green, blue.
-  const eyes = [[1, 0, 0, 0, 1, 0, 0, 0, 1],
+  const eyes = [
+    [1, 0, 0, 0, 1, 0, 0, 0, 1],
     [0.152286, 1.052583, -0.204868, 0.114503, 0.786281, 0.099216, -0.003882, -0.048116, 1.051998],
     [0.367322, 0.860646, -0.227968, 0.280085, 0.672501, 0.047413, -0.01182, 0.04294, 0.968881],
-    [1.255528, -0.076749, -0.178779, -0.078411, 0.930809, 0.147602, 0.004733, 0.691367, 0.3039]];
-  const linear = (hex) => [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16) / 255).map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
+    [1.255528, -0.076749, -0.178779, -0.078411, 0.930809, 0.147602, 0.004733, 0.691367, 0.3039],
+  ];
+  const linear = (hex) =>
+    [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16) / 255).map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
   const lab = (hex, m) => {
     const c = linear(hex);
     const [r, g, b] = [0, 3, 6].map((k) => Math.min(1, Math.max(0, m[k] * c[0] + m[k + 1] * c[1] + m[k + 2] * c[2])));
     const f = (t) => (t > 0.008856 ? Math.cbrt(t) : 7.787 * t + 16 / 116);
-    const [x, y, z] = [f((0.4124 * r + 0.3576 * g + 0.1805 * b) / 0.95047), f(0.2126 * r + 0.7152 * g + 0.0722 * b), f((0.0193 * r + 0.1192 * g + 0.9505 * b) / 1.08883)];
+    const [x, y, z] = [
+      f((0.4124 * r + 0.3576 * g + 0.1805 * b) / 0.95047),
+      f(0.2126 * r + 0.7152 * g + 0.0722 * b),
+      f((0.0193 * r + 0.1192 * g + 0.9505 * b) / 1.08883),
+    ];
     return [116 * y - 16, 500 * (x - y), 200 * (y - z)];
   };
-  const bright = (hex) => { const [r, g, b] = linear(hex); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+  const bright = (hex) => {
+    const [r, g, b] = linear(hex);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
   for (const t of [light, dark]) {
     const functions = t.fills.slice(0, 16);
-    for (const [colours, least] of [[functions, 13], [functions.slice(0, 6), 18], [Object.values(t.parts), 20]]) {
+    for (const [colours, least] of [
+      [functions, 13],
+      [functions.slice(0, 6), 18],
+      [Object.values(t.parts), 20],
+    ]) {
       for (const m of eyes) {
-        colours.forEach((a, i) => colours.slice(0, i).forEach((b) => {
-          const d = Math.hypot(...lab(a, m).map((v, k) => v - lab(b, m)[k]));
-          assert.ok(d > least, `${a} and ${b} are ${d.toFixed(1)} apart`);
-        }));
+        for (const [i, a] of colours.entries()) {
+          for (const b of colours.slice(0, i)) {
+            const d = Math.hypot(...lab(a, m).map((v, k) => v - lab(b, m)[k]));
+            assert.ok(d > least, `${a} and ${b} are ${d.toFixed(1)} apart`);
+          }
+        }
       }
     }
     const contrast = (a, b) => (Math.max(bright(a), bright(b)) + 0.05) / (Math.min(bright(a), bright(b)) + 0.05);
-    const mix = (a, b, k) => '#' + [1, 3, 5].map((i) => Math.round(parseInt(a.slice(i, i + 2), 16) * (1 - k) + parseInt(b.slice(i, i + 2), 16) * k).toString(16).padStart(2, '0')).join('');
+    const mix = (a, b, k) =>
+      '#' +
+      [1, 3, 5]
+        .map((i) =>
+          Math.round(parseInt(a.slice(i, i + 2), 16) * (1 - k) + parseInt(b.slice(i, i + 2), 16) * k)
+            .toString(16)
+            .padStart(2, '0'),
+        )
+        .join('');
     for (const f of functions) assert.ok(contrast(f, t.onFill) > 4.5, `text on ${f}`);
     // When colors show the state: on calls, pale or not, and on what a search found.
     for (const f of [...t.fills.slice(16), t.found, t.dim]) {
       const text = f === t.dim ? t.dimText : t.onState;
       assert.ok(contrast(f, text) > 4.5, `text on ${f}`);
-      for (const [part, v] of Object.entries(t.veils)) for (const k of [0.35, 0.82]) if (part !== 'cpu') assert.ok(f === t.dim || contrast(mix(f, v, k), text) > 4.5, `text on ${f} below ${v}`);
+      for (const [part, v] of Object.entries(t.veils))
+        for (const k of [0.35, 0.82])
+          if (part !== 'cpu') assert.ok(f === t.dim || contrast(mix(f, v, k), text) > 4.5, `text on ${f} below ${v}`);
     }
   }
 });
@@ -1064,7 +1448,7 @@ test('search: text, regular expression, next, hide', async () => {
   await page.keyboard.press('/');
   await page.keyboard.type('json::');
   const out = page.locator('.search output');
-  await until(page, () => /calls, /.test(document.querySelector('.search output').innerText));
+  await until(page, () => window.sliver.state.hits && /calls, /.test(document.querySelector('.search output').innerText));
   const n = (await state(page)).hits;
   assert.ok(n.count > 100 && n.total > 0);
   // Far out, blocks of merged calls show the hit that is in them.
@@ -1106,13 +1490,14 @@ test('search: text, regular expression, next, hide', async () => {
   await page.keyboard.press('0');
   await settled(page);
   // What matches can be hidden instead.
-  const shade = () => page.evaluate(() => {
-    const c = document.getElementById('calls');
-    const b = c.getContext('2d').getImageData(0, 110 * devicePixelRatio, c.width, 80 * devicePixelRatio).data;
-    let n = 0;
-    for (let i = 0; i < b.length; i += 4) n += b[i] + b[i + 1] + b[i + 2];
-    return n;
-  });
+  const shade = () =>
+    page.evaluate(() => {
+      const c = document.getElementById('calls');
+      const b = c.getContext('2d').getImageData(0, 110 * devicePixelRatio, c.width, 80 * devicePixelRatio).data;
+      let n = 0;
+      for (let i = 0; i < b.length; i += 4) n += b[i] + b[i + 1] + b[i + 2];
+      return n;
+    });
   const lit = await shade();
   await page.getByRole('button', { name: 'Hide', exact: true }).click();
   await until(page, () => document.querySelector('.search button').getAttribute('aria-pressed') === 'true');
@@ -1167,15 +1552,31 @@ test('strips and marks: states, pauses, gaps, an end; what a call waits for; the
   await picture(page, 'marks');
   // The colours of the states, on the screen.
   const at = await page.evaluate(() => [1, 3].map((v) => window.sliver.lane(0xffff, v, 3)));
-  const colour = (p) => page.evaluate(([x, y]) => [...document.getElementById('calls').getContext('2d').getImageData(x * devicePixelRatio, y * devicePixelRatio, 1, 1).data].slice(0, 3).join(), [p.x - b.x, p.y - b.y]);
+  const colour = (p) =>
+    page.evaluate(
+      ([x, y]) =>
+        [
+          ...document
+            .getElementById('calls')
+            .getContext('2d')
+            .getImageData(x * devicePixelRatio, y * devicePixelRatio, 1, 1).data,
+        ]
+          .slice(0, 3)
+          .join(),
+      [p.x - b.x, p.y - b.y],
+    );
   const rgb = (hex) => [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16)).join();
   assert.equal(await colour(at[0]), rgb(scheme === 'dark' ? '#49cb8f' : '#216d44'));
-  assert.ok((scheme === 'dark' ? ['#343a40', '#a39ebe', '#648fe9', '#f21d53'] : ['#d5e2ef', '#847b89', '#1748d3', '#821867']).map(rgb).includes(await colour(at[1])));
+  assert.ok(
+    (scheme === 'dark' ? ['#343a40', '#a39ebe', '#648fe9', '#f21d53'] : ['#d5e2ef', '#847b89', '#1748d3', '#821867'])
+      .map(rgb)
+      .includes(await colour(at[1])),
+  );
   // A call that waits says for what.
   const calls = { epoll_wait: 'epoll_wait', 'pthread_cond_wait@@GLIBC_2.3.2': 'futex', __libc_recv: 'recvfrom' };
   const it = await page.evaluate((names) => names.map((n) => window.sliver.item(n, 6)).find((x) => x), Object.keys(calls));
   await page.mouse.move(it.x, it.y);
-  await until(page, (call) => document.getElementById('tip').innerText.includes(' in ' + call), calls[it.name]);
+  await until(page, (call) => document.getElementById('tip').innerText.includes(` in ${call}`), calls[it.name]);
   await page.mouse.click(it.x, it.y);
   const side = page.locator('#side');
   await side.getByRole('img', { name: /^Histogram of durations/ }).waitFor();
@@ -1199,7 +1600,7 @@ test('strips and marks: states, pauses, gaps, an end; what a call waits for; the
   await settled(page);
   await says('the thread ended', 0xfffc, (9 << 1) | 1, 0);
   // A small screen may have to be moved to where one waits for a CPU.
-  for (let i = 0; i < 40 && await page.evaluate((v) => !window.sliver.lane(0xffff, v, 2), runnable); i++) {
+  for (let i = 0; i < 40 && (await page.evaluate((v) => !window.sliver.lane(0xffff, v, 2), runnable)); i++) {
     await page.keyboard.press('a');
     await settled(page);
     await page.waitForTimeout(150);
@@ -1229,12 +1630,14 @@ test('names are text, never HTML', async () => {
 test('deep tracks: what they begin with and what goes deeper is told, and opens', async () => {
   const s = await serve('-threads', '8', '-samples', '3000');
   // Without the threads' CPU, which also updates labels: the rows alone must do that.
-  const page = await open(s.url, { before: () => {
-    const send = WebSocket.prototype.send;
-    WebSocket.prototype.send = function (m) {
-      if (!/"op":"loads"/.test(m)) send.call(this, m);
-    };
-  } });
+  const page = await open(s.url, {
+    before: () => {
+      const send = WebSocket.prototype.send;
+      WebSocket.prototype.send = function (m) {
+        if (!/"op":"loads"/.test(m)) send.call(this, m);
+      };
+    },
+  });
   await ready(page);
   await settled(page);
   const track = async (name = 'shopd') => (await state(page)).tracks.find((t) => t.name === name);
@@ -1243,7 +1646,9 @@ test('deep tracks: what they begin with and what goes deeper is told, and opens'
   assert.equal(was.mode, 'part');
   assert.ok(was.skip >= 2 && was.rows >= 8 && was.skip + was.rows < was.depth, JSON.stringify(was));
   // Each of its rows is drawn, or counted.
-  const more = first.getByRole('button', { name: `Show all ${was.depth} rows: ${was.skip} outer, ${was.depth - was.skip - was.rows} deeper` });
+  const more = first.getByRole('button', {
+    name: `Show all ${was.depth} rows: ${was.skip} outer, ${was.depth - was.skip - was.rows} deeper`,
+  });
   assert.equal(await more.innerText(), `+${was.depth - was.rows} rows`);
   // By keyboard, there and back.
   await more.focus();
@@ -1262,7 +1667,10 @@ test('deep tracks: what they begin with and what goes deeper is told, and opens'
     assert.equal(await page.locator('#calls').evaluate((c) => getComputedStyle(c).cursor), 'pointer');
     await page.mouse.click(b.x + 60, b.y + y);
     assert.equal((await track()).mode, 'full');
-    await first.getByRole('button', { name: /room for/ }).last().click();
+    await first
+      .getByRole('button', { name: /room for/ })
+      .last()
+      .click();
     assert.deepEqual(await track(), was);
   }
   // A call of a row that is not drawn: going to it opens the track.
@@ -1273,7 +1681,10 @@ test('deep tracks: what they begin with and what goes deeper is told, and opens'
   await until(page, () => window.sliver.state.selected?.depth === 0 && window.sliver.state.tracks[0].mode === 'full');
   // A taller window has room for more of them.
   await page.keyboard.press('Escape');
-  await first.getByRole('button', { name: /room for/ }).last().click();
+  await first
+    .getByRole('button', { name: /room for/ })
+    .last()
+    .click();
   if (!phone) {
     await page.setViewportSize({ width: 1280, height: 2400 });
     await until(page, (rows) => window.sliver.state.tracks[0].rows > rows, was.rows);
@@ -1299,17 +1710,28 @@ test('threads of a pool are a group', async () => {
   const name = await page.evaluate(() => Object.fromEntries(window.sliver.state.status.threads.map((t) => [t.seq, t.name])));
   for (const seq of st.listed) roles.set(name[seq].replace(/\d+/g, '*'), [...(roles.get(name[seq].replace(/\d+/g, '*')) ?? []), seq]);
   assert.equal(st.listed.length, 24);
-  assert.deepEqual(st.groups.map((g) => [g.role, g.seqs.length, g.open]), [...roles].filter(([, x]) => x.length > 1).map(([r, x]) => [r, x.length, x.length <= 8]));
+  assert.deepEqual(
+    st.groups.map((g) => [g.role, g.seqs.length, g.open]),
+    [...roles].filter(([, x]) => x.length > 1).map(([r, x]) => [r, x.length, x.length <= 8]),
+  );
   const big = st.groups.find((g) => !g.open);
   const small = st.groups.find((g) => g.open);
   assert.ok(big && small, JSON.stringify(st.groups));
-  assert.equal(st.tracks.length, st.groups.reduce((n, g) => n - (g.open ? 0 : g.seqs.length), 24));
+  assert.equal(
+    st.tracks.length,
+    st.groups.reduce((n, g) => n - (g.open ? 0 : g.seqs.length), 24),
+  );
   // The lines and the tracks follow each other without an overlap.
   const parts = [...st.groups.map((g) => [g.y, 24]), ...st.tracks.map((t) => [t.y, t.h])].sort((a, b) => a[0] - b[0]);
-  parts.forEach(([y], i) => assert.equal(y, i ? parts[i - 1][0] + parts[i - 1][1] : 0));
+  for (const [i, [y]] of parts.entries()) assert.equal(y, i ? parts[i - 1][0] + parts[i - 1][1] : 0);
   const tops = await page.locator('#labels li').evaluateAll((all) => all.map((li) => parseFloat(li.style.top)));
-  assert.deepEqual(tops, parts.map(([y]) => y));
-  await page.evaluate((y) => { document.getElementById('tracks').scrollTop = y - 80; }, big.y);
+  assert.deepEqual(
+    tops,
+    parts.map(([y]) => y),
+  );
+  await page.evaluate((y) => {
+    document.getElementById('tracks').scrollTop = y - 80;
+  }, big.y);
   await until(page, () => window.sliver.state.fine);
   await picture(page, 'groups');
   const fold = (g) => page.locator('#labels').getByRole('button', { name: `The ${g.seqs.length} threads ${g.role}`, exact: true });
@@ -1327,16 +1749,28 @@ test('threads of a pool are a group', async () => {
   await page.getByRole('tab', { name: 'Overview' }).waitFor();
   await fold(big).click();
   await until(page, (r) => window.sliver.state.groups.some((g) => g.role === r && !g.open), big.role);
-  await page.evaluate(() => { document.getElementById('panel').style.height = '60%'; });
+  await page.evaluate(() => {
+    document.getElementById('panel').style.height = '60%';
+  });
   const tid = await page.evaluate((seq) => window.sliver.state.status.threads.find((t) => t.seq === seq).tid, big.seqs[0]);
-  await page.locator('#panel .thread').filter({ hasText: String(tid) }).getByRole('button').click();
+  await page
+    .locator('#panel .thread')
+    .filter({ hasText: String(tid) })
+    .getByRole('button')
+    .click();
   await until(page, (seq) => window.sliver.state.tracks.some((t) => t.seq === seq), big.seqs[0]);
   // The name of a group chooses its threads; pinned ones leave it.
   await page.locator('#labels li.group .name').filter({ hasText: big.role }).click();
   await until(page, (n) => document.getElementById('panel').innerText.includes(`and ${n - 3} more`), big.seqs.length);
   await page.locator('#labels li.group .name').filter({ hasText: big.role }).click();
-  await page.evaluate((seq) => { location.hash += '&pin=' + seq; }, big.seqs[1]);
-  await until(page, (seq) => window.sliver.state.tracks[0].seq === seq && window.sliver.state.groups.every((g) => !g.seqs.includes(seq)), big.seqs[1]);
+  await page.evaluate((seq) => {
+    location.hash += `&pin=${seq}`;
+  }, big.seqs[1]);
+  await until(
+    page,
+    (seq) => window.sliver.state.tracks[0].seq === seq && window.sliver.state.groups.every((g) => !g.seqs.includes(seq)),
+    big.seqs[1],
+  );
   assert.deepEqual(page.problems, []);
   await s.stop();
 });
@@ -1345,14 +1779,21 @@ test('threads: fold, hide, pin, reorder, filter', async () => {
   const s = await serve('-threads', '8', '-samples', '1500');
   const page = await open(s.url);
   await ready(page);
-  await page.evaluate(() => { document.querySelector('#panel').style.height = '90px'; }); // room for the tracks
+  await page.evaluate(() => {
+    document.querySelector('#panel').style.height = '90px';
+  }); // room for the tracks
   const names = async () => (await state(page)).tracks.map((t) => t.name);
   const li = (n) => page.locator('#labels li').filter({ hasText: n });
   const h = (await state(page)).tracks[0].h;
-  await li('shopd').getByRole('button', { name: /Shown with/ }).click();
+  await li('shopd')
+    .getByRole('button', { name: /Shown with/ })
+    .click();
   assert.ok((await state(page)).tracks[0].h > h);
   assert.equal((await state(page)).tracks[0].mode, 'full');
-  for (let i = 0; i < 2; i++) await li('shopd').getByRole('button', { name: /Shown with/ }).click();
+  for (let i = 0; i < 2; i++)
+    await li('shopd')
+      .getByRole('button', { name: /Shown with/ })
+      .click();
   assert.equal((await state(page)).tracks[0].mode, 'strip');
   await li('worker-2').hover();
   await li('worker-2').getByRole('button', { name: 'Hide this thread' }).click();
@@ -1370,7 +1811,9 @@ test('threads: fold, hide, pin, reorder, filter', async () => {
   await page.keyboard.press('Alt+ArrowUp');
   assert.equal((await names()).indexOf('worker-1'), at - 1);
   // By dragging, too.
-  await page.evaluate(() => { document.getElementById('tracks').scrollTop = 0; });
+  await page.evaluate(() => {
+    document.getElementById('tracks').scrollTop = 0;
+  });
   const [top, , low] = await names();
   await li(low).locator('.row2').dragTo(li(top).locator('.row2'));
   await until(page, (low) => window.sliver.state.tracks[0].name === low, low);
@@ -1390,7 +1833,10 @@ test('threads: fold, hide, pin, reorder, filter', async () => {
   await page.getByPlaceholder('Threads…').fill('net');
   await until(page, () => window.sliver.state.tracks.length === 2);
   await page.getByPlaceholder('Threads…').fill('^(net|worker) !-[56]$');
-  await until(page, () => window.sliver.state.tracks.length === 4 && window.sliver.state.tracks.every((t) => /^worker-[1-4]$/.test(t.name)));
+  await until(
+    page,
+    () => window.sliver.state.tracks.length === 4 && window.sliver.state.tracks.every((t) => /^worker-[1-4]$/.test(t.name)),
+  );
   await page.getByPlaceholder('Threads…').fill('none of them');
   await page.getByText('No thread is shown.').waitFor();
   assert.deepEqual(page.problems, []);
@@ -1455,8 +1901,17 @@ test('keyboard alone, help, tables for screen readers', async () => {
   await page.getByRole('table', { name: 'Functions of the range' }).waitFor();
   await page.getByRole('tab', { name: 'Functions' }).press('ArrowRight');
   assert.equal(await page.getByRole('tab', { name: 'Waits' }).getAttribute('aria-selected'), 'true');
-  const nameless = await page.evaluate(() => [...document.querySelectorAll('button, input, select, canvas')].filter((e) => !e.hidden && e.offsetParent && !e.closest('[aria-hidden=true]') &&
-    !(e.innerText?.trim() || e.getAttribute('aria-label') || e.closest('label') || e.getAttribute('title'))).map((e) => e.outerHTML.slice(0, 120)));
+  const nameless = await page.evaluate(() =>
+    [...document.querySelectorAll('button, input, select, canvas')]
+      .filter(
+        (e) =>
+          !e.hidden &&
+          e.offsetParent &&
+          !e.closest('[aria-hidden=true]') &&
+          !(e.innerText?.trim() || e.getAttribute('aria-label') || e.closest('label') || e.getAttribute('title')),
+      )
+      .map((e) => e.outerHTML.slice(0, 120)),
+  );
   assert.deepEqual(nameless, []);
   assert.deepEqual(page.problems, []);
   await s.stop();
@@ -1494,27 +1949,40 @@ test('speedscope, Perfetto and Firefox Profiler are handed the recording', async
   assert.ok((await sc.request.get(new URL('/speedscope/LICENSE.txt', s.url).href)).ok());
   await picture(sc, 'speedscope');
   // Perfetto's page is played by one of ours: no test needs the network.
-  await page.context().route('https://ui.perfetto.dev/**', (r) => r.fulfill({ contentType: 'text/html', body: `<script>
+  await page.context().route('https://ui.perfetto.dev/**', (r) =>
+    r.fulfill({
+      contentType: 'text/html',
+      body: `<script>
     addEventListener('message', (e) => {
       if (e.data === 'PING') e.source.postMessage('PONG', e.origin);
       else if (e.data.perfetto) document.title = 'got ' + e.data.perfetto.fileName + ' ' + e.data.perfetto.buffer.byteLength;
-    });</script>` }));
+    });</script>`,
+    }),
+  );
   await page.getByRole('button', { name: 'Save' }).click();
   const [pf] = await Promise.all([page.waitForEvent('popup'), page.getByRole('menuitem', { name: 'Open in Perfetto’s UI' }).click()]);
   await pf.waitForFunction(() => /^got /.test(document.title), undefined, { timeout: 60_000 });
   assert.match(await pf.title(), /^got shopd-4242\.pftrace [1-9]/);
-  await page.context().route('https://profiler.firefox.com/**', (r) => r.fulfill({ contentType: 'text/html', body: `<script>
+  await page.context().route('https://profiler.firefox.com/**', (r) =>
+    r.fulfill({
+      contentType: 'text/html',
+      body: `<script>
     addEventListener('message', (e) => {
       if (e.data.name === 'is-ready') e.source.postMessage({ name: 'is-ready' }, e.origin);
       else if (e.data.name === 'inject-profile') document.title = 'got ' + JSON.parse(e.data.profile).format;
-    });</script>` }));
+    });</script>`,
+    }),
+  );
   await page.getByRole('button', { name: 'Save' }).click();
   const [ff] = await Promise.all([page.waitForEvent('popup'), page.getByRole('menuitem', { name: 'Open in Firefox Profiler' }).click()]);
   await ff.waitForFunction(() => document.title === 'got firefox', undefined, { timeout: 60_000 });
   // The file to share has a button of its own.
   const [shared] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', { name: 'Share' }).click()]);
   assert.equal(shared.suggestedFilename(), 'shopd-4242.html');
-  assert.deepEqual(page.problems.filter((p) => !/ui.perfetto|profiler.firefox/.test(p)), []);
+  assert.deepEqual(
+    page.problems.filter((p) => !/ui.perfetto|profiler.firefox/.test(p)),
+    [],
+  );
   await s.stop();
 });
 
@@ -1560,7 +2028,9 @@ test('live: a press on a tab is not lost to a redraw', async () => {
   await page.mouse.up();
   await page.locator('#tab-functions[aria-selected=true]').waitFor();
   // It rolls on afterwards.
-  await page.evaluate(() => { window.was = document.getElementById('tab-functions'); });
+  await page.evaluate(() => {
+    window.was = document.getElementById('tab-functions');
+  });
   await page.mouse.move(10, 10);
   await until(page, () => window.was !== document.getElementById('tab-functions'));
   assert.deepEqual(page.problems, []);
@@ -1586,7 +2056,11 @@ test('live: control', async () => {
     const told = await page.evaluate(() => {
       const box = document.querySelector('.facts').getBoundingClientRect();
       const seen = [...document.querySelectorAll('.facts > *')].filter((e) => e.getBoundingClientRect().top < box.bottom - 2);
-      return { wide: box.right <= innerWidth, whole: seen.every((e) => e.getBoundingClientRect().right <= box.right + 1), text: seen.map((e) => e.innerText) };
+      return {
+        wide: box.right <= innerWidth,
+        whole: seen.every((e) => e.getBoundingClientRect().right <= box.right + 1),
+        text: seen.map((e) => e.innerText),
+      };
     });
     assert.ok(told.wide && told.whole && told.text.length >= 2 && /threads$/.test(told.text[1]), `at ${width}: ${JSON.stringify(told)}`);
   }
@@ -1594,10 +2068,15 @@ test('live: control', async () => {
   await page.getByLabel('Interval between samples').selectOption('5000000');
   await until(page, () => window.sliver.state.status.status.interval_ns === 5e6);
   // A control that is about to be used is not replaced by news from the recording.
-  await page.evaluate(() => { window.held = [...document.querySelectorAll('.controls > *')]; });
+  await page.evaluate(() => {
+    window.held = [...document.querySelectorAll('.controls > *')];
+  });
   const later = (await state(page)).status.to + 2.5e9;
   await until(page, (t) => window.sliver.state.status.to > t, later);
-  assert.ok(await page.evaluate(() => window.held.every((e, i) => e === document.querySelectorAll('.controls > *')[i])), 'the controls were made anew');
+  assert.ok(
+    await page.evaluate(() => window.held.every((e, i) => e === document.querySelectorAll('.controls > *')[i])),
+    'the controls were made anew',
+  );
   await page.getByRole('button', { name: 'Stop' }).click();
   await page.getByText('ended: stopped on the page').waitFor();
   await page.getByRole('button', { name: 'Pause' }).waitFor({ state: 'detached' });
@@ -1644,12 +2123,21 @@ test('empty and broken states', async () => {
   assert.ok(await e.evaluate(() => window.sliver.item('', 4) !== null), 'the recording did not stay');
   await picture(e, 'ended');
   await gone.stop();
-  assert.deepEqual([a, b, c, d, e].flatMap((p) => p.problems), []);
+  assert.deepEqual(
+    [a, b, c, d, e].flatMap((p) => p.problems),
+    [],
+  );
 });
 
 // acting are the controls by name: what those say of themselves that cannot act, '' for the others.
-const acting = (page) => page.evaluate(() => Object.fromEntries([...document.querySelectorAll('#bar button, #bar select, #bar input, #side button, #panel button, .menu button')]
-  .filter((e) => e.checkVisibility()).map((e) => [e.getAttribute('aria-label') || e.textContent, e.disabled ? `${e.title}/${e.getAttribute('aria-description')}` : ''])));
+const acting = (page) =>
+  page.evaluate(() =>
+    Object.fromEntries(
+      [...document.querySelectorAll('#bar button, #bar select, #bar input, #side button, #panel button, .menu button')]
+        .filter((e) => e.checkVisibility())
+        .map((e) => [e.getAttribute('aria-label') || e.textContent, e.disabled ? `${e.title}/${e.getAttribute('aria-description')}` : '']),
+    ),
+  );
 
 test('controls that cannot act say why', async () => {
   const broken = await serve('-threads', '2', '-samples', '100', '-broken');
@@ -1673,10 +2161,14 @@ test('controls that cannot act say why', async () => {
   const ended = await acting(page);
   const why = 'The recording has ended: no more samples come';
   assert.equal(ended['ended: target ended'], `${why}/${why}`);
-  for (const name of ['Pause', 'Stop', 'Interval between samples']) assert.ok(name in all && !(name in ended), `${name} of an ended recording`);
+  for (const name of ['Pause', 'Stop', 'Interval between samples'])
+    assert.ok(name in all && !(name in ended), `${name} of an ended recording`);
   assert.equal(ended.Save, '');
   await s.stop();
-  assert.deepEqual([a, page].flatMap((p) => p.problems), []);
+  assert.deepEqual(
+    [a, page].flatMap((p) => p.problems),
+    [],
+  );
 });
 
 test('what is frozen stays where it is, although deeper calls come', async () => {
@@ -1691,7 +2183,7 @@ test('what is frozen stays where it is, although deeper calls come', async () =>
   const was = await placed();
   s.tell('deeper');
   await until(page, () => window.sliver.state.status.threads.every((t) => t.depth > 40));
-  await passed(((await state(page)).edge - (await state(page)).t1) + 5e8);
+  await passed((await state(page)).edge - (await state(page)).t1 + 5e8);
   assert.deepEqual(await placed(), was);
   await page.mouse.click(it.x, it.y);
   await page.locator('#side h2').getByText(it.name, { exact: true }).waitFor();
@@ -1721,7 +2213,8 @@ test('a lost connection comes back and catches up', async () => {
   await s.kill();
   await page.getByRole('heading', { name: /Connection lost/ }).waitFor();
   const now = await acting(page);
-  for (const name of needs) assert.equal(now[name], 'Connection lost. Trying again…/Connection lost. Trying again…', `${name}, offline`);
+  const lost = 'Connection lost. Trying again…';
+  for (const name of needs) assert.equal(now[name], `${lost}/${lost}`, `${name}, offline`);
   for (const name of ['All', 'Help']) assert.ok(!now[name], `${name} is disabled, although it can act`);
   // What kinds are shown cannot change now; colours can.
   await page.getByRole('button', { name: 'View', exact: true }).click();
@@ -1735,7 +2228,8 @@ test('a lost connection comes back and catches up', async () => {
   await select(page, 0.7, 0.95); // a young recording begins in the middle of the screen
   await page.locator('#panel').getByText('no connection').waitFor();
   const t = await serve(...args);
-  await page.locator('#panel').getByRole('button', { name: 'By thread', exact: true }).waitFor(); // a graph, or that nothing was called then
+  // There is a graph, or a line that nothing was called then.
+  await page.locator('#panel').getByRole('button', { name: 'By thread', exact: true }).waitFor();
   await until(page, () => window.sliver.state.up);
   const back = await acting(page);
   for (const name of needs) assert.equal(back[name], '', `${name}, connected again`);
@@ -1758,11 +2252,14 @@ test('dark scheme and contrast', async () => {
     const it = await item(page, '', 10);
     await page.mouse.click(it.x, it.y);
     await page.locator('#side dl').waitFor();
-    await picture(page, 'scheme-' + colorScheme);
+    await picture(page, `scheme-${colorScheme}`);
     const bad = await page.evaluate(() => {
       const rgb = (s) => s.match(/[\d.]+/g).map(Number);
       const lum = (c) => {
-        const f = (v) => ((v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+        const f = (byte) => {
+          const v = byte / 255;
+          return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
+        };
         return 0.2126 * f(c[0]) + 0.7152 * f(c[1]) + 0.0722 * f(c[2]);
       };
       const out = [];
@@ -1795,7 +2292,8 @@ test('phone: touch pans, pinches and selects', async () => {
   await picture(page, 'phone');
   const b = await canvas(page);
   const cdp = await page.context().newCDPSession(page);
-  const touch = (type, ...points) => cdp.send('Input.dispatchTouchEvent', { type, touchPoints: points.map(([x, y], id) => ({ x, y, id })) });
+  const touch = (type, ...points) =>
+    cdp.send('Input.dispatchTouchEvent', { type, touchPoints: points.map(([x, y], id) => ({ x, y, id })) });
   const mid = b.x + b.width / 2;
   const y = b.y + 120;
   const a = await settled(page);
@@ -1866,11 +2364,12 @@ for (const [i, [name, f]] of cases.entries()) {
     console.log(`ok   ${name} (${((Date.now() - begin) / 1000).toFixed(1)} s)`);
   } catch (e) {
     failed++;
-    console.log('FAIL ' + name + '\n' + String(e.stack ?? e).replace(/^/gm, '     '));
-    for (const c of browser.contexts()) for (const p of c.pages()) {
-      await picture(p, `failed-${part}-${failed}`).catch(() => {});
-      console.log(await shown(p).catch((e) => '     ' + e.message.split('\n')[0]));
-    }
+    console.log(`FAIL ${name}\n${String(e.stack ?? e).replace(/^/gm, '     ')}`);
+    for (const c of browser.contexts())
+      for (const p of c.pages()) {
+        await picture(p, `failed-${part}-${failed}`).catch(() => {});
+        console.log(await shown(p).catch((e) => `     ${e.message.split('\n')[0]}`));
+      }
   }
   for (const c of browser.contexts()) await c.close().catch(() => {});
   for (const p of running) {

@@ -9,8 +9,7 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { readdir, readFile } from 'node:fs/promises';
-import { join } from 'node:path';
-import { aPhone, analyzed, browser, canvas, item, only, open, picture, pixels, ready, select, settled, state, tab, tall, until } from './harness.mjs';
+import { aPhone, browser, canvas, item, only, open, picture, pixels, ready, select, settled, state, tab, tall, until } from './harness.mjs';
 
 const [sliver, , , folder, pid] = process.argv.slice(2);
 const names = only.slice(2);
@@ -23,7 +22,12 @@ async function run(...args) {
   const p = spawn(sliver, args, { cwd: folder, stdio: ['ignore', 'ignore', 'pipe'], env: { ...process.env, SSH_CONNECTION: '' } });
   started.add(p);
   let said = '';
-  const exit = new Promise((ok) => p.once('exit', (c) => { started.delete(p); ok(c); }));
+  const exit = new Promise((ok) =>
+    p.once('exit', (c) => {
+      started.delete(p);
+      ok(c);
+    }),
+  );
   const url = await new Promise((ok, bad) => {
     p.stderr.on('data', (b) => {
       said += b;
@@ -32,7 +36,15 @@ async function run(...args) {
     });
     void exit.then((c) => bad(new Error(`sliver ${args.join(' ')} ended with ${c}: ${said}`)));
   });
-  return { url, said: () => said, exit, stop: () => { p.kill('SIGINT'); return exit; } };
+  return {
+    url,
+    said: () => said,
+    exit,
+    stop: () => {
+      p.kill('SIGINT');
+      return exit;
+    },
+  };
 }
 const live = (...args) => run('record', '-p', pid, '-i', '2ms', '--max-overhead', '0', '--web', ...args);
 const button = (page, name) => page.getByRole('button', { name, exact: true });
@@ -49,8 +61,19 @@ async function arrow(page, lock) {
       await until(page, () => window.sliver.state.fine);
       const s = await state(page);
       // The main thread waits for another one's end, not for a mutex.
-      const some = s.arrows.length > 12 ? [] : s.arrows.filter((a) => a.from !== s.tracks[0].seq && a.x > 60 && a.x < s.width - 60 && Math.min(a.y0, a.y1) > 0 && Math.max(a.y0, a.y1) < 680 &&
-        s.tracks.find((t) => t.seq === a.from).mode !== 'compact' && a.y0 < 500);
+      const some =
+        s.arrows.length > 12
+          ? []
+          : s.arrows.filter(
+              (a) =>
+                a.from !== s.tracks[0].seq &&
+                a.x > 60 &&
+                a.x < s.width - 60 &&
+                Math.min(a.y0, a.y1) > 0 &&
+                Math.max(a.y0, a.y1) < 680 &&
+                s.tracks.find((t) => t.seq === a.from).mode !== 'compact' &&
+                a.y0 < 500,
+            );
       // Where samples are missing, the lane is hatched, and so is the holder's row, which hides the head.
       for (const a of some) if (await drawn(page, a, lock)) return a;
       await page.keyboard.press('w');
@@ -61,18 +84,29 @@ async function arrow(page, lock) {
   throw new Error('no arrow from a waiter to the holder');
 }
 // drawn reports whether an arrow's head, and the lane that it begins at, have the colour of locks.
-const drawn = async (page, a, lock) => (await coloured(page, a.x - 8, a.y1 - 6, 10, 12, lock)) > 4 && (await coloured(page, a.x, a.y0 - 4, 14, 8, lock)) > 20;
+const drawn = async (page, a, lock) =>
+  (await coloured(page, a.x - 8, a.y1 - 6, 10, 12, lock)) > 4 && (await coloured(page, a.x, a.y0 - 4, 14, 8, lock)) > 20;
 // coloured counts pixels near a colour around a point of the timeline.
-const coloured = (page, x, y, w, h, hex) => page.evaluate(([x, y, w, h, hex]) => {
-  const d = devicePixelRatio;
-  const b = document.getElementById('calls').getContext('2d').getImageData(x * d, y * d, w * d, h * d).data;
-  const want = [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
-  let n = 0;
-  for (let i = 0; i < b.length; i += 4) if (want.every((v, k) => Math.abs(b[i + k] - v) < 40)) n++;
-  return n;
-}, [x, y, w, h, hex]);
+const coloured = (page, x, y, w, h, hex) =>
+  page.evaluate(
+    ([x, y, w, h, hex]) => {
+      const d = devicePixelRatio;
+      const b = document
+        .getElementById('calls')
+        .getContext('2d')
+        .getImageData(x * d, y * d, w * d, h * d).data;
+      const want = [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
+      let n = 0;
+      for (let i = 0; i < b.length; i += 4) if (want.every((v, k) => Math.abs(b[i + k] - v) < 40)) n++;
+      return n;
+    },
+    [x, y, w, h, hex],
+  );
 
-for (const [colorScheme, lock] of [['light', '#c2410c'], ['dark', '#fb923c']]) {
+for (const [colorScheme, lock] of [
+  ['light', '#c2410c'],
+  ['dark', '#fb923c'],
+]) {
   test(`live, ${colorScheme}: names, the newest edge, locks and their holders`, async () => {
     const s = await live('-o', `live-${colorScheme}.sliver`);
     const page = await open(s.url, { colorScheme, reducedMotion: 'no-preference' });
@@ -101,7 +135,12 @@ for (const [colorScheme, lock] of [['light', '#c2410c'], ['dark', '#fb923c']]) {
     await picture(page, `real-lock-tip-${colorScheme}`);
     // The call that waits, its reason, and the way to the holder.
     const li = (await state(page)).tracks.findIndex((t) => t.seq === a.from);
-    if ((await state(page)).tracks[li].mode === 'part') await page.locator('#labels li').nth(li).getByRole('button', { name: /Show all/ }).click();
+    if ((await state(page)).tracks[li].mode === 'part')
+      await page
+        .locator('#labels li')
+        .nth(li)
+        .getByRole('button', { name: /Show all/ })
+        .click();
     await until(page, (seq) => window.sliver.state.tracks.find((t) => t.seq === seq).mode === 'full', a.from);
     const y = await page.evaluate((seq) => {
       const t = window.sliver.state.tracks.find((t) => t.seq === seq);
@@ -137,7 +176,8 @@ test('live: drag reorders, so do the keys; pin, fold, hide', async () => {
   const s = await live('-o', 'order.sliver');
   const page = await open(s.url);
   await ready(page);
-  await until(page, () => window.sliver.state.tracks.length === 7 && window.sliver.state.edge - window.sliver.state.from > 2e9); // who works is known
+  // Which threads work is known by then.
+  await until(page, () => window.sliver.state.tracks.length === 7 && window.sliver.state.edge - window.sliver.state.from > 2e9);
   const order = async () => (await state(page)).tracks.map((t) => t.seq);
   const before = await order();
   const rows = page.locator('#labels li');
@@ -206,7 +246,10 @@ test('live: control reaches the recorder', async () => {
   await until(page, (n) => window.sliver.state.status.status.samples > n + 100, kept);
   assert.ok(await page.getByText(/^Kept in .*last30s\.sliver$/).isVisible(), 'what was told is gone');
   await picture(page, 'real-kept');
-  assert.ok((await readdir(folder)).some((f) => /last30s\.sliver$/.test(f)), 'no file was kept');
+  assert.ok(
+    (await readdir(folder)).some((f) => /last30s\.sliver$/.test(f)),
+    'no file was kept',
+  );
   await button(page, 'Stop').click();
   await page.getByText('ended: interrupted').waitFor();
   assert.ok(await page.evaluate(() => window.sliver.item('', 4) !== null), 'the recording did not stay');
@@ -228,7 +271,10 @@ test('flight recorders: their dumps, and a button for one', async () => {
   const page = await open(s.url, { viewport: { width: 1500, height: 800 } });
   await ready(page);
   const dialog = page.getByRole('dialog');
-  const shut = async () => { await button(dialog, 'Close').click(); await dialog.waitFor({ state: 'hidden' }); };
+  const shut = async () => {
+    await button(dialog, 'Close').click();
+    await dialog.waitFor({ state: 'hidden' });
+  };
   await button(page, 'Dumps').click();
   await dialog.getByText('No flight recorder of yours is running.').waitFor();
   await shut();
@@ -237,7 +283,10 @@ test('flight recorders: their dumps, and a button for one', async () => {
   w.once('exit', () => started.delete(w));
   let told = '';
   await new Promise((ok, bad) => {
-    w.stderr.on('data', (b) => /msg=watching/.test(told += b) && ok());
+    w.stderr.on('data', (b) => {
+      told += b;
+      if (/msg=watching/.test(told)) ok();
+    });
     w.once('exit', (c) => bad(new Error(`sliver watch ended with ${c}: ${told}`)));
   });
   await page.waitForTimeout(500); // something to dump
@@ -260,7 +309,10 @@ test('flight recorders: their dumps, and a button for one', async () => {
   await button(one, 'Dump now').click();
   await one.getByText('no such recorder is running: "beside"').waitFor();
   await shut();
-  assert.deepEqual(page.problems.filter((p) => !/404/.test(p)), []);
+  assert.deepEqual(
+    page.problems.filter((p) => !/404/.test(p)),
+    [],
+  );
   await page.context().close();
   await s.stop();
 });
@@ -278,7 +330,10 @@ test('live: threads of a runtime that have nothing to do come last, folded', asy
   assert.ok(!idle.get(tracks[0].seq), 'the main thread is idle');
   assert.match(tracks[0].mode, /^(full|part)$/);
   const first = tracks.findIndex((t) => idle.get(t.seq));
-  assert.ok(tracks.slice(first).every((t) => idle.get(t.seq) && t.mode === 'strip'), JSON.stringify(tracks));
+  assert.ok(
+    tracks.slice(first).every((t) => idle.get(t.seq) && t.mode === 'strip'),
+    JSON.stringify(tracks),
+  );
   const li = page.locator('#labels li').nth(first);
   assert.match(await li.innerText(), /idle/);
   await picture(page, 'real-idle');
@@ -294,7 +349,11 @@ test('live: threads of a runtime that have nothing to do come last, folded', asy
   await page.getByRole('combobox', { name: 'Weight' }).selectOption('wall');
   const without = (await state(page)).total;
   await button(page, 'Idle waits').click();
-  await until(page, (was) => window.sliver.state.total > 2 * was && !/idle/.test(document.querySelector('#panel .left').innerText), without);
+  await until(
+    page,
+    (was) => window.sliver.state.total > 2 * was && !/idle/.test(document.querySelector('#panel .left').innerText),
+    without,
+  );
   assert.deepEqual(page.problems, []);
   await page.context().close();
   await s.stop();
@@ -310,10 +369,21 @@ test('Java: the calls of its methods stay before those of its virtual machine', 
   // What they wait in is the virtual machine's, and goes deeper than there is room for.
   await until(page, () => {
     const s = window.sliver.state;
-    return s.edge - s.from > 3e9 && s.tracks.filter((t) => t.name.startsWith('worker-') && t.mode === 'part' && t.skip >= 2 && t.skip + t.rows < t.depth).length >= 3 && window.sliver.item('Convoy.handle', 12) !== null;
+    return (
+      s.edge - s.from > 3e9 &&
+      s.tracks.filter((t) => t.name.startsWith('worker-') && t.mode === 'part' && t.skip >= 2 && t.skip + t.rows < t.depth).length >= 3 &&
+      window.sliver.item('Convoy.handle', 12) !== null
+    );
   });
   for (const w of (await workers()).filter((t) => t.mode === 'part')) {
-    const methods = await page.evaluate((seq) => window.sliver.steady(seq).map((name, i) => [i, name]).filter(([, name]) => /^Convoy/.test(name)), w.seq);
+    const methods = await page.evaluate(
+      (seq) =>
+        window.sliver
+          .steady(seq)
+          .map((name, i) => [i, name])
+          .filter(([, name]) => /^Convoy/.test(name)),
+      w.seq,
+    );
     assert.ok(methods.length >= 3 && methods.every(([i]) => i >= w.skip && i < w.skip + w.rows), JSON.stringify([w, methods]));
   }
   // The launcher's thread, which waits for main's end, is not the first.
@@ -362,7 +432,9 @@ test('a recording: each format of a range, and Perfetto through 127.0.0.1:9001',
     const b = await readFile(await d.path());
     assert.ok(b.length > 100, `${name}: ${b.length} bytes`);
     if (/^chrome/.test(name)) {
-      const at = JSON.parse(b).traceEvents.filter((e) => e.ph === 'X' || e.ph === 'B').map((e) => e.ts);
+      const at = JSON.parse(b)
+        .traceEvents.filter((e) => e.ph === 'X' || e.ph === 'B')
+        .map((e) => e.ts);
       assert.ok(Math.max(...at) - Math.min(...at) <= (r.t1 - r.t0) / 1e3 + 1, 'more than the range was written');
     }
   }
@@ -375,7 +447,10 @@ test('a recording: each format of a range, and Perfetto through 127.0.0.1:9001',
   const got = await page.context().request.get(url, { headers: { Origin: 'https://ui.perfetto.dev' } });
   assert.equal(got.headers()['access-control-allow-origin'], 'https://ui.perfetto.dev');
   assert.ok((await got.body()).length > 100);
-  assert.deepEqual(page.problems.filter((p) => !/ui.perfetto/.test(p)), []);
+  assert.deepEqual(
+    page.problems.filter((p) => !/ui.perfetto/.test(p)),
+    [],
+  );
   await page.context().close();
   await s.stop();
 });
@@ -460,8 +535,8 @@ for (const [name, f] of cases) {
     console.log(`ok   ${name} (${((Date.now() - begin) / 1000).toFixed(1)} s)`);
   } catch (e) {
     failed++;
-    console.log('FAIL ' + name + '\n' + String(e.stack ?? e).replace(/^/gm, '     '));
-    for (const c of browser.contexts()) for (const p of c.pages()) await picture(p, 'failed-' + failed).catch(() => {});
+    console.log(`FAIL ${name}\n${String(e.stack ?? e).replace(/^/gm, '     ')}`);
+    for (const c of browser.contexts()) for (const p of c.pages()) await picture(p, `failed-${failed}`).catch(() => {});
   }
   for (const c of browser.contexts()) await c.close().catch(() => {});
   for (const p of started) p.kill('SIGKILL');

@@ -16,10 +16,10 @@ let failed = 0;
 const test = async (name, f) => {
   try {
     await f();
-    console.log('ok   ' + name);
+    console.log(`ok   ${name}`);
   } catch (e) {
     failed++;
-    console.log(`FAIL ${name}\n` + (e.stack ?? e));
+    console.log(`FAIL ${name}\n${e.stack ?? e}`);
   }
 };
 
@@ -33,7 +33,7 @@ const near = (a, b, most, what) => assert.ok(Math.abs(a - b) <= most, `${what}: 
 function means(got, want, width, what) {
   assert.equal(got.length, want.length, what);
   const most = 0.001 + (20 * unit) / width;
-  got.forEach((x, k) => near(x, want[k], most, `${what}, part ${k}`));
+  for (const [k, x] of got.entries()) near(x, want[k], most, `${what}, part ${k}`);
 }
 
 function lanes(got, want) {
@@ -41,14 +41,20 @@ function lanes(got, want) {
   near(got.t1, want.t1, unit, 't1');
   const n = want.counters[0].bins.length;
   const width = (want.t1 - want.t0) / n;
-  assert.deepEqual(got.counters.map((c) => c.name), want.counters.map((c) => c.name));
+  assert.deepEqual(
+    got.counters.map((c) => c.name),
+    want.counters.map((c) => c.name),
+  );
   got.counters.forEach((c, i) => {
     const bins = want.counters[i].bins;
     // The server keeps CPU time in parts of a millisecond, the file at samples.
     if (c.name === 'cpu') near(sum(c.bins), sum(bins), 0.03 * sum(bins) + 0.05 * n, 'CPU time');
     else means(c.bins, bins, width, c.name);
   });
-  assert.deepEqual(got.locks.map((l) => l.lock.addr), want.locks.map((l) => l.lock.addr));
+  assert.deepEqual(
+    got.locks.map((l) => l.lock.addr),
+    want.locks.map((l) => l.lock.addr),
+  );
   assert.ok(want.locks.length > 2 && (got.more ?? 0) === (want.more ?? 0));
   got.locks.forEach((l, i) => {
     const w = want.locks[i];
@@ -63,7 +69,10 @@ function lanes(got, want) {
 
 function tasks(got, want) {
   for (const k of ['what', 'count', 'idle', 'from']) assert.equal(got[k], want[k], k);
-  assert.deepEqual(got.list.map(({ spans, parent, ...t }) => t), want.list.map(({ spans, parent, ...t }) => t));
+  assert.deepEqual(
+    got.list.map(({ spans, parent, ...t }) => t),
+    want.list.map(({ spans, parent, ...t }) => t),
+  );
   got.list.forEach((t, i) => {
     const w = want.list[i];
     assert.equal(t.parent ?? 0, w.parent ?? 0);
@@ -81,14 +90,20 @@ function tasks(got, want) {
 }
 
 function task(got, want) {
-  assert.deepEqual([got.id, got.row, got.what, got.func, got.ran, got.ready, got.waited, got.parent ?? 0], [want.id, want.row, want.what, want.func, want.ran, want.ready, want.waited, want.parent ?? 0]);
+  assert.deepEqual(
+    [got.id, got.row, got.what, got.func, got.ran, got.ready, got.waited, got.parent ?? 0],
+    [want.id, want.row, want.what, want.func, want.ran, want.ready, want.waited, want.parent ?? 0],
+  );
   assert.equal(!!got.span, !!want.span);
   near(got.prev, want.prev, unit, 'the span before');
   near(got.next, want.next, unit, 'the span behind');
   if (want.span) {
     near(got.span.start, want.span.start, unit, 'begin');
     near(got.span.end, want.span.end, unit, 'end');
-    assert.deepEqual([got.span.value, got.span.state, got.span.reason ?? '', got.span.thread], [want.span.value, want.span.state, want.span.reason ?? '', want.span.thread]);
+    assert.deepEqual(
+      [got.span.value, got.span.state, got.span.reason ?? '', got.span.thread],
+      [want.span.value, want.span.state, want.span.reason ?? '', want.span.thread],
+    );
   }
   assert.deepEqual(got.stack, want.stack);
   near(got.seen ?? 0, want.seen ?? 0, unit, 'seen');
@@ -101,72 +116,88 @@ function task(got, want) {
   }
 }
 
-if (answers) await test('the page answers as a server does', async () => {
-  const page = await open(pathToFileURL(file).href, { viewport: { width: 1440, height: 900 } });
-  await ready(page);
-  const counts = {};
-  for (const { query: { op, ...args }, value } of JSON.parse(await readFile(answers, 'utf8'))) {
-    const got = await page.evaluate(([o, a]) => window.sliver.ask(o, a), [op, args]);
-    try {
-      ({ lanes, tasks, task })[op](got, value);
-    } catch (e) {
-      throw new Error(`${op} ${JSON.stringify(args)}: ${e.message}`, { cause: e });
+if (answers)
+  await test('the page answers as a server does', async () => {
+    const page = await open(pathToFileURL(file).href, { viewport: { width: 1440, height: 900 } });
+    await ready(page);
+    const counts = {};
+    for (const {
+      query: { op, ...args },
+      value,
+    } of JSON.parse(await readFile(answers, 'utf8'))) {
+      const got = await page.evaluate(([o, a]) => window.sliver.ask(o, a), [op, args]);
+      try {
+        ({ lanes, tasks, task })[op](got, value);
+      } catch (e) {
+        throw new Error(`${op} ${JSON.stringify(args)}: ${e.message}`, { cause: e });
+      }
+      counts[op] = (counts[op] ?? 0) + 1;
     }
-    counts[op] = (counts[op] ?? 0) + 1;
-  }
-  assert.ok(counts.lanes > 5 && counts.tasks > 3 && counts.task > 10, JSON.stringify(counts));
-  // The tracks are on the page.
-  await page.locator('#tasks').getByRole('button', { name: /^▸ \d+ goroutines$/ }).click();
-  await until(page, () => window.sliver.state.tasks.rows > 20);
-  await page.evaluate(() => { document.getElementById('tracks').scrollTop = parseFloat(document.querySelector('#tasks li').style.top); });
-  await until(page, () => window.sliver.state.tasks.fine && window.sliver.task(1) !== null);
-  const it = await page.evaluate(() => window.sliver.task(1));
-  await page.mouse.click(it.x, it.y);
-  await page.locator('#side').getByRole('heading', { name: 'goroutine ' + it.id, exact: true }).waitFor();
-  await picture(page, 'share-tasks');
-  assert.deepEqual(page.problems, []);
-});
-else await test('the file opens without a network', async () => {
-  const page = await open(pathToFileURL(file).href, { viewport: { width: 1440, height: 900 } });
-  await page.context().setOffline(true);
-  await page.reload();
-  await ready(page);
-  await analyzed(page);
-  const text = () => page.locator('#panel-body').innerText();
-  assert.match(await text(), /mutex oven[\s\S]*held mostly by cook-\d/);
-  await picture(page, 'share');
-  // Calls, their place and their neighbors.
-  await settled(page);
-  const it = await item(page, '', 12);
-  await page.mouse.click(it.x, it.y);
-  const side = page.locator('#side');
-  await side.locator('h2').filter({ hasText: it.name }).waitFor();
-  await side.getByText('Median').waitFor();
-  const { sums } = await state(page);
-  const parts = sums.parts.reduce((n, p) => n + p.total, 0);
-  assert.ok(Math.abs(parts - (sums.end - sums.start)) < 2, `the parts of a call are ${parts} ns, it took ${sums.end - sums.start}`);
-  await page.keyboard.press(']');
-  await until(page, (t) => window.sliver.state.selected?.start > t, it.start);
-  await page.keyboard.press('Escape');
-  // A range is added up in the page: its parts make up the whole.
-  await tab(page, 'Functions');
-  const total = async () => { await analyzed(page); return (await state(page)).total; };
-  await page.keyboard.press('0');
-  await settled(page);
-  const whole = await total();
-  await select(page, 0, 0.5);
-  const a = await total();
-  await page.keyboard.press('Escape');
-  await select(page, 0.5, 1);
-  const b = await total();
-  assert.ok(a > 0 && b > 0 && Math.abs(a + b - whole) < 0.03 * whole, `two halves have ${a} and ${b} ns of CPU time, the whole ${whole}`);
-  await tab(page, 'Locks');
-  assert.match(await text(), /mutex oven/);
-  await page.keyboard.press('Escape');
-  await page.getByRole('searchbox', { name: /Search/ }).fill('knead');
-  await until(page, () => /calls, /.test(document.querySelector('.search output').innerText));
-  await picture(page, 'share-search');
-  assert.deepEqual(page.problems, []);
-});
+    assert.ok(counts.lanes > 5 && counts.tasks > 3 && counts.task > 10, JSON.stringify(counts));
+    // The tracks are on the page.
+    await page
+      .locator('#tasks')
+      .getByRole('button', { name: /^▸ \d+ goroutines$/ })
+      .click();
+    await until(page, () => window.sliver.state.tasks.rows > 20);
+    await page.evaluate(() => {
+      document.getElementById('tracks').scrollTop = parseFloat(document.querySelector('#tasks li').style.top);
+    });
+    await until(page, () => window.sliver.state.tasks.fine && window.sliver.task(1) !== null);
+    const it = await page.evaluate(() => window.sliver.task(1));
+    await page.mouse.click(it.x, it.y);
+    await page
+      .locator('#side')
+      .getByRole('heading', { name: `goroutine ${it.id}`, exact: true })
+      .waitFor();
+    await picture(page, 'share-tasks');
+    assert.deepEqual(page.problems, []);
+  });
+else
+  await test('the file opens without a network', async () => {
+    const page = await open(pathToFileURL(file).href, { viewport: { width: 1440, height: 900 } });
+    await page.context().setOffline(true);
+    await page.reload();
+    await ready(page);
+    await analyzed(page);
+    const text = () => page.locator('#panel-body').innerText();
+    assert.match(await text(), /mutex oven[\s\S]*held mostly by cook-\d/);
+    await picture(page, 'share');
+    // Calls, their place and their neighbors.
+    await settled(page);
+    const it = await item(page, '', 12);
+    await page.mouse.click(it.x, it.y);
+    const side = page.locator('#side');
+    await side.locator('h2').filter({ hasText: it.name }).waitFor();
+    await side.getByText('Median').waitFor();
+    const { sums } = await state(page);
+    const parts = sums.parts.reduce((n, p) => n + p.total, 0);
+    assert.ok(Math.abs(parts - (sums.end - sums.start)) < 2, `the parts of a call are ${parts} ns, it took ${sums.end - sums.start}`);
+    await page.keyboard.press(']');
+    await until(page, (t) => window.sliver.state.selected?.start > t, it.start);
+    await page.keyboard.press('Escape');
+    // A range is added up in the page: its parts make up the whole.
+    await tab(page, 'Functions');
+    const total = async () => {
+      await analyzed(page);
+      return (await state(page)).total;
+    };
+    await page.keyboard.press('0');
+    await settled(page);
+    const whole = await total();
+    await select(page, 0, 0.5);
+    const a = await total();
+    await page.keyboard.press('Escape');
+    await select(page, 0.5, 1);
+    const b = await total();
+    assert.ok(a > 0 && b > 0 && Math.abs(a + b - whole) < 0.03 * whole, `two halves have ${a} and ${b} ns of CPU time, the whole ${whole}`);
+    await tab(page, 'Locks');
+    assert.match(await text(), /mutex oven/);
+    await page.keyboard.press('Escape');
+    await page.getByRole('searchbox', { name: /Search/ }).fill('knead');
+    await until(page, () => /calls, /.test(document.querySelector('.search output').innerText));
+    await picture(page, 'share-search');
+    assert.deepEqual(page.problems, []);
+  });
 await browser.close();
 process.exit(failed ? 1 : 0);

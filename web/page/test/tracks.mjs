@@ -5,9 +5,11 @@ import { analyzed, canvas, open, ready, serve, state, tall, until } from './harn
 // shown is all tracks on the screen while they are scrolled from top to bottom, by kind.
 async function shown(page) {
   const kinds = new Map();
-  await page.evaluate(() => { document.getElementById('tracks').scrollTop = 0; });
+  await page.evaluate(() => {
+    document.getElementById('tracks').scrollTop = 0;
+  });
   await until(page, () => window.sliver.state.top === 0);
-  for (let last = -1; ;) {
+  for (let last = -1; ; ) {
     const st = await state(page);
     for (const t of st.shown) {
       if (!kinds.has(t.kind)) kinds.set(t.kind, new Map());
@@ -15,7 +17,10 @@ async function shown(page) {
     }
     if (st.top === last) return kinds;
     last = st.top;
-    await page.evaluate(() => { const s = document.getElementById('tracks'); s.scrollTop += s.clientHeight * 0.8; });
+    await page.evaluate(() => {
+      const s = document.getElementById('tracks');
+      s.scrollTop += s.clientHeight * 0.8;
+    });
     await page.evaluate(() => new Promise((ok) => requestAnimationFrame(() => requestAnimationFrame(ok))));
     await until(page, () => window.sliver.state.tasks.fine);
   }
@@ -44,11 +49,15 @@ export function cases(test) {
     const all = [...kinds.values()].flatMap((m) => [...m.values()]).sort((a, b) => a.y - b.y);
     for (let i = 1; i < all.length; i++) assert.ok(all[i - 1].y + all[i - 1].h <= all[i].y, JSON.stringify([all[i - 1], all[i]]));
     // A click on a group's line in the timeline folds it, as the button beside it does.
-    await page.evaluate(() => { document.getElementById('tracks').scrollTop = 0; });
+    await page.evaluate(() => {
+      document.getElementById('tracks').scrollTop = 0;
+    });
     await tall(page);
     const group = (await state(page)).groups[0];
     const b = await canvas(page);
-    await page.evaluate((y) => { document.getElementById('tracks').scrollTop = Math.max(0, y - 40); }, group.y);
+    await page.evaluate((y) => {
+      document.getElementById('tracks').scrollTop = Math.max(0, y - 40);
+    }, group.y);
     await until(page, (y) => window.sliver.state.top <= y, group.y);
     const { top } = await state(page);
     await page.mouse.click(b.x + b.width / 2, b.y + group.y - top + 12);
@@ -67,7 +76,10 @@ export function cases(test) {
     await page.mouse.click(b.x + x, b.y + 40, { button: 'right' });
     await page.getByRole('menuitem', { name: /Note at this time/ }).click();
     await until(page, () => window.sliver.state.marks.length === 1 && window.sliver.state.flags.length === 1);
-    assert.deepEqual((await state(page)).flags.map((f) => f.title), ['Note 1']);
+    assert.deepEqual(
+      (await state(page)).flags.map((f) => f.title),
+      ['Note 1'],
+    );
     await page.keyboard.press('Escape');
     await page.getByRole('tab', { name: 'Overview', exact: true }).click();
     await until(page, () => window.sliver.state.tab === 'overview');
