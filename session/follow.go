@@ -118,6 +118,6 @@ func (s *Session) finder() symbol.Finder { return live.Finder(s.proc, s.o.DebugD
 
 func (s *Session) newLiveNames() *naming.Live {
 	return naming.NewLive(s.mods, naming.LiveOptions{Finder: s.finder(), FullNames: s.o.FullNames, Cache: s.o.Cache, Arch: runtime.GOARCH,
-		Made:    s.live.Made(s.o.FullNames),
+		Made:    live.Made(s.proc, func() *live.Target { return s.live }, s.o.FullNames),
 		Managed: func(addr uint64) (symbol.Frame, bool) { return s.runtimes.Find(addr) }})
 }

@@ -43,7 +43,7 @@ type place struct {
 
 func newNames(p *target.Process, t *live.Target, o *Options) *names {
 	no := naming.Options{Finder: live.Finder(p, o.DebugDirs, o.Finder), FullNames: o.FullNames, Cache: o.Cache}
-	return &names{made: t.Made(o.FullNames), o: no, mapped: live.NewMapped(p), mods: map[*live.MappedFile]*module{}, at: map[uint64]place{}}
+	return &names{made: live.Made(p, func() *live.Target { return t }, o.FullNames), o: no, mapped: live.NewMapped(p), mods: map[*live.MappedFile]*module{}, at: map[uint64]place{}}
 }
 
 func (n *names) close() { n.mapped.Close() }

@@ -95,7 +95,8 @@ func Finder(p *target.Process, extra []string, more symbol.Finder) symbol.Finder
 	return symbol.Finders{dirs, more}
 }
 
-// Made returns the names of code that the current program of the process generates.
-func (t *Target) Made(fullNames bool) naming.Made {
-	return naming.Made{PerfMap: naming.PerfMapOf(t.proc.PerfMap), Objects: func() []*symbol.JITObject { return t.GDBObjects(fullNames) }}
+// Made returns the names of code that the current program of the process generates. It calls t when it reads
+// them.
+func Made(p *target.Process, t func() *Target, fullNames bool) naming.Made {
+	return naming.Made{PerfMap: naming.PerfMapOf(p.PerfMap), Objects: func() []*symbol.JITObject { return t().GDBObjects(fullNames) }}
 }

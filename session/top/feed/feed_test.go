@@ -188,7 +188,7 @@ func TestMadeCode(t *testing.T) {
 		}
 	}
 	write(fmt.Sprintf("%x 40 made::first\n", heap.Start))
-	r := resolver{t: x.live, mapped: live.NewMapped(x.proc)}
+	r := resolver{p: x.proc, t: x.live, mapped: live.NewMapped(x.proc)}
 	r.begin()
 	defer r.close()
 	r.made.Every = time.Nanosecond // and 20 times the read's duration

@@ -52,7 +52,7 @@ type place struct {
 func newNames(p *target.Process, t *live.Target, rts *live.Runtimes, o *Options) *names {
 	no := naming.Options{Finder: live.Finder(p, o.DebugDirs, o.Finder), FullNames: o.FullNames, Cache: o.Cache}
 	n := &names{
-		r:     resolver{t: t, runtimes: rts, o: no, mapped: live.NewMapped(p)},
+		r:     resolver{p: p, t: t, runtimes: rts, o: no, mapped: live.NewMapped(p)},
 		waits: map[int]trace.Wait{}, places: map[place][]top.Frame{}, idle: make(chan struct{}),
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 	}
@@ -64,7 +64,7 @@ func newNames(p *target.Process, t *live.Target, rts *live.Runtimes, o *Options)
 // begin gets ready for the current program of the target.
 func (r *resolver) begin() {
 	r.files = naming.NewFiles[live.FileKey](runtime.GOARCH, 0, r.o)
-	r.made, r.again, r.later = r.t.Made(r.o.FullNames), nil, nil
+	r.made, r.again, r.later = live.Made(r.p, func() *live.Target { return r.t }, r.o.FullNames), nil, nil
 }
 
 // wait implements live.Descriptions.Put.
@@ -183,6 +183,7 @@ func (n *names) close() {
 
 // resolver looks up addresses of a process, for one goroutine.
 type resolver struct {
+	p        *target.Process
 	t        *live.Target
 	runtimes *live.Runtimes
 	o        naming.Options
