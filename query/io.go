@@ -27,6 +27,9 @@ func ioTables(ts, dur, process Column) []Table {
 			{"p50", "INTEGER", "ns, at most half too high"}, {"p99", "INTEGER", "the same"}, {"longest", "INTEGER", "ns"},
 			{"misses", "INTEGER", "reads that waited, since the page cache did not have the data"}, {"missed", "INTEGER", "ns in those"},
 			{"faults", "INTEGER", "major page faults in the mapped file"}, {"faulted", "INTEGER", "ns in those"}, {"stack", "TEXT", "of the last open, as in io"}, process}},
+		{"io_uring", "the files that io_uring used, which passes by the system calls of `io`; of the whole recording", []Column{
+			path, {"ops", "INTEGER", "reads and writes"}, {"syncs", "INTEGER", ""}, {"others", "INTEGER", "accepts, opens, polls …"}, {"errors", "INTEGER", ""},
+			{"read", "INTEGER", "bytes"}, {"written", "INTEGER", "bytes"}, {"dur", "INTEGER", "ns from submissions to completions"}, {"longest", "INTEGER", "ns"}, process}},
 		{"findings", "slow and wasteful uses of files, by the rules of docs/io.md", []Column{
 			{"rule", "TEXT", "main-io, small-buffer, …"}, {"advice", "TEXT", "what to change"}, path, tid, thread, {"name", "TEXT", "of the thread"}, ts,
 			{"ops", "INTEGER", "reads and writes"}, requested, {"buffer", "INTEGER", "most bytes requested at once"}, {"size", "INTEGER", "of the file, in bytes; NULL if unknown"},
@@ -37,7 +40,7 @@ func ioTables(ts, dur, process Column) []Table {
 
 // io writes the operations, files and findings.
 func (f *filler) io() {
-	if f.v.Rec.IO == nil && !f.v.Rec.HasOps() || !f.asked("io", "io_files", "findings") {
+	if f.v.Rec.IO == nil && !f.v.Rec.HasOps() || !f.asked("io", "io_files", "io_uring", "findings") {
 		return
 	}
 	stacks := map[int]any{}
@@ -97,6 +100,13 @@ func (f *filler) io() {
 			x := &f.v.Rec.IO.Files[i]
 			f.row("io_files", orNull(f.v.IOPath(x.File)), kind(x.File), int64(x.Opens), x.Open, int64(x.Ops), int64(x.Syncs), int64(x.Want), int64(x.Read),
 				int64(x.Written), int64(x.Time), x.P50, x.P99, int64(x.Max), int64(x.Misses), int64(x.Missed), int64(x.Faults), int64(x.Faulted), text(x.Stack), f.process)
+		}
+	}
+	if f.asked("io_uring") {
+		for i := range f.v.Rec.IO.Rings {
+			x := &f.v.Rec.IO.Rings[i]
+			f.row("io_uring", orNull(view.Text(x.Path, view.MaxName)), int64(x.Ops), int64(x.Syncs), int64(x.Others), int64(x.Errors), int64(x.Read), int64(x.Written),
+				int64(x.Time), int64(x.Max), f.process)
 		}
 	}
 	if f.asked("findings") {

@@ -8,6 +8,7 @@ import (
 	"github.com/sliverprof/sliver/internal/exporttest"
 	"github.com/sliverprof/sliver/iowatch"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
 )
 
 func TestIO(t *testing.T) {
@@ -22,6 +23,7 @@ func TestIO(t *testing.T) {
 	b.Miss(1234, "/data", 50*ms, 53*ms, 7)
 	b.Op(1234, iowatch.OpFault, "/lib/x.so", 60*ms, 61*ms, 0, "")
 	b.Finding(1234, "/etc/app.conf", 31*ms, 15*ms, "open load main", "read load main")
+	b.Ring(trace.IORing{Path: "/data/x", Ops: 3, Errors: 1, Read: 300, Time: 5 * ms, Max: 2 * ms})
 	rec := b.Finish(100 * ms)
 	for _, c := range []struct {
 		o           view.Options
@@ -35,6 +37,7 @@ func TestIO(t *testing.T) {
 		{view.Options{}, "select rule, file, tid, name, ts/1000000, longest/1000000, substr(stack, 1, 4), substr(opened, 1, 4) from findings", "main-io,/etc/app.conf,1234,main,31,15,read,open\n"},
 		{view.Options{}, "select op, fd, bytes, missed, dur/1000000 from io where ts >= 50e6 order by ts", "read,5,7,1,3\nfault,,,0,1\n"},
 		{view.Options{}, "select file, ops, misses, missed/1000000, faults, faulted/1000000 from io_files where misses + faults > 0 order by file", "/data,1,1,3,0,0\n/lib/x.so,0,0,0,1,1\n"},
+		{view.Options{}, "select file, ops, errors, read, dur/1000000, longest/1000000 from io_uring", "/data/x,3,1,300,5,2\n"},
 		{view.Options{From: exporttest.Start + 26*ms, To: exporttest.Start + 30*ms}, "select ts/1000000 from io", "30\n"},
 		{view.Options{From: exporttest.Start + 40*ms}, "select count(*) from findings", "0\n"},
 	} {

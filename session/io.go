@@ -221,6 +221,12 @@ func (x *ioLog) account() {
 			Read: f.Got - f.Written, Written: f.Written, Time: f.Time, P50: iowatch.Percentile(&f.Hist, .5), P99: iowatch.Percentile(&f.Hist, .99),
 			Max: f.Longest, Misses: f.Misses, Missed: f.Missed, Faults: f.Faults, Faulted: f.Faulted, Stack: x.stack(f.Stack)})
 	}
+	for _, f := range x.c.Rings() {
+		if len(a.Rings) == maxIORows {
+			break
+		}
+		a.Rings = append(a.Rings, trace.IORing{Path: f.Path, Ops: f.Ops, Syncs: f.Syncs, Others: f.Others, Errors: f.Errors, Read: f.Read, Written: f.Written, Time: f.Time, Max: f.Longest})
+	}
 	for _, f := range x.c.Engine.Findings() {
 		a.Findings = append(a.Findings, trace.IOFinding{Rule: string(f.Rule), At: f.At, TID: f.TID, Thread: x.c.Thread(f.TID), Path: f.Path,
 			Kind: f.Kind.String(), Size: f.Size, Ops: f.Ops, Buffer: f.Buffer, Cost: f.Cost, Longest: f.Longer, First: f.First.String(), Want: f.Bytes,

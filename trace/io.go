@@ -18,6 +18,7 @@ type IO struct {
 	Slower    int64       `json:"slower_ns"`            // shorter reads and writes are in the sums only
 	Files     []IOFile    `json:"files"`                // those with the most time first
 	MoreFiles int         `json:"more_files,omitempty"` // beyond those of Files
+	Rings     []IORing    `json:"uring,omitempty"`      // through io_uring, which passes by the system calls of Files
 	Findings  []IOFinding `json:"findings"`             // the oldest first
 	Calls     []IOCalls   `json:"calls"`                // of each system call, also failed ones
 	Skipped   uint64      `json:"skipped"`              // operations that are in the sums only, since a thread had too many
@@ -43,6 +44,19 @@ type IOFile struct {
 	Faults  uint64 `json:"faults,omitempty"`     // major page faults in the mapped file
 	Faulted uint64 `json:"faulted_ns,omitempty"` // in those
 	Stack   int    `json:"stack"`                // of the last open with a known stack
+}
+
+// IORing is the sums of one path of operations through io_uring.
+type IORing struct {
+	Path    string `json:"path"`
+	Ops     uint64 `json:"ops"` // reads and writes
+	Syncs   uint64 `json:"syncs"`
+	Others  uint64 `json:"others"` // accepts, opens, polls …
+	Errors  uint64 `json:"errors"`
+	Read    uint64 `json:"read"`    // bytes
+	Written uint64 `json:"written"` // bytes
+	Time    uint64 `json:"time_ns"` // from submissions to completions of reads, writes and syncs
+	Max     uint64 `json:"max_ns"`
 }
 
 // IOFinding is a rule that fired.
@@ -220,7 +234,7 @@ func (rec *Recording) takeIO(b []byte) error {
 	if err := json.Unmarshal(b, &x); err != nil {
 		return err
 	}
-	if len(x.Files) > maxIOFiles || len(x.Findings) > maxIOFindings || len(x.Calls) > maxIOCalls {
+	if len(x.Files) > maxIOFiles || len(x.Rings) > maxIOFiles || len(x.Findings) > maxIOFindings || len(x.Calls) > maxIOCalls {
 		return fmt.Errorf("chunk %s: %d files, %d findings, %d calls, more than %d, %d, %d", chunkIO, len(x.Files), len(x.Findings), len(x.Calls),
 			maxIOFiles, maxIOFindings, maxIOCalls)
 	}

@@ -151,6 +151,7 @@ func (f *ioFlags) watch(ctx context.Context, e *env, p *target.Process, ready fu
 			w := bufio.NewWriter(e.stdout)
 			fmt.Fprint(w, "\x1b[H\x1b[2J")
 			f.table(w, c, func(iowatch.StackID) string { return "" }) // names can wait
+			f.rings(w, c)
 			fmt.Fprintf(w, "\n%d findings; Ctrl-C shows them\n", len(c.Engine.Findings()))
 			_ = w.Flush() // e.stdout keeps the error
 		}
@@ -167,6 +168,7 @@ func (f *ioFlags) watch(ctx context.Context, e *env, p *target.Process, ready fu
 	}
 	if !f.quiet {
 		f.table(w, c, func(id iowatch.StackID) string { return opener(c, id) })
+		f.rings(w, c)
 		fmt.Fprintln(w)
 	}
 	f.findings(w, c)
@@ -242,6 +244,24 @@ func (f *ioFlags) table(w io.Writer, c *canary.Canary, opened func(iowatch.Stack
 	}
 }
 
+// rings prints the files that io_uring used.
+func (f *ioFlags) rings(w io.Writer, c *canary.Canary) {
+	files := c.Rings()
+	if len(files) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "\n%9s %7s %7s %7s %9s %9s %9s %9s  through io_uring\n", "ops", "syncs", "others", "errors", "read", "written", "time", "max")
+	for i := range files {
+		if f.rows > 0 && i == f.rows {
+			fmt.Fprintf(w, "%d more files\n", len(files)-i)
+			break
+		}
+		x := &files[i]
+		fmt.Fprintf(w, "%9d %7d %7d %7d %9s %9s %9s %9s  %s\n", x.Ops, x.Syncs, x.Others, x.Errors, report.Amount(x.Read), report.Amount(x.Written),
+			callTime(int64(x.Time)), callTime(int64(x.Longest)), printable(x.Path))
+	}
+}
+
 func (f *ioFlags) findings(w io.Writer, c *canary.Canary) {
 	all := c.Engine.Findings()
 	if len(all) == 0 {
@@ -312,6 +332,19 @@ type fileLine struct {
 	Stack   string `json:"stack,omitempty"`    // of the last open
 }
 
+// ringLine is a file that io_uring used, as JSON.
+type ringLine struct {
+	Path    string `json:"path"`
+	Ops     uint64 `json:"op"`
+	Syncs   uint64 `json:"syncs"`
+	Others  uint64 `json:"others"` // accepts, opens, polls …
+	Errors  uint64 `json:"errors"`
+	Read    uint64 `json:"read_bytes"`
+	Written uint64 `json:"written_bytes"`
+	Time    uint64 `json:"cost_ns"` // from submissions to completions
+	Max     uint64 `json:"max_ns"`
+}
+
 // callCount is a system call as JSON.
 type callCount struct {
 	Call   string `json:"call"`
@@ -325,6 +358,7 @@ type ioReport struct {
 	PID      int             `json:"pid"`
 	Span     int64           `json:"span_ns"`
 	Files    []fileLine      `json:"files"`
+	Rings    []ringLine      `json:"uring"`
 	Calls    []callCount     `json:"calls"`
 	Findings []iowatch.Issue `json:"findings"`
 	Lost     []string        `json:"lost"`
@@ -332,13 +366,16 @@ type ioReport struct {
 
 func (f *ioFlags) writeJSON(w io.Writer, c *canary.Canary) error {
 	text := func(id iowatch.StackID) string { return strings.Join(c.Stacks.Lines(uint32(id), true), "\n") }
-	r := ioReport{PID: c.PID(), Span: int64(time.Since(c.Began())), Files: []fileLine{}, Calls: []callCount{}, Findings: []iowatch.Issue{}, Lost: append([]string{}, c.Losses()...)}
+	r := ioReport{PID: c.PID(), Span: int64(time.Since(c.Began())), Files: []fileLine{}, Rings: []ringLine{}, Calls: []callCount{}, Findings: []iowatch.Issue{}, Lost: append([]string{}, c.Losses()...)}
 	files := c.Engine.Files()
 	for i := range files {
 		x := &files[i]
 		r.Files = append(r.Files, fileLine{Path: x.Path, Kind: x.Kind.String(), Opens: x.Opens, Open: x.Open, Ops: x.Ops, Syncs: x.Syncs, Want: x.Want, Read: x.Got - x.Written,
 			Written: x.Written, Time: x.Time, P50: iowatch.Percentile(&x.Hist, .5), P99: iowatch.Percentile(&x.Hist, .99), Max: x.Longest,
 			Misses: x.Misses, Missed: x.Missed, Faults: x.Faults, Faulted: x.Faulted, Func: opener(c, x.Stack), Stack: text(x.Stack)})
+	}
+	for _, x := range c.Rings() {
+		r.Rings = append(r.Rings, ringLine{x.Path, x.Ops, x.Syncs, x.Others, x.Errors, x.Read, x.Written, x.Time, x.Longest})
 	}
 	for _, x := range c.Counts() {
 		r.Calls = append(r.Calls, callCount{x.Name, x.Calls, x.Errors, x.Time})

@@ -31,6 +31,7 @@ type IO struct {
 	progs   []*ebpf.Program
 	links   []io.Closer
 	without []string // see Without
+	noRings error
 	reader  *ringbuf.Reader
 	news    *ringbuf.Reader // of records that wake Wait
 	rec     ringbuf.Record
@@ -88,6 +89,8 @@ func (e *IO) open(pid int, o IOOptions) error {
 		{Name: "io_lost", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: numLost},
 		{Name: "io_plans", Type: ebpf.Hash, KeySize: 4, ValueSize: planBytes, MaxEntries: maxPlans},
 		{Name: "io_ring", Type: ebpf.RingBuf, MaxEntries: uint32(cmp.Or(o.Ring, ioRingBytes))},
+		{Name: "io_requests", Type: ebpf.LRUHash, KeySize: 8, ValueSize: reqBytes, MaxEntries: maxRequests},
+		{Name: "io_rings", Type: ebpf.Hash, KeySize: 16, ValueSize: ringUseBytes, MaxEntries: maxRingUses},
 		{Name: "io_news", Type: ebpf.RingBuf, MaxEntries: uint32(max(os.Getpagesize(), 4096))},
 	} {
 		m, err := ebpf.NewMap(&s)
@@ -108,7 +111,8 @@ func (e *IO) open(pid int, o IOOptions) error {
 	}
 	fd := func(name string) int { return e.maps[name].FD() }
 	m := ioMaps{classes: fd("io_classes"), tasks: fd("io_tasks"), fds: fd("io_fds"), uses: fd("io_uses"), zero: fd("io_zero"), mask: fd("io_mask"), stats: fd("io_stats"),
-		lost: fd("io_lost"), plans: fd("io_plans"), ring: fd("io_ring"), news: fd("io_news")}
+		lost: fd("io_lost"), plans: fd("io_plans"), ring: fd("io_ring"), news: fd("io_news"),
+		requests: fd("io_requests"), rings: fd("io_rings")}
 	if l.cache, err = cacheOffsets(); err != nil {
 		l.cache = nil
 		e.without = append(e.without, "waits for the page cache are not known: "+err.Error())
@@ -142,6 +146,7 @@ func (e *IO) open(pid int, o IOOptions) error {
 			e.without = append(e.without, "waits for the page cache are not known: "+err.Error())
 		}
 	}
+	e.noRings = e.watchRings(c, m, l)
 	return nil
 }
 

@@ -184,7 +184,7 @@ type layout struct {
 }
 
 // ioMaps are the maps of the programs.
-type ioMaps struct{ classes, tasks, fds, uses, zero, mask, stats, lost, plans, ring, news int }
+type ioMaps struct{ classes, tasks, fds, uses, zero, mask, stats, lost, plans, ring, news, requests, rings int }
 
 // Indexes in the map of losses.
 const (

@@ -16,6 +16,7 @@ import (
 type IO struct {
 	Findings []IOFinding `json:"findings"`
 	Files    []IOFile    `json:"files"` // those with the most time first
+	Rings    []IORing    `json:"uring"` // through io_uring, which passes by the system calls of Files; of the whole recording
 	// Part: the files are of the operations in the recording alone, without those that are in the sums
 	// only, because a part of the recording was chosen.
 	Part bool `json:"part,omitempty"`
@@ -61,13 +62,30 @@ type IOFile struct {
 	Stack   []string `json:"stack"`      // of the last open, from the innermost function of the program itself on
 }
 
+// IORing is the use of a file through io_uring.
+type IORing struct {
+	Path    string `json:"path"`
+	Ops     uint64 `json:"ops"` // reads and writes
+	Syncs   uint64 `json:"syncs"`
+	Others  uint64 `json:"others"` // accepts, opens, polls …
+	Errors  uint64 `json:"errors"`
+	Read    uint64 `json:"read_bytes"`
+	Written uint64 `json:"written_bytes"`
+	Total   int64  `json:"total_ns"` // from submissions to completions
+	Max     int64  `json:"max_ns"`
+}
+
 // io reports on I/O.
 func (r *Report) io(v *view.View, top int) {
 	x := v.Rec.IO
 	if x == nil {
 		return
 	}
-	out := &IO{Findings: []IOFinding{}}
+	out := &IO{Findings: []IOFinding{}, Rings: []IORing{}}
+	for i := range x.Rings {
+		f := &x.Rings[i]
+		out.Rings = append(out.Rings, IORing{view.Text(f.Path, view.MaxName), f.Ops, f.Syncs, f.Others, f.Errors, f.Read, f.Written, int64(f.Time), int64(f.Max)})
+	}
 	list := func(lines []string, cut string) []string {
 		if cut != "" {
 			lines = append(lines, "… "+cut)
@@ -202,7 +220,11 @@ func textStack(w io.Writer, title string, stack []string) {
 
 // textFiles writes the table of files.
 func (r *Report) textFiles(w io.Writer) {
-	if r.IO == nil || len(r.IO.Files) == 0 {
+	if r.IO == nil {
+		return
+	}
+	defer r.textRings(w)
+	if len(r.IO.Files) == 0 {
 		return
 	}
 	fmt.Fprintf(w, "\nFiles%s\n", more(r.More.Files))
@@ -215,6 +237,20 @@ func (r *Report) textFiles(w io.Writer) {
 		}
 		t.row(fmt.Sprint(f.Opens), fmt.Sprint(f.Open), fmt.Sprint(f.Ops), fmt.Sprint(f.Syncs), Amount(f.Read), Amount(f.Written), duration(f.Total), duration(f.P50),
 			duration(f.P99), duration(f.Max), waits(f.Misses, f.Missed), waits(f.Faults, f.Faulted), cell(opener(f.Stack)), cell(name))
+	}
+	t.end()
+}
+
+// textRings writes the table of files that io_uring used.
+func (r *Report) textRings(w io.Writer) {
+	if len(r.IO.Rings) == 0 {
+		return
+	}
+	fmt.Fprintln(w, "\nThrough io_uring")
+	t := newTable(w, "ops", "syncs", "others", "errors", "read", "written", "total", "longest", "file")
+	for i := range r.IO.Rings {
+		f := &r.IO.Rings[i]
+		t.row(fmt.Sprint(f.Ops), fmt.Sprint(f.Syncs), fmt.Sprint(f.Others), fmt.Sprint(f.Errors), Amount(f.Read), Amount(f.Written), duration(f.Total), duration(f.Max), cell(f.Path))
 	}
 	t.end()
 }

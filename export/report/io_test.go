@@ -11,6 +11,7 @@ import (
 	"github.com/sliverprof/sliver/internal/exporttest"
 	"github.com/sliverprof/sliver/iowatch"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
 )
 
 // TestIO: findings come first in the text, the page has them, and the files of a part are those of its
@@ -29,6 +30,7 @@ func TestIO(t *testing.T) {
 	b.Op(1234, iowatch.OpFault, "/lib/x.so", 60*ms, 61*ms, 0, "")
 	b.Op(1234, iowatch.OpFault, "/lib/x.so", 62*ms, 64*ms, 0, "")
 	b.Finding(1234, "/etc/<app>.conf", 31*ms, 15*ms, "open load main", "read load main")
+	b.Ring(trace.IORing{Path: "/data/ring", Ops: 3, Errors: 1, Read: 300, Time: 5 * ms, Max: 2 * ms})
 	rec := b.Finish(100 * ms)
 	r := Of(rec, view.Options{}, 1)
 	if len(r.IO.Findings) != 1 || len(r.IO.Files) != 1 || r.More.Files != 2 || r.IO.Part {
@@ -61,10 +63,10 @@ func TestIO(t *testing.T) {
 	if err := errors.Join(all.WriteText(&text), all.WriteHTML(&page)); err != nil {
 		t.Fatal(err)
 	}
-	if s := text.String(); !strings.Contains(s, "1 in 3.00ms") || !strings.Contains(s, "2 in 3.00ms") || !strings.Contains(s, "missed") || !strings.Contains(s, "faults") {
+	if s := text.String(); !strings.Contains(s, "1 in 3.00ms") || !strings.Contains(s, "2 in 3.00ms") || !strings.Contains(s, "missed") || !strings.Contains(s, "\nThrough io_uring\n") || !strings.Contains(s, "/data/ring") || !strings.Contains(s, "faults") {
 		t.Errorf("text:\n%s", s)
 	}
-	if p := page.String(); !strings.Contains(p, "<td>1 in 3.00ms<td>") || !strings.Contains(p, "<td>2 in 3.00ms") {
+	if p := page.String(); !strings.Contains(p, "<td>1 in 3.00ms<td>") || !strings.Contains(p, "<td>2 in 3.00ms") || !strings.Contains(p, "<code>/data/ring</code><td>3<td>0<td>0<td>1<td>300 B") {
 		t.Errorf("page:\n%s", p)
 	}
 	part := Of(rec, view.Options{From: exporttest.Start + 28*ms}, 0)

@@ -51,6 +51,12 @@ func (b *Builder) Miss(tid int, path string, from, to, n int64) {
 	f.Misses, f.Missed = f.Misses+1, f.Missed+uint64(to-from)
 }
 
+// Ring adds a file that io_uring used.
+func (b *Builder) Ring(r trace.IORing) {
+	x := b.input()
+	x.Rings = append(x.Rings, r)
+}
+
 // Finding adds a finding of main-io about a file. at is in ns after Start, and longest in ns.
 func (b *Builder) Finding(tid int, path string, at, longest int64, opened, where string) {
 	x := b.input()

@@ -55,7 +55,8 @@ type Canary struct {
 	dups   map[int32]string // paths of descriptors that were duplicated: a file's table has opens alone
 	each   func(r *kernel.IORecord, path string, kind iowatch.Kind)
 
-	uring bool // a descriptor of io_uring was open
+	uring bool              // a descriptor of io_uring was open
+	rings map[ringFD]string // paths of descriptors that io_uring used
 
 	inodes map[inode]string // files that were opened, for page faults
 	maps   []stack.Mapping  // sorted; nil: not read in this round
@@ -93,7 +94,7 @@ const (
 
 // Open begins to watch p: when it returns, every further call is seen.
 func Open(p *target.Process, o Options) (*Canary, error) {
-	c := &Canary{proc: p, Engine: iowatch.New(o.Rules, stack.TID(p.PID())), began: time.Now(), names: map[stack.TID]string{}, dups: map[int32]string{}, inodes: map[inode]string{}, each: o.Each}
+	c := &Canary{proc: p, Engine: iowatch.New(o.Rules, stack.TID(p.PID())), began: time.Now(), names: map[stack.TID]string{}, dups: map[int32]string{}, inodes: map[inode]string{}, rings: map[ringFD]string{}, each: o.Each}
 	var err error
 	if c.dir, err = live.OpenProc(p); err != nil {
 		return nil, err
@@ -163,7 +164,15 @@ func (c *Canary) seed() {
 		if name == "" {
 			continue
 		}
-		c.Engine.Seed(fd, c.io.Gen(fd), name, kind, c.flags(fd), now)
+		info := c.info(fd)
+		c.Engine.Seed(fd, c.io.Gen(fd), name, kind, info.flags, now)
+		if info.ino != 0 && path.IsAbs(name) {
+			k := inode{0, info.ino}
+			if old, ok := c.inodes[k]; ok && old != name {
+				name = "" // on different devices
+			}
+			c.inodes[k] = name
+		}
 	}
 }
 
@@ -202,19 +211,26 @@ func (c *Canary) link(fd int32) (string, iowatch.Kind) {
 	return strings.TrimSuffix(to, " (deleted)"), iowatch.KindUnknown
 }
 
-// flags returns the flags with which a descriptor was opened.
-func (c *Canary) flags(fd int32) int64 {
+// info is what fdinfo has of a descriptor (proc_pid_fdinfo(5)): 0 if it is unknown, as the inode
+// number is before Linux 5.14.
+type info struct {
+	flags int64 // of its open
+	ino   uint64
+}
+
+func (c *Canary) info(fd int32) (out info) {
 	b, err := c.fs.ReadFile("fdinfo/"+strconv.Itoa(int(fd)), maxInfo)
 	if err != nil {
-		return 0
+		return out
 	}
-	for line := range bytes.Lines(b) {
+	for line := range bytes.Lines(b) { // the kernel wrote them
 		if rest, ok := bytes.CutPrefix(line, []byte("flags:")); ok {
-			n, _ := strconv.ParseInt(string(bytes.TrimSpace(rest)), 8, 64) // the kernel wrote it
-			return n
+			out.flags, _ = strconv.ParseInt(string(bytes.TrimSpace(rest)), 8, 64)
+		} else if rest, ok := bytes.CutPrefix(line, []byte("ino:")); ok {
+			out.ino, _ = strconv.ParseUint(string(bytes.TrimSpace(rest)), 10, 64)
 		}
 	}
-	return 0
+	return out
 }
 
 // Run watches until ctx or the process ends. tick is called about once a second, when the engine's sums
@@ -251,6 +267,7 @@ func (c *Canary) Run(ctx context.Context, tick func()) error {
 	err := c.io.Stop()
 	c.read()
 	c.sums()
+	c.ringPaths()
 	c.Engine.Finish(target.Now())
 	return err
 }
@@ -262,6 +279,7 @@ func (c *Canary) refresh() {
 	c.Stacks.Refresh()
 	c.learn()
 	c.sums()
+	c.ringPaths()
 	c.Engine.Nameless(func(fd int32, gen uint32) {
 		if name, kind := c.link(fd); name != "" && c.io.Gen(fd) == gen {
 			c.Engine.Name(fd, gen, name, kind)
@@ -284,7 +302,7 @@ func (c *Canary) sums() {
 		k := [2]uint32{uint32(fd), gen}
 		unknown[k] = true
 		if name, _ := c.link(fd); c.unknown[k] && name != "" && c.io.Gen(fd) == gen {
-			c.Engine.Seed(fd, gen, name, kind, c.flags(fd), target.Now())
+			c.Engine.Seed(fd, gen, name, kind, c.info(fd).flags, target.Now())
 			c.Engine.Sum(tid, fd, gen, kind, s, false)
 		}
 	})
@@ -509,7 +527,7 @@ func (c *Canary) Losses() (lines []string) {
 	}
 	lines = append(lines, c.io.Without()...)
 	if c.uring {
-		lines = append(lines, "operations through io_uring: they pass by these system calls, so that no sum has them and no rule sees them")
+		lines = append(lines, c.uringLine())
 	}
 	return lines
 }

@@ -15,19 +15,24 @@
  *   share    main opens PATH, three threads each read N times, main closes it
  *   write    main writes N times SIZE bytes
  *   sync     main writes SIZE bytes and calls fdatasync, N times
+ *   osync    main writes N times SIZE bytes to PATH, opened with O_DSYNC
  *   connect  N connections to a TCP server of its own, with a byte each, made in connecting
  *   rights   N messages with a descriptor of PATH, every other with two, received in receiving;
  *            they stay open
  *   leak     N sockets that stay open, opened in leaking
+ *   leaks    N descriptors of each kind that stay open, opened in a function of its own: leaking_file …
  *   loop     a thread that waits in epoll_wait between N reads of SIZE bytes
  *   mixed    calls of all sorts, some of which fail
  *   cold     main reads the first SIZE bytes of N pages of PATH, which are not in the page cache
  *   mapped   main touches N such pages of a map of PATH in touching, every fifth by a write to a pipe;
  *            OPERATIONS are the pages that mincore says are not in the cache, for both
+ *   uring    main reads SIZE bytes of PATH N times through io_uring, and calls fsync after every fifth;
+ *            then once more as a registered file, and once from a bad descriptor. PATH was opened before
  */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/io_uring.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -37,7 +42,10 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/inotify.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/timerfd.h>
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
@@ -201,6 +209,61 @@ static void rights(void)
 	}
 }
 
+#define LEAKING(what, call)                 \
+	NOINLINE void leaking_##what(void)      \
+	{                                       \
+		check(call, #what);                 \
+		__asm__ volatile("");               \
+	}
+LEAKING(file, open(path, O_RDONLY))
+LEAKING(folder, open("/", O_RDONLY | O_DIRECTORY))
+LEAKING(stream, socket(AF_UNIX, SOCK_STREAM, 0))
+LEAKING(eventfd, eventfd(0, 0))
+LEAKING(epoll, epoll_create1(0))
+LEAKING(memfd, memfd_create("x", 0))
+LEAKING(timer, timerfd_create(CLOCK_MONOTONIC, 0))
+LEAKING(inotify, inotify_init1(0))
+LEAKING(dup, dup(0))
+LEAKING(fcntl, fcntl(0, F_DUPFD_CLOEXEC, 10))
+
+NOINLINE void leaking_pipe(void)
+{
+	int p[2];
+	check(pipe(p), "pipe");
+	__asm__ volatile("");
+}
+
+NOINLINE void leaking_pair(void)
+{
+	int p[2];
+	check(socketpair(AF_UNIX, SOCK_STREAM, 0, p), "socketpair");
+	__asm__ volatile("");
+}
+
+static void leaks(void)
+{
+	int s[2];
+	check(socketpair(AF_UNIX, SOCK_STREAM, 0, s), "socketpair");
+	for (long i = 0; i < count; i++) {
+		leaking_file();
+		leaking_folder();
+		leaking_stream();
+		leaking_eventfd();
+		leaking_epoll();
+		leaking_memfd();
+		leaking_timer();
+		leaking_inotify();
+		leaking_dup();
+		leaking_fcntl();
+		leaking_pipe();
+		leaking_pair();
+		message(s[0], 0, 1);
+		receiving(s[1], 1);
+	}
+	check(close(s[0]), "close");
+	check(close(s[1]), "close");
+}
+
 static void *sharer(void *arg)
 {
 	for (long i = 0; i < count; i++)
@@ -299,6 +362,56 @@ static void evicted(int mapped)
 	check(close(p[1]), "close");
 }
 
+struct ring {
+	int fd;
+	unsigned *sq_tail, *sq_mask, *array, *cq_head, *cq_mask;
+	struct io_uring_sqe *sqes;
+	struct io_uring_cqe *cqes;
+};
+
+static int submit(struct ring *r, int op, int fd, int flags)
+{
+	unsigned tail = *r->sq_tail, at = tail & *r->sq_mask;
+	struct io_uring_sqe *s = &r->sqes[at];
+	memset(s, 0, sizeof *s);
+	s->opcode = op, s->fd = fd, s->flags = flags;
+	if (op == IORING_OP_READ)
+		s->addr = (uint64_t)(uintptr_t)buf, s->len = size;
+	r->array[at] = at;
+	__atomic_store_n(r->sq_tail, tail + 1, __ATOMIC_RELEASE);
+	check(syscall(SYS_io_uring_enter, r->fd, 1, 1, IORING_ENTER_GETEVENTS, NULL, 0), "io_uring_enter");
+	unsigned head = *r->cq_head;
+	int result = r->cqes[head & *r->cq_mask].res;
+	__atomic_store_n(r->cq_head, head + 1, __ATOMIC_RELEASE);
+	return result;
+}
+
+static void uring(int fd)
+{
+	struct io_uring_params p = { 0 };
+	struct ring r = { .fd = syscall(SYS_io_uring_setup, 8, &p) };
+	check(r.fd, "io_uring_setup");
+	char *m = mmap(NULL, p.sq_off.array + p.sq_entries * sizeof(unsigned) + p.cq_off.cqes + p.cq_entries * sizeof(struct io_uring_cqe),
+		PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, r.fd, IORING_OFF_SQ_RING);
+	check(m == MAP_FAILED || !(p.features & IORING_FEAT_SINGLE_MMAP) ? -1 : 0, "mmap");
+	r.sqes = mmap(NULL, p.sq_entries * sizeof *r.sqes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, r.fd, IORING_OFF_SQES);
+	check(r.sqes == MAP_FAILED ? -1 : 0, "mmap");
+	r.sq_tail = (unsigned *)(m + p.sq_off.tail), r.sq_mask = (unsigned *)(m + p.sq_off.ring_mask), r.array = (unsigned *)(m + p.sq_off.array);
+	r.cq_head = (unsigned *)(m + p.cq_off.head), r.cq_mask = (unsigned *)(m + p.cq_off.ring_mask);
+	r.cqes = (struct io_uring_cqe *)(m + p.cq_off.cqes);
+	for (long i = 0; i < count; i++) {
+		check(submit(&r, IORING_OP_READ, fd, 0) == size ? 0 : -1, "read");
+		operations++;
+		if (i % 5 == 4)
+			check(submit(&r, IORING_OP_FSYNC, fd, 0), "fsync");
+	}
+	check(syscall(SYS_io_uring_register, r.fd, IORING_REGISTER_FILES, &fd, 1), "io_uring_register");
+	check(submit(&r, IORING_OP_READ, 0, IOSQE_FIXED_FILE) == size ? 0 : -1, "read");
+	if (submit(&r, IORING_OP_READ, 999, 0) != -EBADF)
+		exit(2);
+	check(close(r.fd), "close");
+}
+
 int main(int argc, char **argv)
 {
 	if (argc != 5) {
@@ -310,7 +423,7 @@ int main(int argc, char **argv)
 	if (size > (long)sizeof buf)
 		return 2;
 	char line[64];
-	int fd;
+	int fd, early = strcmp(s, "uring") ? -1 : opening(O_RDWR);
 	printf("ready %d\n", getpid());
 	fflush(stdout);
 	while (fgets(line, sizeof line, stdin)) {
@@ -331,8 +444,8 @@ int main(int argc, char **argv)
 			fd = opening(O_RDONLY);
 			on_thread(sharer, 3, (void *)(intptr_t)fd);
 			close(fd);
-		} else if (!strcmp(s, "write") || !strcmp(s, "sync")) {
-			fd = opening(O_WRONLY | O_CREAT);
+		} else if (!strcmp(s, "write") || !strcmp(s, "sync") || !strcmp(s, "osync")) {
+			fd = opening(O_WRONLY | O_CREAT | (*s == 'o' ? O_DSYNC : 0));
 			for (long i = 0; i < count; i++) {
 				check(write(fd, buf, size), "write");
 				if (!strcmp(s, "sync"))
@@ -345,10 +458,14 @@ int main(int argc, char **argv)
 			rights();
 		} else if (!strcmp(s, "leak")) {
 			leaking();
+		} else if (!strcmp(s, "leaks")) {
+			leaks();
 		} else if (!strcmp(s, "loop")) {
 			on_thread(looping, 1, NULL);
 		} else if (!strcmp(s, "cold") || !strcmp(s, "mapped")) {
 			evicted(!strcmp(s, "mapped"));
+		} else if (!strcmp(s, "uring")) {
+			uring(early);
 		} else if (!strcmp(s, "mixed")) {
 			mixed();
 		} else {

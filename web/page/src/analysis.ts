@@ -109,6 +109,17 @@ export interface IOFile {
   faulted_ns: number;
   stack: string[];
 }
+export interface IORing {
+  path: string;
+  ops: number;
+  syncs: number;
+  others: number;
+  errors: number;
+  read_bytes: number;
+  written_bytes: number;
+  total_ns: number;
+  max_ns: number;
+}
 export interface Left {
   threads: number;
   ns: number;
@@ -125,7 +136,7 @@ export interface Report {
   longest: LongWait[];
   losses: string[];
   idle: Left;
-  io?: { findings: IOFinding[]; files: IOFile[]; part?: boolean };
+  io?: { findings: IOFinding[]; files: IOFile[]; uring?: IORing[]; part?: boolean };
   more: { files?: number };
   cost: { samples: number };
 }

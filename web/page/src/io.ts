@@ -1,6 +1,6 @@
 // The tab of I/O: findings, each with what to change, and the files with their sums.
 
-import type { Analysis, IOFile, IOFinding } from './analysis';
+import type { Analysis, IOFile, IOFinding, IORing } from './analysis';
 import { h } from './dom';
 import { bytes, count, dur } from './format';
 import type { Actions } from './overview';
@@ -152,6 +152,26 @@ export function ioTab(
     ],
     again,
   );
+  const rings = (io.uring ?? []).filter((f) => has(f.path));
+  const ring = sortable<IORing>(
+    'uring',
+    sorts,
+    'total',
+    'Through io_uring',
+    rings,
+    [
+      { key: 'path', title: 'File', by: (r) => r.path, cell: (r) => r.path },
+      { key: 'ops', title: 'Operations', num: true, by: (r) => r.ops, cell: (r) => count(r.ops) },
+      { key: 'syncs', title: 'Syncs', num: true, wide: true, by: (r) => r.syncs, cell: (r) => count(r.syncs) },
+      { key: 'others', title: 'Others', num: true, wide: true, by: (r) => r.others, cell: (r) => count(r.others) },
+      { key: 'errors', title: 'Errors', num: true, by: (r) => r.errors, cell: (r) => count(r.errors) },
+      { key: 'read', title: 'Read', num: true, by: (r) => r.read_bytes, cell: (r) => bytes(r.read_bytes) },
+      { key: 'written', title: 'Written', num: true, by: (r) => r.written_bytes, cell: (r) => bytes(r.written_bytes) },
+      { key: 'total', title: 'Time', num: true, by: (r) => r.total_ns, cell: (r) => dur(r.total_ns) },
+      { key: 'max', title: 'Longest', num: true, by: (r) => r.max_ns, cell: (r) => dur(r.max_ns) },
+    ],
+    again,
+  );
   return h(
     'div',
     { class: 'tables' },
@@ -185,5 +205,6 @@ export function ioTab(
       files,
       a.report.more.files ? h('p', { class: 'soft pad' }, `${count(a.report.more.files)} more files took less time`) : null,
     ),
+    rings.length ? h('section', null, h('h3', null, 'Through io_uring'), ring) : null,
   );
 }
