@@ -1,0 +1,98 @@
+package canary
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sliverprof/sliver/internal/testprog"
+	"github.com/sliverprof/sliver/iowatch"
+)
+
+// TestLeakKinds leaks descriptors of every kind until the rule has fired for each: a finding has the kind and
+// the place that opened them.
+func TestLeakKinds(t *testing.T) {
+	testprog.Need(t, "gcc", "ptrace")
+	want := map[string]iowatch.Kind{
+		"leaking_file": iowatch.KindFile, "leaking_folder": iowatch.KindDir, "leaking_stream": iowatch.KindSocket, "leaking_pair": iowatch.KindSocket,
+		"leaking_eventfd": iowatch.KindAnon, "leaking_epoll": iowatch.KindAnon, "leaking_timer": iowatch.KindAnon, "leaking_inotify": iowatch.KindAnon,
+		"leaking_memfd": iowatch.KindFile, "leaking_pipe": iowatch.KindFIFO, "leaking_dup": iowatch.KindFIFO, "leaking_fcntl": iowatch.KindFIFO,
+		"receiving": iowatch.KindFile,
+	}
+	p := testprog.Start(t, testprog.Build(t, "c/files", "O2"), "leaks", testprog.Build(t, "c/files", "O2"), "2", "0")
+	p.Ready()
+	found := make(chan struct{}, 2*len(want))
+	s := watch(t, p.PID, "leak age=500ms count=6")
+	s.Engine.Found = func(*iowatch.Finding) { found <- struct{}{} }
+	every := time.NewTicker(300 * time.Millisecond)
+	defer every.Stop()
+	seen := 0
+	for n := 0; seen < len(want); n++ {
+		if n == 200 {
+			t.Errorf("%d of %d findings", seen, len(want))
+			break
+		}
+		p.Go()
+		p.Done()
+		select {
+		case <-every.C:
+		case <-found:
+			seen++
+		}
+	}
+	s.end(t)
+	got := map[string]iowatch.Kind{}
+	for _, f := range s.Engine.Findings() {
+		functions := strings.Fields(s.stackOf(f.Stack))
+		i := slices.IndexFunc(functions, func(name string) bool { return strings.HasPrefix(name, "leaking_") || name == "receiving" })
+		if i < 0 || f.Count < 6 || !strings.Contains(f.Advice(), "still open, and the number grows") {
+			t.Errorf("%+v at %q: %s", f, functions, f.Advice())
+			continue
+		}
+		got[functions[i]] = f.Kind
+	}
+	for name, kind := range want {
+		if got[name] != kind {
+			t.Errorf("%s has kind %v, want %v", name, got[name], kind)
+		}
+	}
+}
+
+// TestSyncWriteFile writes to a file with O_DSYNC at the edges of the rule.
+func TestSyncWriteFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	for _, c := range []struct {
+		n, size int
+		fires   bool
+	}{{21, 4095, true}, {20, 4095, false}, {21, 4096, false}} {
+		s, _, _ := filesRun(t, []string{"sync-write"}, "osync", path, c.n, c.size)
+		all := s.Engine.Findings()
+		if len(all) > 0 != c.fires {
+			t.Errorf("%+v: %d findings", c, len(all))
+		}
+		if len(all) > 0 && (all[0].Path != path || all[0].Count != 21 || !strings.Contains(s.stackOf(all[0].Stack), "opening main ")) {
+			t.Errorf("%+v at %s", all[0], s.stackOf(all[0].Stack))
+		}
+	}
+	s, _, _ := filesRun(t, []string{"sync-write"}, "write", path, 50, 100) // without the flag
+	if all := s.Engine.Findings(); len(all) > 0 {
+		t.Errorf("%+v", all[0])
+	}
+}
+
+// TestRepeatOpenFile opens a file 20 times, and 19 times.
+func TestRepeatOpenFile(t *testing.T) {
+	path := stored(t, 1)
+	for n, want := range map[int]int{20: 1, 19: 0} {
+		s, _, _ := filesRun(t, []string{"repeat-open within=60s"}, "reopen", path, n, 100)
+		all := s.Engine.Findings()
+		if len(all) != want {
+			t.Errorf("%d opens: %d findings", n, len(all))
+		}
+		if len(all) > 0 && (all[0].Path != path || all[0].Count != 20 || !strings.Contains(s.stackOf(all[0].Stack), "opening main ")) {
+			t.Errorf("%+v at %s", all[0], s.stackOf(all[0].Stack))
+		}
+	}
+}
