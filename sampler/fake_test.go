@@ -258,7 +258,9 @@ func sampleTarget(t *testing.T, f *fakeTarget, target Target, cfg Config) (*Samp
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		s := f.sink(in)
-		sinks[in.TID] = s
+		if sinks[in.TID] == nil { // the fake lists a thread that has ended, and it may be taken up once more
+			sinks[in.TID] = s
+		}
 		f.taken = append(f.taken, in.TID)
 		if f.wrap != nil {
 			return f.wrap(s)
@@ -296,7 +298,9 @@ func sampleTarget(t *testing.T, f *fakeTarget, target Target, cfg Config) (*Samp
 	acc, _ := s.Accounts()
 	by := map[stack.TID]stack.ThreadStats{}
 	for _, a := range acc {
-		by[a.TID] = a
+		if _, ok := by[a.TID]; !ok {
+			by[a.TID] = a
+		}
 	}
 	return s, sinks, by
 }
