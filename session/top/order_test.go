@@ -102,3 +102,24 @@ and 1 more
 		t.Error("words")
 	}
 }
+
+// TestInterpreted: the time of an interpreter's own code is worth a line where it runs functions, and only there.
+func TestInterpreted(t *testing.T) {
+	own := Func{"PyLong_Add", "/usr/lib/libpython3.11.so.1.0", Values{4, 4}, Values{4, 4}}
+	script := Func{"work", "[python]", Values{6, 6}, Values{10, 10}}
+	little := Func{"work", "[python]", Values{60, 60}, Values{60, 60}}
+	for name, c := range map[string]struct {
+		funcs []Func
+		want  string
+	}{
+		"both":           {[]Func{own, script}, "40.0% of the CPU time is the interpreter's own code; --kinds no-native counts it for the functions that it runs"},
+		"little":         {[]Func{own, little}, ""},
+		"no script":      {[]Func{own}, ""},
+		"no interpreter": {[]Func{script, {"read", "/lib/libc.so.6", Values{4, 4}, Values{4, 4}}}, ""},
+		"none":           {nil, ""},
+	} {
+		if got := (&Table{Funcs: c.funcs}).Interpreted(); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}

@@ -63,6 +63,9 @@ func (t *Table) WriteText(w io.Writer, h *Head, l *Layout) error {
 	if left := t.Left.String(); left != "" {
 		line("left out: %s", left)
 	}
+	if hint := t.Interpreted(); hint != "" {
+		line("%s", hint)
+	}
 	if t.Processes != nil {
 		line("")
 		line("%7s %7s  %7s  PROCESS", "PID", "CPU", "THREADS")
@@ -113,6 +116,40 @@ func (t *Table) Losses(sampler string) string {
 	add(t.Lost, "events overwritten")
 	add(t.Folded, "frames of too many stacks left out")
 	return s
+}
+
+// manyRuntime is the inverse of the share of time from which the interpreter's own code is worth a line.
+const manyRuntime = 10
+
+// Interpreted describes how much of the CPU time was spent in the interpreter's own code, and how to count it
+// for the functions that it runs; "": too little, or the table has no such functions.
+func (t *Table) Interpreted() string {
+	var own, all int64
+	runs := false
+	for i := range t.Funcs {
+		f := &t.Funcs[i]
+		all += f.Self.CPU
+		switch {
+		case managed(f.Module):
+			runs = true
+		case stack.Interpreter(f.Module, f.Name, ""):
+			own += f.Self.CPU
+		}
+	}
+	if !runs || own*manyRuntime < all || own == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s of the CPU time is the interpreter's own code; --kinds no-native counts it for the functions that it runs", Share(own, all))
+}
+
+// managed reports whether a module contains functions that a runtime runs.
+func managed(module string) bool {
+	for _, k := range stack.Kinds() {
+		if k.Managed() && module == "["+k.String()+"]" {
+			return true
+		}
+	}
+	return false
 }
 
 // FuncText returns a function's name with its module.

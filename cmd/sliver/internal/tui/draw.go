@@ -135,6 +135,9 @@ func (u *ui) head() {
 	if l := t.Left.String(); l != "" {
 		losses += "; left out: " + strings.Replace(l, "--idle shows", "i shows", 1)
 	}
+	if l := t.Interpreted(); l != "" {
+		losses += "; " + l
+	}
 	u.put(0, 2, losses, plain)
 }
 
