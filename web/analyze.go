@@ -96,14 +96,24 @@ func (f *feed) analysis(q *query, t0, t1 stack.Time, kinds store.Kinds) (json.Ra
 		return nil, err
 	}
 	defer release()
+	threads, base := q.Threads, 0
+	several, ok := f.src.(ofProcesses)
+	if ok {
+		rec, threads, base = several.pick(q.Threads)
+	}
 	if kinds != 0 {
 		rec = rec.Only(trace.Kinds(kinds))
 	}
-	o := analysis.Options{Threads: q.Threads, From: t0, To: t1, ByThread: q.ByThread, Idle: q.Idle, Nodes: q.Max}
+	o := analysis.Options{Threads: threads, From: t0, To: t1, ByThread: q.ByThread, Idle: q.Idle, Nodes: q.Max}
 	if q.T0 == 0 && q.T1 == 0 && q.Last == 0 {
 		o.From, o.To = 0, 0
 	}
 	r := analysis.Of(rec, f.base, o)
+	if ok {
+		r.Move(base)
+		r.Process = fmt.Sprintf("%s (%d)", rec.Process.Comm, rec.Process.PID)
+		r.Processes = len(several.processes())
+	}
 	if q.Threads == nil && kinds == 0 && (q.T0 == 0 && q.T1 == 0) {
 		idle := map[int]bool{}
 		for i := range r.Threads {

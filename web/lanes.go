@@ -33,6 +33,14 @@ type lockLane struct {
 	Holder  []stack.TID `json:"holder"`  // that held it most; 0: not known
 }
 
+// lockAt identifies a lock: equal addresses of several processes are different locks.
+type lockAt struct {
+	addr    uint64
+	process int
+}
+
+func lockAtOf(l store.Lock) lockAt { return lockAt{l.Addr, l.Process} }
+
 // maxLockLanes limits the locks of a reply.
 const maxLockLanes = 64
 
@@ -81,10 +89,10 @@ func (f *feed) lanes(q *query) lanesReply {
 			p.each(n, x.Start, x.End, func(k int, ns float64) { gap[k] += ns })
 		}
 	})
-	total := map[uint64]int64{}
+	total := map[lockAt]int64{}
 	f.st.EachLane(store.LaneLock, from, to, q.Threads, func(_ int, x store.Slice) {
 		p.each(n, x.Start, x.End, func(k int, ns float64) { lock[k] += ns })
-		total[f.st.Lock(x.Place).Addr] += int64(x.End - x.Start)
+		total[lockAtOf(f.st.Lock(x.Place))] += int64(x.End - x.Start)
 	})
 	for _, c := range []counterReply{{"cpu", cpu}, {"runnable", ready}, {"lock", lock}, {"gap", gap}} {
 		for i := range c.Bins {
@@ -97,12 +105,14 @@ func (f *feed) lanes(q *query) lanesReply {
 }
 
 // lockLanes returns the locks with the largest totals and the number of the others.
-func (f *feed) lockLanes(q *query, total map[uint64]int64, p binned, n int) ([]lockLane, int) {
-	addrs := make([]uint64, 0, len(total))
+func (f *feed) lockLanes(q *query, total map[lockAt]int64, p binned, n int) ([]lockLane, int) {
+	addrs := make([]lockAt, 0, len(total))
 	for a := range total {
 		addrs = append(addrs, a)
 	}
-	slices.SortFunc(addrs, func(a, b uint64) int { return cmp.Or(cmp.Compare(total[b], total[a]), cmp.Compare(a, b)) })
+	slices.SortFunc(addrs, func(a, b lockAt) int {
+		return cmp.Or(cmp.Compare(total[b], total[a]), cmp.Compare(a.addr, b.addr), cmp.Compare(a.process, b.process))
+	})
 	shown := maxLockLanes
 	if q.Max > 0 {
 		shown = min(shown, q.Max)
@@ -111,7 +121,7 @@ func (f *feed) lockLanes(q *query, total map[uint64]int64, p binned, n int) ([]l
 	addrs = addrs[:len(addrs)-more]
 	out := make([]lockLane, len(addrs))
 	lead := make([][]float64, len(addrs)) // ns by which the holder leads the others
-	at := make(map[uint64]int, len(addrs))
+	at := make(map[lockAt]int, len(addrs))
 	for i, a := range addrs {
 		at[a] = i
 		out[i] = lockLane{Total: total[a], Waiting: make([]float64, n), Holder: make([]stack.TID, n)}
@@ -119,13 +129,13 @@ func (f *feed) lockLanes(q *query, total map[uint64]int64, p binned, n int) ([]l
 	}
 	f.st.EachLane(store.LaneLock, p.from, p.to, q.Threads, func(_ int, x store.Slice) {
 		l := f.st.Lock(x.Place)
-		i, ok := at[l.Addr]
+		i, ok := at[lockAtOf(l)]
 		if !ok {
 			return
 		}
 		o := &out[i]
 		if o.Lock.Addr == "" || o.Lock.Wait == "" {
-			o.Lock = lockMessages(f, []store.Lock{{Addr: l.Addr, Wait: l.Wait}})[0]
+			o.Lock = lockMessages(f, []store.Lock{{Addr: l.Addr, Wait: l.Wait, Process: l.Process}})[0]
 		}
 		p.each(n, x.Start, x.End, func(k int, ns float64) {
 			o.Waiting[k] += ns

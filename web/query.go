@@ -185,6 +185,8 @@ func (s *Server) answer(ctx context.Context, q *query) (any, error) {
 		return f.waits(q, t0, t1), nil
 	case "lanes":
 		return f.lanes(q), nil
+	case "processes":
+		return f.processes(t0, t1), nil
 	case "tasks":
 		return f.tasks(q)
 	case "task":
@@ -254,12 +256,17 @@ type lockMessage struct {
 	Name   string    `json:"name,omitempty"` // of a holder in another process
 	Wait   string    `json:"wait,omitempty"`
 	Kind   string    `json:"kind,omitempty"`
+	// Process is the PID of the process whose address it is, in a recording of several.
+	Process int `json:"process,omitempty"`
 }
 
 func lockMessages(f *feed, ls []store.Lock) []lockMessage {
 	out := make([]lockMessage, len(ls))
 	for i, l := range ls {
 		out[i] = lockMessage{Addr: fmt.Sprintf("%#x", l.Addr), Holder: l.Holder, By: l.By.String()}
+		if s, ok := f.src.(ofProcesses); ok {
+			out[i].Process = s.processes()[l.Process].Process.PID
+		}
 		if w, ok := f.wait(l.Wait); ok {
 			if out[i].Wait, out[i].Kind = w.Args, string(w.Kind); w.Args == "" {
 				out[i].Wait = w.Symbol
@@ -475,6 +482,8 @@ type helloMessage struct {
 	Lanes      int           `json:"first_lane"`
 	Speedscope bool          `json:"speedscope"`
 	Recorders  bool          `json:"recorders,omitempty"` // GET /api/recorders is available
+	// Processes are those of a recording of several.
+	Processes []processMessage `json:"processes,omitempty"`
 }
 
 func (s *Server) hello() helloMessage {
@@ -482,7 +491,7 @@ func (s *Server) hello() helloMessage {
 	p := f.src.Process()
 	h := helloMessage{Op: "hello", Version: wire.Version, Program: s.o.Version, Live: f.src.Live(), Base: fmt.Sprint(int64(f.base)),
 		Wall: p.Clocks.Realtime / 1e6, Process: p, Control: s.o.Control.actions(), Formats: s.o.Formats, Notes: f.src.Notes(),
-		Lanes: wire.FirstLane, Speedscope: s.page.files["/speedscope/index.html"] != nil, Recorders: s.o.Recorders != nil}
+		Lanes: wire.FirstLane, Speedscope: s.page.files["/speedscope/index.html"] != nil, Recorders: s.o.Recorders != nil, Processes: f.processMessages()}
 	if h.Formats == nil || s.o.Export == nil {
 		h.Formats = []Format{}
 	}
@@ -526,6 +535,7 @@ type threadMessage struct {
 	State   string    `json:"state"`
 	Call    int32     `json:"call"`
 	Last    float64   `json:"last"`
+	Process int       `json:"process,omitempty"` // index in the hello's processes
 	Dropped *float64  `json:"dropped,omitempty"` // calls that ended before this time were dropped
 }
 
@@ -555,7 +565,7 @@ func (s *Server) status() statusMessage {
 		l := loads[in.Seq]
 		t := threadMessage{Seq: in.Seq, TID: in.TID, NSTID: in.NSTID, Name: in.Name, Main: in.Main, CPU: l.CPU, Samples: l.Samples,
 			Depth: l.Depth, Ended: l.Ended, State: l.State.State.String(), Call: l.State.Call, Last: float64(l.Last - f.base)}
-		t.Idle = idle[in.Seq]
+		t.Idle, t.Process = idle[in.Seq], in.Process
 		if l.Dropped != 0 {
 			d := float64(l.Dropped - f.base)
 			t.Dropped = &d

@@ -34,17 +34,26 @@ type Source interface {
 // batch is how many events are applied while a thread's lock is held.
 const batch = 1024
 
-// NewRecording returns a source for a finished recording.
-func NewRecording(rec *trace.Recording) Source { return &recording{rec} }
+// NewRecording returns a source for a finished recording, with all its processes.
+func NewRecording(rec *trace.Recording) Source {
+	if len(rec.Others) > 0 {
+		return newSeveral(rec)
+	}
+	return &recording{rec}
+}
 
 type recording struct{ rec *trace.Recording }
 
 // Process returns clocks at the start of the recording, from which the page counts its times. A
 // recording reads its clocks before the first tick, a dump after the last one.
 func (r *recording) Process() trace.Process {
-	p := r.rec.Process
+	return at(r.rec.Process, r.rec.Begin())
+}
+
+// at returns p with its clocks at from; 0: unchanged.
+func at(p trace.Process, from stack.Time) trace.Process {
 	c := &p.Clocks
-	if from := r.rec.Begin(); from > 0 {
+	if from > 0 {
 		if since := int64(from - c.Monotonic); c.Monotonic > 0 {
 			c.Boottime, c.Realtime = c.Boottime+since, c.Realtime+since
 		}
@@ -74,9 +83,17 @@ func (r *recording) Wait(id int) (trace.Wait, bool) {
 }
 
 func (r *recording) Run(ctx context.Context, st *store.Store) (string, error) {
+	return r.load(ctx, st, 0, 0, nil)
+}
+
+// load feeds st with the threads of process number process, whose numbers are their Seq and base. edit
+// changes events other than calls; nil: none.
+func (r *recording) load(ctx context.Context, st *store.Store, base, process int, edit func(event.Event) event.Event) (string, error) {
 	threads := make([]*store.Thread, len(r.rec.Threads))
 	for i := range r.rec.Threads {
-		threads[i] = st.Thread(infoOf(&r.rec.Threads[i]))
+		in := infoOf(&r.rec.Threads[i])
+		in.Seq, in.Process = in.Seq+base, process
+		threads[i] = st.Thread(in)
 	}
 	work := make(chan int)
 	var wg sync.WaitGroup
@@ -85,6 +102,7 @@ func (r *recording) Run(ctx context.Context, st *store.Store) (string, error) {
 		go func() {
 			defer wg.Done()
 			l := newLoader(r.rec, st)
+			l.edit = edit
 			for i := range work {
 				l.load(ctx, r.rec.Threads[i].Seq, threads[i])
 			}
@@ -116,6 +134,7 @@ type loader struct {
 	names  *trace.Names
 	places [][]placeAt // by location ID
 	f      *store.Feed
+	edit   func(event.Event) event.Event // of events other than calls; nil: none
 }
 
 // placeAt is the number of a function's place at a location; each function inlined there has its
@@ -195,7 +214,12 @@ func (l *loader) module(i int) string {
 
 func (l *loader) Begin(t stack.Time, _ int, s *trace.Slice) { l.f.Begin(t, l.place(s)) }
 func (l *loader) End(t stack.Time, _ int, s *trace.Slice)   { l.f.End(t, l.place(s)) }
-func (l *loader) Other(e event.Event)                       { l.f.Other(e) }
+func (l *loader) Other(e event.Event) {
+	if l.edit != nil {
+		e = l.edit(e)
+	}
+	l.f.Other(e)
+}
 
 // Word is a place of a live recording that needs a name.
 type Word struct {

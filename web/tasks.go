@@ -114,10 +114,14 @@ func (k *tasker) gather(f *feed) error {
 		return err
 	}
 	defer release()
+	base := 0
+	if s, ok := src.(ofProcesses); ok {
+		_, _, base = s.pick(nil)
+	}
 	v := view.New(rec, o)
 	k.tracks, k.seqs, k.byWait, k.row = analysis.TracksOf(v), nil, nil, map[uint64]int{}
 	for i := range v.Threads {
-		k.seqs = append(k.seqs, v.Threads[i].Seq)
+		k.seqs = append(k.seqs, v.Threads[i].Seq+base)
 	}
 	if k.tracks == nil {
 		k.tracks = &analysis.Tracks{}

@@ -53,12 +53,9 @@ Examples:
 						c.Close()
 						return nil, nil, err
 					}
-					rec = alone(e.stderr, path, rec, "the page")
 				}
-				if err == nil && rec.Symbols == nil {
-					o := where
-					o.Captured = rec.Captured
-					addNames(e.stderr, rec, o)
+				if err == nil {
+					nameAll(e.stderr, rec, where)
 				}
 				return rec, c, err
 			}

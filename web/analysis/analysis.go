@@ -46,6 +46,25 @@ type Analysis struct {
 	Tree    *Tree    `json:"tree"`
 	Funcs   []Func   `json:"funcs"` // that Tree.Func counts
 	Tasks   *Tasks   `json:"tasks,omitempty"`
+	// Of a recording of several processes, the one that was analyzed, and how many there are.
+	Process   string `json:"process,omitempty"`
+	Processes int    `json:"processes,omitempty"`
+}
+
+// Move adds base to all numbers of threads.
+func (a *Analysis) Move(base int) {
+	for i := range a.Threads {
+		a.Threads[i].Seq += base
+	}
+	for i := range a.Funcs {
+		if t := a.Funcs[i].Thread; t != nil {
+			seq := *t + base
+			a.Funcs[i].Thread = &seq
+		}
+	}
+	if a.Tasks != nil {
+		a.Tasks.move(base)
+	}
 }
 
 // Thread is how one thread spent its time. CPU, Runnable, Lock, IO, Sleep, Other, Idle and Stopped add

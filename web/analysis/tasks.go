@@ -44,6 +44,20 @@ type Task struct {
 	Why     string `json:"why,omitempty"` // what it waited for longest
 }
 
+// move adds base to all numbers of threads.
+func (t *Tasks) move(base int) {
+	for i := range t.Funcs {
+		if t.Funcs[i].Seq >= 0 {
+			t.Funcs[i].Seq += base
+		}
+	}
+	for i := range t.List {
+		if t.List[i].Seq >= 0 {
+			t.List[i].Seq += base
+		}
+	}
+}
+
 // tasksOf adds up the tasks of v; nil where the recording has none.
 func tasksOf(v *view.View, base stack.Time) *Tasks {
 	all := v.Tasks()

@@ -61,6 +61,14 @@ type Info struct {
 		Cmdline  []string `json:"cmdline"`
 		Interval int64    `json:"interval_ns"`
 	} `json:"process"`
+	// Processes are those of a recording of several; a thread's Process is an index.
+	Processes []struct {
+		PID     int      `json:"pid"`
+		Parent  int      `json:"ppid"`
+		Comm    string   `json:"comm"`
+		Exe     string   `json:"exe"`
+		Cmdline []string `json:"cmdline"`
+	} `json:"processes"`
 	Formats []struct {
 		Name  string `json:"name"`
 		Title string `json:"title"`

@@ -23,6 +23,8 @@ type Info struct {
 	Name  string
 	Main  bool
 	Born  stack.Time
+	// Process is the number of the thread's process, in a recording of several.
+	Process int
 }
 
 // Store is the timeline of all threads.
@@ -88,7 +90,7 @@ func (s *Store) Thread(in Info) *Thread {
 		}
 		return t
 	}
-	t := &Thread{store: s, seq: in.Seq}
+	t := &Thread{store: s, seq: in.Seq, process: in.Process}
 	s.threads[in.Seq] = t
 	s.infos = append(s.infos, in)
 	return t

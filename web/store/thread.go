@@ -41,6 +41,8 @@ type Lock struct {
 	Holder stack.TID // 0: unknown
 	By     event.KnownBy
 	Wait   int // number of a description; 0: none
+	// Process is the number of the process whose address Addr is, in a recording of several.
+	Process int
 }
 
 type openCall struct {
@@ -56,8 +58,9 @@ const MaxDepth = 4096
 
 // Thread holds the timeline of one thread. One goroutine feeds it, any number read it.
 type Thread struct {
-	store *Store
-	seq   int
+	store   *Store
+	seq     int
+	process int
 
 	mu      sync.Mutex
 	rows    []row
@@ -256,7 +259,7 @@ func (f *Feed) Other(e event.Event) {
 		f.state = State{State: s, Call: nr}
 		f.change(LaneState, at, f.store.stateID(f.state), s != stack.StateUnknown && s != stack.StateDead)
 	case event.Lock:
-		f.lock = Lock{Addr: e.Payload(), Wait: f.state.Wait} // a Wait precedes its Lock
+		f.lock = Lock{Addr: e.Payload(), Wait: f.state.Wait, Process: f.process} // a Wait precedes its Lock
 		f.change(LaneLock, at, f.store.lockID(f.lock), f.lock.Addr != 0)
 	case event.Holder:
 		if f.lock.Addr != 0 {

@@ -100,6 +100,17 @@ func New(seed uint64, t0 stack.Time, interval int64) *Program {
 	return p
 }
 
+// child makes p the child number i of the program, for i above 0.
+func (p *Program) child(i int) {
+	if i == 0 {
+		return
+	}
+	p.Proc.Parent = p.Proc.PID
+	p.Proc.PID += 100 * i
+	p.Proc.Comm = fmt.Sprintf("worker%d", i)
+	p.Proc.Cmdline = []string{p.Proc.Exe, "--worker", fmt.Sprint(i)}
+}
+
 func addr(f int) uint64 {
 	if funcs[f].module == 1 {
 		return libcAddr + uint64(f)*fnSize

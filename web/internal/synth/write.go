@@ -19,16 +19,47 @@ type Options struct {
 	Tasks    int   // goroutines, which the threads run in turn
 	Nameless bool  // omit the symbols
 	Cut      bool  // omit the end, as if the recorder was killed
+	// Processes above 1 are recorded together, see WriteAll: each has Threads threads, and the later ones
+	// have fewer samples.
+	Processes int
 }
 
 // Write writes a finished recording and returns its number of events.
 func Write(w io.Writer, o Options) (events int, err error) {
 	const t0 = stack.Time(1_000_000_000_000)
-	p := New(o.Seed, t0, o.Interval)
 	tw, err := trace.NewWriter(w)
 	if err != nil {
 		return 0, err
 	}
+	return write(tw, New(o.Seed, t0, o.Interval), t0, o)
+}
+
+// WriteAll writes a recording of o.Processes processes: the first is the parent of the others.
+func WriteAll(f trace.File, o Options) (events int, err error) {
+	const t0 = stack.Time(1_000_000_000_000)
+	sections, one, err := trace.NewSections(f)
+	if err != nil {
+		return 0, err
+	}
+	for i := range o.Processes {
+		if i > 0 {
+			one = sections.Add()
+		}
+		part := o
+		part.Seed += uint64(i)
+		part.Samples = max(1, o.Samples*(i+1)/o.Processes)
+		p := New(part.Seed, t0, o.Interval)
+		p.child(i)
+		n, err := write(one.Writer(), p, t0, part)
+		if err != nil {
+			return 0, err
+		}
+		events += n
+	}
+	return events, nil
+}
+
+func write(tw *trace.Writer, p *Program, t0 stack.Time, o Options) (events int, err error) {
 	if err := tw.Process(p.Proc); err != nil {
 		return 0, err
 	}

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/sliverprof/sliver/export/page"
@@ -43,6 +44,7 @@ func run() error {
 	held := flag.Duration("held", 31*time.Microsecond, "how long a feed says that a thread is held, in the middle")
 	heldMost := flag.Duration("held-most", 62*time.Microsecond, "how long it says that 99 of 100 are held at most, 0 for never")
 	control := flag.Bool("control", true, "let clients control the feed")
+	processes := flag.Int("processes", 1, "processes of a recording")
 	compare := flag.Bool("compare", false, "a second recording beside the first")
 	save := flag.String("save", "", "write the recording to a file too")
 	flag.Parse()
@@ -103,7 +105,7 @@ func run() error {
 	} else {
 		var n int
 		var err error
-		rec, n, err = record(synth.Options{Seed: 1, Threads: *threads, Interval: int64(*interval), Samples: *samples, Events: *events, Tasks: *tasks, Cut: *cut}, *save)
+		rec, n, err = record(synth.Options{Seed: 1, Threads: *threads, Interval: int64(*interval), Samples: *samples, Events: *events, Tasks: *tasks, Cut: *cut, Processes: *processes}, *save)
 		if err != nil {
 			return err
 		}
@@ -157,6 +159,14 @@ func (unreadable) Run(context.Context, *store.Store) (string, error) {
 }
 
 func record(o synth.Options, save string) (*trace.Recording, int, error) {
+	if o.Processes > 1 && save == "" {
+		dir, err := os.MkdirTemp("", "synthserve")
+		if err != nil {
+			return nil, 0, err
+		}
+		defer os.RemoveAll(dir) // the open file stays readable
+		save = filepath.Join(dir, "several.sliver")
+	}
 	if save != "" {
 		return saved(o, save)
 	}
@@ -175,10 +185,14 @@ func saved(o synth.Options, path string) (*trace.Recording, int, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	w := bufio.NewWriterSize(f, 1<<20)
-	n, err := synth.Write(w, o)
-	if err == nil {
-		err = w.Flush()
+	n := 0
+	if o.Processes > 1 {
+		n, err = synth.WriteAll(f, o)
+	} else {
+		w := bufio.NewWriterSize(f, 1<<20)
+		if n, err = synth.Write(w, o); err == nil {
+			err = w.Flush()
+		}
 	}
 	if err != nil {
 		return nil, 0, err

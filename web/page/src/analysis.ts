@@ -212,6 +212,8 @@ export interface Analysis {
   tree: TreeColumns;
   funcs: AFunc[];
   tasks?: Tasks;
+  process?: string; // of a recording of several, the one that was analyzed
+  processes?: number; // how many there are
 }
 
 // States of a thread's time, in the order in which bars show them.

@@ -1,14 +1,18 @@
-// Groups of tracks: the threads of a pool have names that differ in numbers alone. A group has a line of its
-// own, which folds its tracks.
+// Groups of tracks: the threads of a process, of a recording of several, or of a pool, whose names differ in
+// numbers alone. A group has a line of its own, which folds its tracks.
 
+import type { Part } from './analysis';
 import { theme } from './color';
-import { count, percent } from './format';
+import { count, dur, percent } from './format';
 import type { Model } from './model';
+import type { ProcessSums } from './proto';
 import type { View } from './track';
 
 // Group is a group with its line at y.
 export interface Group {
-  role: string;
+  role: string; // identifies it
+  title: string;
+  process?: number; // index of the process; undefined: a pool
   seqs: number[];
   y: number;
   open: boolean;
@@ -16,6 +20,14 @@ export interface Group {
 
 export const groupHeight = 24;
 const many = 8; // threads of a group that begins folded
+const openProcesses = 3; // that used most; the others begin folded
+const reasons = { lock: 'locks', io: 'I/O', sleep: 'sleep', runnable: 'for a CPU' };
+const barWidth = 90; // px of how a process spent its time
+
+// waited is how long the threads of a process waited for something.
+function waited(s: ProcessSums): number {
+  return s.runnable + s.lock + s.io + s.sleep + s.other + s.stopped;
+}
 
 // roleOf is the role that a thread has in telemetry, too: main, or its name with each number replaced by *.
 export function roleOf(name: string, main = false): string {
@@ -24,7 +36,9 @@ export function roleOf(name: string, main = false): string {
 }
 
 export class Groups {
-  on = false;
+  on = false; // by pool
+  by: 'cpu' | 'wait' = 'cpu'; // order of processes
+  sums: ProcessSums[] = []; // of processes, over the whole recording
   heads: Group[] = []; // on the screen or beside it
   // changed holds the roles whose groups are not as at first: those of many threads folded, others open.
   readonly changed = new Set<string>();
@@ -35,6 +49,7 @@ export class Groups {
   // threads or more. Threads that are kept apart, as pinned ones, are in no group. Those of folded groups are left out.
   arrange(seqs: number[], apart: number[]): (Group | number)[] {
     this.heads = [];
+    if (this.processes) return this.byProcess(seqs, apart);
     if (!this.on) return seqs;
     const roles = new Map<string, number[]>();
     for (const seq of seqs) {
@@ -50,9 +65,44 @@ export class Groups {
         out.push(...all);
         continue;
       }
-      const g: Group = { role, seqs: all, y: 0, open: all.length <= many !== this.changed.has(role) };
+      const g: Group = { role, title: role || 'thread', seqs: all, y: 0, open: all.length <= many !== this.changed.has(role) };
       this.heads.push(g);
       out.push(g, ...(g.open ? all : []));
+    }
+    return out;
+  }
+
+  // processes reports whether the groups are processes.
+  get processes(): boolean {
+    return (this.model.hello?.processes?.length ?? 0) > 1;
+  }
+
+  // byProcess puts a group before the threads of each process, in the order of what the processes used or waited.
+  private byProcess(seqs: number[], apart: number[]): (Group | number)[] {
+    const of = new Map<number, number[]>();
+    for (const seq of seqs) {
+      if (apart.includes(seq)) continue;
+      const p = this.model.threads.get(seq)!.process ?? 0;
+      const all = of.get(p);
+      if (all) all.push(seq);
+      else of.set(p, [seq]);
+    }
+    const sums = new Map(this.sums.map((s) => [s.process, s]));
+    const value = (p: number, by: 'cpu' | 'wait'): number => {
+      const s = sums.get(p);
+      return !s ? 0 : by === 'cpu' ? s.cpu : waited(s);
+    };
+    const ranked = (by: 'cpu' | 'wait'): number[] => [...of.keys()].sort((a, b) => value(b, by) - value(a, by) || a - b);
+    const first = new Set(ranked('cpu').slice(0, openProcesses)); // whatever the order is: a change of it folds nothing
+    const out: (Group | number)[] = seqs.filter((s) => apart.includes(s));
+    for (const p of ranked(this.by)) {
+      const info = this.model.hello!.processes![p];
+      const role = `process ${info?.pid}`;
+      const all = of.get(p)!;
+      const open = first.has(p) !== this.changed.has(role);
+      const g: Group = { role, title: `${info?.comm || 'process'} (${info?.pid})`, process: p, seqs: all, y: 0, open };
+      this.heads.push(g);
+      out.push(g, ...(open ? all : []));
     }
     return out;
   }
@@ -76,6 +126,8 @@ export class Groups {
 
   // text says what the threads of a group do in the time on the screen.
   text(g: Group): string {
+    const s = this.sums.find((x) => x.process === g.process);
+    if (s) return this.processText(s);
     const shares = g.seqs.map((s) => this.model.share.get(s)).filter((x) => x !== undefined);
     const cpu = shares.reduce((a, b) => a + b, 0);
     return [
@@ -84,6 +136,34 @@ export class Groups {
     ]
       .filter((x) => x)
       .join(' · ');
+  }
+
+  // processText says how a process spent its time.
+  private processText(s: ProcessSums): string {
+    const why = (['lock', 'io', 'sleep', 'runnable'] as const).filter((k) => s[k] > 0).map((k) => `${reasons[k]} ${dur(s[k])}`);
+    return [
+      `${count(s.threads)} thread${s.threads === 1 ? '' : 's'}`,
+      `CPU ${dur(s.cpu)}`,
+      waited(s) > 0 ? `waited ${dur(waited(s))}${why.length ? ` (${why.join(', ')})` : ''}` : '',
+      s.idle > 0 ? `idle ${dur(s.idle)}` : '',
+    ]
+      .filter((x) => x)
+      .join(' · ');
+  }
+
+  // bar draws how a process spent its time, and returns where it ends.
+  private bar(g: CanvasRenderingContext2D, s: ProcessSums, y: number): number {
+    const c = theme();
+    const parts: Part[] = ['cpu', 'runnable', 'lock', 'io', 'sleep', 'other', 'idle'];
+    const all = parts.reduce((a, k) => a + s[k as keyof ProcessSums], 0) || 1;
+    let x = 6;
+    for (const k of parts) {
+      const w = (barWidth * s[k as keyof ProcessSums]) / all;
+      g.fillStyle = c.parts[k];
+      g.fillRect(x, y + 7, w, 10);
+      x += w;
+    }
+    return 6 + barWidth;
   }
 
   draw(g: CanvasRenderingContext2D, v: View): void {
@@ -95,9 +175,11 @@ export class Groups {
       g.fillRect(0, y, v.width, groupHeight - 1);
       g.fillStyle = c.line;
       g.fillRect(0, y + groupHeight - 1, v.width, 1);
+      const s = this.sums.find((p) => p.process === x.process);
+      const left = s ? this.bar(g, s, y) : 0;
       g.fillStyle = c.soft;
       g.textBaseline = 'middle';
-      g.fillText(this.text(x), 6, y + groupHeight / 2);
+      g.fillText(this.text(x), left + 6, y + groupHeight / 2);
     }
   }
 }

@@ -49,6 +49,7 @@ export function hooks({ timeline, model, conn, search, side, panel, marks, up, f
           flags: timeline.notes.flags().map(({ key, title }) => ({ key, title })),
           listed: timeline.threads.listed,
           groups: timeline.threads.groups.heads,
+          processSums: timeline.threads.groups.sums,
           top: timeline.top,
           funcs: model.funcs.length,
           frames: timeline.frames.slice(),

@@ -266,7 +266,7 @@ export class Labels {
               if (v.range) v.onRange(v.range, true);
             },
           },
-          g.role || 'thread',
+          g.title,
         );
         li = h('li', { class: 'group' }, h('div', { class: 'row1' }, fold, name));
         this.groups.set(g.role, li);
@@ -275,10 +275,18 @@ export class Labels {
       const [fold, name] = li.querySelectorAll('button');
       fill(fold!, g.open ? '▾' : '▸');
       fold!.setAttribute('aria-expanded', String(g.open));
-      fold!.setAttribute('aria-label', `The ${count(g.seqs.length)} threads ${g.role}`);
-      name!.title = `${count(g.seqs.length)} threads: ${g.role}. Click to choose them for the analysis.`;
+      const threads = `${count(g.seqs.length)} thread${g.seqs.length === 1 ? '' : 's'}`;
+      fold!.setAttribute('aria-label', g.process === undefined ? `The ${threads} ${g.role}` : `The ${threads} of ${g.title}`);
+      name!.title = `${threads}: ${this.about(g)}. Click to choose them for the analysis.`;
       name!.setAttribute('aria-pressed', String(g.seqs.every((s) => v.chosen.has(s))));
     }
+  }
+
+  // about describes a group: a process by its command line.
+  private about(g: Group): string {
+    const p = g.process === undefined ? undefined : this.v.model.hello?.processes?.[g.process];
+    if (!p) return g.role;
+    return `${p.cmdline?.join(' ') || p.comm}${p.ppid ? `, started by ${p.ppid}` : ''}`;
   }
 
   private field: HTMLInputElement | null = null;

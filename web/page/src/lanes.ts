@@ -67,6 +67,11 @@ function amount(n: number): string {
   return n >= 10 ? count(Math.round(n)) : n.toFixed(n > 0 && n < 0.1 ? 2 : 1).replace(/\.0$/, '');
 }
 
+// lockKey identifies a lock: equal addresses of several processes are different locks.
+function lockKey(l: LockInfo): string {
+  return l.process ? `${l.addr} of ${l.process}` : l.addr;
+}
+
 export class Lanes implements Band {
   items: Lane[] = [];
   open = true;
@@ -107,7 +112,7 @@ export class Lanes implements Band {
     };
     if (this.open) {
       for (const c of w.counters) if (c.name === 'cpu' || c.bins.some((b) => b > 0)) add(c.name, most(c.bins), heights.counter);
-      for (const l of w.locks.slice(0, shownLocks)) add(l.lock.addr, l.total, heights.lock, l.lock);
+      for (const l of w.locks.slice(0, shownLocks)) add(lockKey(l.lock), l.total, heights.lock, l.lock);
     }
     this.labels();
     return at - y;
@@ -161,7 +166,7 @@ export class Lanes implements Band {
   }
 
   private title(i: Lane): string {
-    return i.lock ? lockName(i.lock) : (counters[i.key]?.title ?? i.key);
+    return i.lock ? lockName(i.lock) + (i.lock.process ? ` of ${i.lock.process}` : '') : (counters[i.key]?.title ?? i.key);
   }
 
   // tracks returns the counters and locks between two heights.
@@ -258,11 +263,11 @@ export class Lanes implements Band {
     const r = this.view;
     if (!lane || !r) return null;
     const t = this.v.t0 + (x / this.v.width) * this.v.span;
-    const bins = lane.lock ? r.locks.find((l) => l.lock.addr === lane.key)?.waiting : r.counters.find((c) => c.name === lane.key)?.bins;
+    const bins = lane.lock ? r.locks.find((l) => lockKey(l.lock) === lane.key)?.waiting : r.counters.find((c) => c.name === lane.key)?.bins;
     if (!bins || t < r.t0 || t >= r.t1) return null;
     const width = (r.t1 - r.t0) / bins.length;
     const k = Math.min(bins.length - 1, Math.floor((t - r.t0) / width));
-    const holder = lane.lock ? (r.locks.find((l) => l.lock.addr === lane.key)?.holder[k] ?? 0) : 0;
+    const holder = lane.lock ? (r.locks.find((l) => lockKey(l.lock) === lane.key)?.holder[k] ?? 0) : 0;
     return { lane, t0: r.t0 + k * width, t1: r.t0 + (k + 1) * width, waiting: bins[k] ?? 0, holder };
   }
 
@@ -296,7 +301,7 @@ export class Lanes implements Band {
       g.fillRect(0, Math.round(y + i.h) - 1, v.width, 1);
       const r = this.view;
       if (!r) continue;
-      const l = i.lock && r.locks.find((x) => x.lock.addr === i.key);
+      const l = i.lock && r.locks.find((x) => lockKey(x.lock) === i.key);
       if (l) {
         this.holders(g, c, r, l, y + 2);
         chart(g, v, r, l.waiting, Math.max(1, l.most), y + held + 3, i.h - held - 5, c.parts.lock);

@@ -134,23 +134,38 @@ export class Look {
       );
     }
     const { groups } = this.v.threads;
-    out.push(
-      h('div', { class: 'soft pad', role: 'presentation' }, 'Threads'),
-      h(
-        'button',
-        {
-          role: 'menuitemcheckbox',
-          'aria-checked': String(groups.on),
-          title: 'Threads whose names differ in numbers alone',
-          onclick: () => {
-            groups.on = !groups.on;
-            this.v.layout();
-            this.onChange(false);
+    if (groups.processes) {
+      out.push(h('div', { class: 'soft pad', role: 'presentation' }, 'Processes'));
+      for (const [by, word] of [
+        ['cpu', 'by CPU time'],
+        ['wait', 'by waiting time'],
+      ] as const) {
+        const pick = (): void => {
+          groups.by = by;
+          this.v.layout();
+          this.onChange(false);
+        };
+        out.push(h('button', { role: 'menuitemradio', 'aria-checked': String(groups.by === by), onclick: pick }, word));
+      }
+    } else {
+      out.push(
+        h('div', { class: 'soft pad', role: 'presentation' }, 'Threads'),
+        h(
+          'button',
+          {
+            role: 'menuitemcheckbox',
+            'aria-checked': String(groups.on),
+            title: 'Threads whose names differ in numbers alone',
+            onclick: () => {
+              groups.on = !groups.on;
+              this.v.layout();
+              this.onChange(false);
+            },
           },
-        },
-        'grouped by pool',
-      ),
-    );
+          'grouped by pool',
+        ),
+      );
+    }
     out.push(
       h('div', { class: 'soft pad', role: 'presentation' }, 'Source'),
       h('button', { role: 'menuitem', onclick: () => this.editor() }, 'Links to your editor…'),

@@ -271,6 +271,7 @@ function apply(s: State): void {
   timeline.threads.order.arranged = s.order ?? [];
   timeline.threads.filter = s.filter ?? '';
   timeline.threads.groups.on = s.groups !== undefined;
+  timeline.threads.groups.by = s.processes === 'wait' ? 'wait' : 'cpu';
   timeline.threads.groups.changed.clear();
   for (const role of s.groups ?? []) timeline.threads.groups.changed.add(role);
   timeline.threads.modes.clear();
@@ -346,7 +347,8 @@ function put(): void {
       order: timeline.threads.order.arranged,
       modes: [...timeline.threads.modes],
       filter: timeline.threads.filter,
-      groups: timeline.threads.groups.on ? [...timeline.threads.groups.changed] : undefined,
+      processes: timeline.threads.groups.by === 'wait' ? 'wait' : undefined,
+      groups: timeline.threads.groups.on || timeline.threads.groups.processes ? [...timeline.threads.groups.changed] : undefined,
       tab: panel.tab === 'overview' ? undefined : panel.tab,
       top: timeline.top,
       color: model.colorBy,

@@ -95,6 +95,11 @@ function list(...rows: Child[]): HTMLElement {
   return h('ul', { class: 'lines' }, ...rows);
 }
 
+// oneProcess says which of several processes was analyzed.
+export function oneProcess(a: Analysis): string {
+  return a.process ? `Analyzed: ${a.process}, one of ${a.processes} processes` : '';
+}
+
 // excluded describes the idle waits that the numbers omit; '' if there are none.
 export function excluded(a: Analysis): string {
   const l = a.report.idle;

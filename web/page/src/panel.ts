@@ -13,7 +13,7 @@ import { Flame } from './flame';
 import { FlameTab } from './flametab';
 import { clock, count, dur } from './format';
 import { functionsTab } from './functions';
-import { type Actions, excluded, overview } from './overview';
+import { type Actions, excluded, oneProcess, overview } from './overview';
 import { ownCode } from './own';
 import { Press } from './press';
 import { ioTab } from './io';
@@ -77,7 +77,7 @@ export class Panel implements Desk {
 
   constructor(readonly v: Timeline) {
     for (const f of [this.flame, this.lower]) {
-      f.color = (k) => this.colorOf(k);
+      f.color = (k) => this.v.model.fillOfName(k.name); // as on the timeline
       f.onPick = (k) => this.callers(k.name);
     }
     fill(this.box, h('div', { class: 'grip', 'aria-hidden': 'true' }), h('h2', { class: 'away' }, 'Analysis'), this.head, this.body);
@@ -101,11 +101,6 @@ export class Panel implements Desk {
     this.flame.byState = this.lower.byState = this.v.model.colorBy === 'state';
     this.flame.draw();
     this.lower.draw();
-  }
-
-  // colorOf is the color of a function's calls on the timeline.
-  private colorOf(k: Node): number {
-    return this.v.model.fillOfName(k.name);
   }
 
   // scope is what the panel is about at present.
@@ -317,11 +312,11 @@ export class Panel implements Desk {
     const save = able(h('button', { class: 'small' }, 'Export range'), 'Save the selected range alone');
     this.onExport(save);
     const r = v.range;
-    const left = this.a ? excluded(this.a) : '';
+    const left = [this.a && oneProcess(this.a), this.a && excluded(this.a)].filter((x) => x).join(' · ');
     fill(this.left, left);
     this.left.title = left;
     const idle =
-      this.idle || left
+      this.idle || (this.a && excluded(this.a))
         ? able(
             h(
               'button',

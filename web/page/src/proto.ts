@@ -16,6 +16,7 @@ export interface LockInfo {
   name?: string;
   wait?: string;
   kind?: string;
+  process?: number; // PID of the process whose address it is, in a recording of several
 }
 export interface Format {
   name: string;
@@ -49,8 +50,31 @@ export interface Hello {
   first_lane: number;
   speedscope: boolean;
   recorders?: boolean;
+  processes?: ProcessInfo[]; // of a recording of several
+}
+// ProcessInfo is one of several processes of a recording.
+export interface ProcessInfo {
+  pid: number;
+  ppid?: number;
+  comm: string;
+  exe?: string;
+  cmdline?: string[];
+}
+// ProcessSums is how the threads of a process spent a range, in ns.
+export interface ProcessSums {
+  process: number; // index in Hello.processes
+  threads: number;
+  cpu: number;
+  runnable: number;
+  lock: number;
+  io: number;
+  sleep: number;
+  other: number;
+  idle: number;
+  stopped: number;
 }
 export interface ThreadInfo {
+  process?: number; // index in Hello.processes
   seq: number;
   tid: number;
   ns_tid?: number;

@@ -7,7 +7,7 @@ import { nameFilter } from './filter';
 import { groupHeight, Groups } from './groups';
 import type { Model, Row } from './model';
 import { Order } from './order';
-import type { Link, Where } from './proto';
+import type { Link, ProcessSums, Where } from './proto';
 import { owned, type Rows, skipped, survey } from './rows';
 import {
   type Band,
@@ -47,6 +47,7 @@ export class Threads implements Band {
   private met = new Set<number>(); // threads whose calls have been on the screen
   private asked = 0; // number of the view that has not come yet
   private askedAt = 0;
+  private summed = false; // the sums of processes were requested
   private readonly model: Model;
   private readonly conn: Link;
 
@@ -244,9 +245,9 @@ export class Threads implements Band {
         this.onOpen();
       };
       out.push({
-        kind: 'group',
+        kind: g.process === undefined ? 'group' : 'process',
         key: g.role,
-        title: g.role,
+        title: g.title,
         y: g.y,
         h: groupHeight,
         spot: () => ({ hover: () => this.v.onHover(null, 0, 0), click }),
@@ -316,9 +317,23 @@ export class Threads implements Band {
     this.v.wake();
   }
 
+  // sum requests what each of several processes used and waited for, once the recording is read.
+  private sum(): void {
+    if (this.summed || !this.groups.processes || !this.conn.up || !this.model.status?.done) return;
+    this.summed = true;
+    this.conn.ask<ProcessSums[]>('processes', {}).then(
+      (r) => {
+        this.groups.sums = r;
+        this.v.layout();
+      },
+      () => {}, // the lines have no sums
+    );
+  }
+
   // request requests the calls of the screen and a screen beside it, if they are
   // not there in this resolution. It reports whether something is under way.
   request(): boolean {
+    this.sum();
     if (!this.conn.up || !this.list.length) return false;
     if (this.asked) return performance.now() - this.askedAt < patience;
     const g = this.v.follow ? { t0: this.v.t0, t1: this.v.t1 } : this.v.target();
@@ -369,6 +384,8 @@ export class Threads implements Band {
   }
 
   reset(): void {
+    this.summed = false;
+    this.groups.sums = [];
     this.met.clear();
   }
 

@@ -369,7 +369,7 @@ export class Timeline implements Stage {
   toLane(key: string): void {
     this.lanes.open = true;
     this.layout();
-    const lane = this.lanes.items.find((i) => i.key === key) ?? this.lanes.items[0];
+    const lane = this.lanes.items.find((i) => i.key === key || i.lock?.addr === key) ?? this.lanes.items[0];
     if (lane) this.scroller.scrollTop = Math.max(0, lane.y - this.height / 2);
   }
 }

@@ -20,6 +20,7 @@ export interface State {
   order?: number[];
   modes?: [number, string][];
   filter?: string;
+  processes?: string; // order of the groups: wait, otherwise by CPU time
   groups?: string[]; // the roles of groups that are not as at first; undefined: no groups
   tab?: string;
   top?: number;
@@ -70,6 +71,7 @@ export function read(): State {
       .filter((x) => x.length === 2)
       .map(([a, b]) => [Number(a), b!]),
     filter: p.get('threads') ?? undefined,
+    processes: p.get('processes') ?? undefined,
     groups: p.has('groups') ? p.getAll('turned') : undefined,
     tab: p.get('tab') ?? undefined,
     top: num('top'),
@@ -106,6 +108,7 @@ export function write(s: State, step = false): void {
   put('order', s.order?.join(','));
   put('rows', s.modes?.map((m) => m.join(':')).join(','));
   put('threads', s.filter);
+  put('processes', s.processes);
   if (s.groups) put('groups', 'pool');
   for (const role of s.groups ?? []) p.append('turned', role);
   put('tab', s.tab);

@@ -1,6 +1,6 @@
 // Cases about tracks, for page.mjs.
 import assert from 'node:assert/strict';
-import { analyzed, canvas, open, ready, serve, state, tall, until } from './harness.mjs';
+import { analyzed, canvas, open, picture, pixels, ready, serve, state, tall, until, zoomBy } from './harness.mjs';
 
 // shown is all tracks on the screen while they are scrolled from top to bottom, by kind.
 async function shown(page) {
@@ -87,6 +87,75 @@ export function cases(test) {
     await page.mouse.click(axis.x + x + 4, axis.y + 10);
     await until(page, () => window.sliver.state.tab === 'notes' && document.activeElement?.getAttribute('aria-label') === 'Note');
     assert.equal(await page.locator('#panel-body').getByRole('textbox', { name: 'Note' }).inputValue(), 'Note 1');
+    assert.deepEqual(page.problems, []);
+    await s.stop();
+  });
+
+  test('several processes are groups that fold, in the order of what they used or waited', async () => {
+    const s = await serve('-threads', '3', '-samples', '1200', '-processes', '5');
+    const page = await open(s.url);
+    await ready(page);
+    await analyzed(page);
+    await until(page, () => window.sliver.state.groups.length === 5 && window.sliver.state.processSums.length === 5);
+    const st = await state(page);
+    const sums = await page.evaluate(() => window.sliver.ask('processes', {}));
+    const { processes } = st.hello;
+    const name = (p) => `${processes[p].comm} (${processes[p].pid})`;
+    // The three that used most are open.
+    assert.deepEqual(
+      st.groups.map((g) => [g.title, g.open, g.seqs.length]),
+      sums.map((x, i) => [name(x.process), i < 3, 3]),
+    );
+    assert.equal(st.tracks.length, 9);
+    const all = st.shown.map((t) => [t.kind, t.title]);
+    assert.deepEqual(all[0], ['process', name(sums[0].process)]);
+    // Their lines have the sums, in words and as a bar.
+    const b = await canvas(page);
+    assert.ok((await pixels(page, 'calls', 6, 4, 90, 16)) > 3, 'the line has no bar');
+    await picture(page, 'processes');
+    const head = page.locator('#labels li.group').first();
+    assert.match(await head.locator('.name').getAttribute('title'), /3 threads: \/usr\/bin\/shopd --worker 4, started by 4242\. Click/);
+    // A wait for a lock leads to its holder in another process.
+    await tall(page);
+    await page.locator('#labels').getByRole('button', { name: 'The 3 threads of shopd (4242)', exact: true }).click();
+    await page.mouse.move(b.x + b.width * 0.2, b.y + 60);
+    for (let i = 0; i < 4; i++) await zoomBy(page, -240);
+    await until(page, () => {
+      const st = window.sliver.state;
+      const of = new Map(st.status.threads.map((t) => [t.seq, t.process ?? 0]));
+      return st.arrows.some((a) => of.get(a.from) !== of.get(a.to));
+    });
+    await picture(page, 'processes-arrows');
+    await page.locator('#labels').getByRole('button', { name: 'The 3 threads of shopd (4242)', exact: true }).click();
+    await page.evaluate(() => {
+      document.getElementById('tracks').scrollTop = 0;
+    });
+    // By waiting time.
+    await page.getByRole('button', { name: 'View' }).click();
+    await page.getByRole('menuitemradio', { name: 'by waiting time' }).click();
+    const waited = (x) => x.runnable + x.lock + x.io + x.sleep + x.other + x.stopped;
+    const order = [...sums].sort((x, y) => waited(y) - waited(x)).map((x) => name(x.process));
+    assert.deepEqual(
+      (await state(page)).groups.map((g) => g.title),
+      order,
+    );
+    await until(page, () => new URLSearchParams(location.hash.slice(1)).get('processes') === 'wait');
+    // A click on the line folds the process, and the address has it.
+    const first = (await state(page)).groups[0];
+    await page.mouse.click(b.x + b.width / 2, b.y + 12);
+    await until(page, (was) => window.sliver.state.groups[0].open !== was, first.open);
+    await until(page, () => new URLSearchParams(location.hash.slice(1)).getAll('turned').length === 1);
+    await page.reload();
+    await ready(page);
+    await until(page, (was) => window.sliver.state.groups[0]?.open !== was, first.open);
+    assert.deepEqual(
+      (await state(page)).groups.map((g) => g.title),
+      order,
+    );
+    // The name chooses the process for the analysis, which says whose numbers it has.
+    const other = order.find((x) => x !== 'shopd (4242)');
+    await page.locator('#labels').getByRole('button', { name: other, exact: true }).click();
+    await until(page, (n) => document.querySelector('#panel .left').textContent.includes(`Analyzed: ${n}, one of 5 processes`), other);
     assert.deepEqual(page.problems, []);
     await s.stop();
   });

@@ -1,0 +1,288 @@
+package web
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/trace/event"
+	"github.com/sliverprof/sliver/wait/kind"
+	"github.com/sliverprof/sliver/web/store"
+)
+
+// several is the source of a recording of several processes. The timeline shows them together: the number of
+// a thread is its Seq plus the base of its process. An analysis covers one process.
+type several struct {
+	recording // of the first process
+	all       []*trace.Recording
+	base      []int // of the numbers of threads, by process
+	busiest   int   // process with the most CPU time
+}
+
+// ofProcesses is a Source of several processes.
+type ofProcesses interface {
+	processes() []*trace.Recording
+	// pick returns the process of the first of threads, nil: the busiest one, with the Seqs of those threads
+	// that are its, and its base.
+	pick(threads []int) (one *trace.Recording, own []int, base int)
+}
+
+// newSeveral returns a source of all processes of rec.
+func newSeveral(rec *trace.Recording) *several {
+	s := &several{recording: recording{rec}, all: rec.All()}
+	next, most := 0, int64(-1)
+	for i, one := range s.all {
+		s.base = append(s.base, next)
+		for k := range one.Threads {
+			next = max(next, s.base[i]+one.Threads[k].Seq+1)
+		}
+		if ns := cpuOf(one); ns > most {
+			s.busiest, most = i, ns
+		}
+	}
+	return s
+}
+
+// cpuOf returns the CPU time of a recording's process, in ns.
+func cpuOf(one *trace.Recording) (ns int64) {
+	for i := range one.Stats.Threads {
+		ns += one.Stats.Threads[i].CPUNS
+	}
+	return ns
+}
+
+// Process describes the first process, with clocks at the begin of the earliest.
+func (s *several) Process() trace.Process {
+	p := s.rec.Process
+	from, _ := s.rec.WholeSpan()
+	return at(p, from)
+}
+
+func (s *several) processes() []*trace.Recording { return s.all }
+
+// Notes has those of each process, with its name.
+func (s *several) Notes() (notes []string) {
+	for _, one := range s.all {
+		for _, n := range (&recording{one}).Notes() {
+			notes = append(notes, fmt.Sprintf("%s (%d): %s", one.Process.Comm, one.Process.PID, n))
+		}
+	}
+	if s.rec.Left != nil {
+		notes = append(notes, s.rec.Left.Lines()...)
+	}
+	return notes
+}
+
+// Descriptions of waits have the numbers n*w + i: w in process i of n.
+
+func (s *several) Wait(id int) (trace.Wait, bool) {
+	if id <= 0 {
+		return trace.Wait{}, false
+	}
+	w, ok := s.all[id%len(s.all)].Waits[id/len(s.all)]
+	return w, ok
+}
+
+// wait returns the number of wait id of process i.
+func (s *several) wait(i, id int) int {
+	if id <= 0 || id > (math.MaxInt32-i)/len(s.all) {
+		return 0
+	}
+	return id*len(s.all) + i
+}
+
+// Run loads one process after the other, each with all CPUs.
+func (s *several) Run(ctx context.Context, st *store.Store) (string, error) {
+	reasons := map[string]bool{}
+	for i, one := range s.all {
+		r := recording{one}
+		reason, err := r.load(ctx, st, s.base[i], i, func(e event.Event) event.Event {
+			if e.Kind() != event.Wait {
+				return e
+			}
+			return event.Make(e.Time, event.Wait, uint64(s.wait(i, int(e.Payload()&math.MaxInt32))))
+		})
+		if err != nil {
+			return "", err
+		}
+		if reason != "" {
+			reasons[reason] = true
+		}
+	}
+	list := make([]string, 0, len(reasons))
+	for r := range reasons {
+		list = append(list, r)
+	}
+	slices.Sort(list)
+	return strings.Join(list, "; "), nil
+}
+
+// process returns the number of the process of a thread.
+func (s *several) process(thread int) int {
+	i, ok := slices.BinarySearch(s.base, thread)
+	if !ok {
+		i--
+	}
+	return max(i, 0)
+}
+
+func (s *several) pick(threads []int) (*trace.Recording, []int, int) {
+	i := s.busiest
+	if len(threads) > 0 {
+		i = s.process(threads[0])
+	}
+	var own []int
+	for _, t := range threads {
+		if s.process(t) == i {
+			own = append(own, t-s.base[i])
+		}
+	}
+	return s.all[i], own, s.base[i]
+}
+
+// Recording implements recorded, for the busiest process.
+func (s *several) Recording(stack.Time) (*trace.Recording, func(), error) {
+	return s.all[s.busiest], func() {}, nil
+}
+
+// ThreadsOf splits threads, numbered as in a Part, by the processes of rec, in the order of rec.All. A
+// process without threads has an empty list. With threads nil all are nil, which selects all.
+func ThreadsOf(rec *trace.Recording, threads []int) [][]int {
+	s := newSeveral(rec)
+	out := make([][]int, len(s.all))
+	if threads == nil {
+		return out
+	}
+	for i := range out {
+		out[i] = []int{}
+	}
+	for _, t := range threads {
+		i := s.process(t)
+		out[i] = append(out[i], t-s.base[i])
+	}
+	return out
+}
+
+// Busiest returns the index in rec.All of the process that a page analyzes if no thread is chosen: that
+// with the most CPU time.
+func Busiest(rec *trace.Recording) int { return newSeveral(rec).busiest }
+
+// processMessage describes one of several processes.
+type processMessage struct {
+	PID     int      `json:"pid"`
+	Parent  int      `json:"ppid,omitempty"`
+	Comm    string   `json:"comm"`
+	Exe     string   `json:"exe,omitempty"`
+	Cmdline []string `json:"cmdline,omitempty"`
+}
+
+// processMessages describes the processes of f, none if it has one.
+func (f *feed) processMessages() (out []processMessage) {
+	s, ok := f.src.(ofProcesses)
+	if !ok {
+		return nil
+	}
+	for _, one := range s.processes() {
+		p := &one.Process
+		out = append(out, processMessage{PID: p.PID, Parent: p.Parent, Comm: p.Comm, Exe: p.Exe, Cmdline: p.Cmdline})
+	}
+	return out
+}
+
+// processSums is how the threads of one process spent a range. Times are ns, as samples found them, but
+// CPU, which is the kernel's account.
+type processSums struct {
+	Process  int   `json:"process"` // index among the hello's processes
+	Threads  int   `json:"threads"` // that were seen in the range
+	CPU      int64 `json:"cpu"`
+	Runnable int64 `json:"runnable"`
+	Lock     int64 `json:"lock"`
+	IO       int64 `json:"io"`
+	Sleep    int64 `json:"sleep"`
+	Other    int64 `json:"other"`
+	Idle     int64 `json:"idle"`
+	Stopped  int64 `json:"stopped"`
+}
+
+// processes answers such a query: what each process used and waited for, that with the most CPU time
+// first.
+func (f *feed) processes(t0, t1 stack.Time) []processSums {
+	all := f.processMessages()
+	out := make([]processSums, len(all))
+	from, to := f.st.Span()
+	if t0, t1 = max(t0, from), min(t1, to); len(all) == 0 || t1 <= t0 {
+		return out
+	}
+	of := map[int]*processSums{} // by thread
+	for _, in := range f.st.Infos() {
+		of[in.Seq] = &out[in.Process]
+	}
+	for i := range out {
+		out[i].Process = i
+	}
+	for _, l := range f.st.Loads(t0, t1, 1) {
+		if p := of[l.Seq]; p != nil && len(l.Bins) > 0 {
+			p.CPU += int64(l.Bins[0])
+		}
+	}
+	// The time that a thread waited for a lock is that of its lane of locks, as in the other queries.
+	locks := map[int][]store.Slice{} // by thread
+	f.st.EachLane(store.LaneLock, t0, t1, nil, func(seq int, x store.Slice) {
+		if p := of[seq]; p != nil {
+			p.Lock += int64(x.End - x.Start)
+			locks[seq] = append(locks[seq], x)
+		}
+	})
+	last := -1
+	f.st.EachLane(store.LaneState, t0, t1, nil, func(seq int, x store.Slice) {
+		p := of[seq]
+		if p == nil {
+			return
+		}
+		if seq != last { // slices come by thread
+			p.Threads++
+			last = seq
+		}
+		ns := int64(x.End - x.Start)
+		switch state := f.st.State(x.Place).State; partOf(state, kind.Class(f.class(x.Place))) {
+		case "runnable":
+			p.Runnable += ns
+		case "stopped":
+			p.Stopped += ns
+		case "lock":
+			p.Lock += ns - overlap(locks, seq, x)
+		case "io":
+			p.IO += ns - overlap(locks, seq, x)
+		case "sleep":
+			p.Sleep += ns - overlap(locks, seq, x)
+		case "idle":
+			p.Idle += ns - overlap(locks, seq, x)
+		case "other":
+			p.Other += ns - overlap(locks, seq, x)
+		}
+	})
+	slices.SortStableFunc(out, func(a, b processSums) int { return cmp.Compare(b.CPU, a.CPU) })
+	return out
+}
+
+// overlap returns how long x is in the slices of its thread. It drops the slices that end before x. Calls for
+// a thread come in the order of time.
+func overlap(slices map[int][]store.Slice, thread int, x store.Slice) (ns int64) {
+	left := slices[thread]
+	for len(left) > 0 && left[0].End <= x.Start {
+		left = left[1:]
+	}
+	slices[thread] = left
+	for i := range left {
+		if left[i].Start >= x.End {
+			break
+		}
+		ns += int64(min(x.End, left[i].End) - max(x.Start, left[i].Start))
+	}
+	return ns
+}
