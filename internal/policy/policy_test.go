@@ -285,6 +285,8 @@ var table = []row{
 		"holds recordings against programs that know their own CPU time; nothing imports it"},
 	{"session/internal/agree", "*", "*",
 		"holds the unwinder against gdb and elfutils; nothing imports it"},
+	{"internal/vmtest", "internal/testprog", "",
+		"runs sliver in a virtual machine, by its command line; nothing imports it"},
 	{"internal/testprog", "", "",
 		"for tests: what it knew of the product, it could not test"},
 	{"internal/hungfs", "internal/testprog", "github.com/hanwen/go-fuse/v2/...",

@@ -57,6 +57,10 @@ gdc gdc
 ldc2 ldc
 /usr/lib/debug/.build-id libc6-dbg
 EOF
+	[[ ${long:-no} == no ]] || cat <<'EOF'
+qemu-system-aarch64 qemu-system-arm
+cpio cpio
+EOF
 }
 
 # lacking prints the lines of needed whose tool is not there.
@@ -301,6 +305,26 @@ install_ruby() (
 	chmod +x root/bin/ruby$v && rm -rf "$root" && mv root "$root" && "$root/bin/ruby$v" -e 'require "monitor"; require "socket"'
 )
 
+# The kernel of the virtual machine of internal/vmtest, and what goes into its image.
+install_vms() {
+	local arch=arm64
+	[[ -n $(debian_uri) ]] && ! compgen -G "$cache/vm-$arch/linux-image-*.deb" >/dev/null || return 0
+	echo "installing: a kernel for $arch"
+	install_vm $arch >"$work/vm.log" 2>&1 || {
+		echo "could not install a kernel for $arch:"
+		tail -n 3 "$work/vm.log"
+	} >&2
+}
+
+install_vm() (
+	debian_arch=$1 kernel=linux-image-cloud-$1
+	mkdir -p "$work/vm-$1" && cd "$work/vm-$1" &&
+		debian_packages bookworm "$kernel" busybox-static || return
+	kernel=$(dpkg-deb --field "$kernel"_*.deb Depends | grep -o 'linux-image-[^ ,]*' | head -n 1)
+	rm linux-image-cloud-*.deb
+	debian_packages bookworm "$kernel" && rm -rf apt "$cache/vm-$1" && mv "$PWD" "$cache/vm-$1"
+)
+
 # Readers of heap dumps that ours is held against.
 install_heap() {
 	if ! command -v hprof-slurp >/dev/null && [[ ! -x $cache/hprof-slurp/bin/hprof-slurp ]] && command -v cargo >/dev/null; then
@@ -358,6 +382,7 @@ install_all() {
 	install_javas
 	if [[ $long == yes && $(id -u) == 0 ]] && command -v apt-get >/dev/null; then
 		install_jhsdb
+		install_vms
 	fi
 	install_heap
 	install_page

@@ -60,6 +60,11 @@ var tools = map[string][]string{
 	"py-spy":       {"py-spy", filepath.Join(toolCache(), "py-spy", "bin", "py-spy")},
 	"dlv":          {"dlv", filepath.Join(goPath(), "bin", "dlv")},
 
+	// A virtual machine: the folder has the kernel, and what else their image needs.
+	"qemu-system-arm64": {"qemu-system-aarch64"},
+	"vm-arm64":          {filepath.Join(toolCache(), "vm-arm64", "linux-image-*.deb")},
+	"dpkg-deb":          {"dpkg-deb"},
+
 	"systemd-analyze": {"systemd-analyze"},
 	"python3":         {"/usr/bin/python3", "python3"}, // the system's first, then that of an environment
 	"python3.7":       pythons("3.7"),

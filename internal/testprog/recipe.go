@@ -87,8 +87,9 @@ var lockVariants = map[string]recipe{
 	"fp":   cVariants["fp"],
 	"musl": gcc("-O2", "-g").with("musl-gcc", ""),
 
-	"static":      gcc("-O2", "-g", "-static"),
-	"musl-static": gcc("-O2", "-g", "-static").with("musl-gcc", ""),
+	"static":       gcc("-O2", "-g", "-static"),
+	"arm64-static": gcc("-O2", "-g", "-static").with("arm64-gcc", ""),
+	"musl-static":  gcc("-O2", "-g", "-static").with("musl-gcc", ""),
 }
 
 func variants(compiler string, named map[string][]string, stripped string) map[string]recipe {
@@ -159,10 +160,11 @@ var programs = map[string]map[string]recipe{
 	"c/traced":           {"O2": cVariants["O2"], "nopie": cVariants["nopie"], "O0": cVariants["O0"]},
 	"c/stuck":            {"O2": cVariants["O2"]},
 	"c/calls":            {"O2": cVariants["O2"], "fp": cVariants["fp"]},
+	"c/handler":          {"O2": cVariants["O2"], "arm64-static": cVariants["arm64-static"]},
 	"c/trouble":          {"O2": cVariants["O2"]},
 	"c/jitreuse":         {"O2": cVariants["O2"]},
 	"c/naps":             {"O0": cVariants["O0"], "O2fp": gcc("-O2", "-g", "-fno-omit-frame-pointer")},
-	"c/duty":             {"O2": gcc("-O1", "-g")},
+	"c/duty":             {"O2": gcc("-O1", "-g"), "arm64-static": gcc("-O1", "-g", "-static").with("arm64-gcc", "")},
 	"c/bursts":           {"O2": gcc("-O1", "-g")},
 	"c/pool":             {"O2": gcc("-O2", "-g", "-fno-optimize-sibling-calls")},
 	"c/siblings":         {"O2": gcc("-O2", "-g", "-fno-optimize-sibling-calls")},
