@@ -112,7 +112,7 @@ func (e *IO) open(pid int, o IOOptions) error {
 	fd := func(name string) int { return e.maps[name].FD() }
 	m := ioMaps{classes: fd("io_classes"), tasks: fd("io_tasks"), fds: fd("io_fds"), uses: fd("io_uses"), zero: fd("io_zero"), mask: fd("io_mask"), stats: fd("io_stats"),
 		lost: fd("io_lost"), plans: fd("io_plans"), ring: fd("io_ring"), news: fd("io_news"),
-		requests: fd("io_requests"), rings: fd("io_rings")}
+		requests: fd("io_requests"), rings: fd("io_rings"), crowded: int32(cmp.Or(o.Ring, ioRingBytes) / 4 * 3)}
 	if l.cache, err = cacheOffsets(); err != nil {
 		l.cache = nil
 		e.without = append(e.without, "waits for the page cache are not known: "+err.Error())
@@ -361,6 +361,7 @@ type IOLosses struct {
 	Tasks   uint64 // calls of threads beyond the limit
 	Skipped uint64 // reads and writes without a record, since the thread had too many: they are in the sums
 	Faults  uint64 // page faults without a record, for the same reason
+	Stacks  uint64 // of opens and syncs, since the ring was three quarters full
 	Bad     uint64 // records that cannot be parsed
 }
 
@@ -375,7 +376,7 @@ func (e *IO) Losses() IOLosses {
 		}
 		return n
 	}
-	return IOLosses{get(lostRecords), get(lostUses), get(lostFDs), get(lostTasks), get(lostOps), get(lostFaults), e.bad}
+	return IOLosses{get(lostRecords), get(lostUses), get(lostFDs), get(lostTasks), get(lostOps), get(lostFaults), get(lostStacks), e.bad}
 }
 
 // Stop removes the programs. A last Read still returns the records before that.

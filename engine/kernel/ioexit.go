@@ -493,6 +493,8 @@ func (a *assembler) path() {
 // too many in this second, "stack" with one in any case.
 func (a *assembler) emit(m ioMaps, l *layout) {
 	a.label("limited")
+	const unread = 0 // BPF_RB_AVAIL_DATA
+	a.add(asm.LoadMapPtr(asm.R1, m.ring), asm.Mov.Imm(asm.R2, unread), asm.FnRingbufQuery.Call(), asm.JGT.Imm(asm.R0, m.crowded, "crowded"))
 	a.window()
 	a.get(asm.R1, recOp, asm.Byte)
 	a.add(asm.JEq.Imm(asm.R1, int32(iowatch.OpSync), "syncs"))
@@ -500,6 +502,8 @@ func (a *assembler) emit(m ioMaps, l *layout) {
 	a.label("syncs")
 	a.limit(taskSyncs)
 
+	a.label("crowded")
+	a.count(m, lostStacks)
 	a.label("pathonly")
 	a.set(recForm, formPath, asm.Byte)
 	a.reserve(m, bytesPath)

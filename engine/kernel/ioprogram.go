@@ -184,7 +184,11 @@ type layout struct {
 }
 
 // ioMaps are the maps of the programs.
-type ioMaps struct{ classes, tasks, fds, uses, zero, mask, stats, lost, plans, ring, news, requests, rings int }
+type ioMaps struct {
+	classes, tasks, fds, uses, zero, mask, stats, lost, plans, ring, news, requests, rings int
+
+	crowded int32 // bytes in the ring, beyond which only slow operations have stacks
+}
 
 // Indexes in the map of losses.
 const (
@@ -194,6 +198,7 @@ const (
 	lostTasks
 	lostOps    // reads and writes without a record, beyond opsLimit
 	lostFaults // page faults, the same
+	lostStacks // opens and syncs, since the ring was crowded
 	numLost
 )
 

@@ -517,6 +517,7 @@ func (c *Canary) Losses() (lines []string) {
 		{l.FDs, "operations were on descriptors above 65535, which are not watched"},
 		{l.Tasks, "calls were of threads beyond the limit"},
 		{l.Faults, "page faults are missing: their threads had too many in a second"},
+		{l.Stacks, "opens and syncs have no stack, because the ring was three quarters full"},
 		{l.Bad, "records could not be read"},
 		{c.Engine.Forgotten, "paths, descriptors or findings were dropped because of a limit"},
 		{c.Stacks.Dropped, "stacks were dropped because of a limit"},
