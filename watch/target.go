@@ -19,6 +19,7 @@ import (
 	"github.com/sliverprof/sliver/ringbuf"
 	"github.com/sliverprof/sliver/ringbuf/ringfile"
 	"github.com/sliverprof/sliver/session"
+	"github.com/sliverprof/sliver/session/canary"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/trace/event"
@@ -410,7 +411,7 @@ func (t *watched) usage(k trigger.Kind) (trigger.Usage, bool) {
 		out.Memory, out.MemoryMax, out.MemoryOf = float64(u.RSS), float64(u.RAM), "machine's RAM"
 	}
 	if u.Known.FDs {
-		out.FDs = float64(u.FDs)
+		out.FDs, out.Kinds = float64(u.FDs), func() map[string]int { return canary.Kinds(t.proc) }
 	}
 	if u.Known.Threads {
 		out.Threads = float64(u.Threads)

@@ -147,6 +147,17 @@ func (o *outside) look(th *target.Thread, r *Report) {
 	o.at = len(r.Blocked)
 }
 
+// Kinds counts the descriptors of a process by kind: file, socket, pipe, eventpoll …; nil if they cannot be read.
+func Kinds(p *target.Process) map[string]int {
+	dir, err := live.OpenProc(p)
+	if err != nil {
+		return nil
+	}
+	defer dir.Close()
+	o := &outside{fs: dir.Config(nil).Proc}
+	return o.kinds()
+}
+
 // kinds counts the descriptors by kind.
 func (o *outside) kinds() map[string]int {
 	names, err := o.fs.ReadDir("fd", maxList)

@@ -2,7 +2,10 @@ package trigger
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -107,7 +110,11 @@ func near(read func(*Usage) gauge) func(*Set, *state, *Look) []Fired {
 		if g.used < 0 || g.limit <= 0 {
 			return nil
 		}
-		return r.near(l, &g)
+		out := r.near(l, &g)
+		if r.Kind == FDs && u.Kinds != nil {
+			r.byKind(u.Kinds, out)
+		}
+		return out
 	}
 }
 
@@ -132,4 +139,36 @@ func (r *state) near(l *Look, g *gauge) []Fired {
 		g.amount(g.used), g.amount(g.limit), share*100, g.of, most*100, r.Checks),
 		Values: []Value{{"used", g.amount(g.used)}, {"limit", g.amount(g.limit)}, {"of", g.of}, {"share", fmt.Sprintf("%.1f%%", share*100)},
 			{"threshold", fmt.Sprintf("%.0f%%", most*100)}, {"checks", strconv.Itoa(r.Checks)}}}}
+}
+
+// maxKinds bounds the kinds of descriptors that a text names.
+const maxKinds = 4
+
+// byKind notes the kinds of descriptors at the first check of a rule, and adds those that grew since then to what
+// fired.
+func (r *state) byKind(kinds func() map[string]int, out []Fired) {
+	if r.kinds == nil {
+		r.kinds = kinds()
+	}
+	if len(out) == 0 {
+		return
+	}
+	now := kinds()
+	grown := slices.DeleteFunc(slices.Sorted(maps.Keys(now)), func(k string) bool { return now[k] <= r.kinds[k] })
+	slices.SortStableFunc(grown, func(a, b string) int { return (now[b] - r.kinds[b]) - (now[a] - r.kinds[a]) })
+	if len(grown) > maxKinds {
+		grown = grown[:maxKinds]
+	}
+	var list []string
+	for _, k := range grown {
+		list = append(list, fmt.Sprintf("%s %d (+%d)", k, now[k], now[k]-r.kinds[k]))
+	}
+	if len(list) == 0 {
+		return
+	}
+	text := strings.Join(list, ", ")
+	for i := range out {
+		out[i].Text += "; more than at the first check: " + text
+		out[i].Values = append(out[i].Values, Value{"grown", text})
+	}
 }

@@ -44,6 +44,7 @@ type state struct {
 	previous map[key]float64    // share, or CPU time
 	sampled  map[key]stack.Time // when CPU time was measured
 	written  *Written
+	kinds    map[string]int // of descriptors at the first check; nil: not yet
 
 	falls int // checks that ended in a panic
 }
@@ -76,6 +77,9 @@ type Usage struct {
 	JavaHeap, JavaHeapMax         float64
 	MemoryOf                      string // what the limit is: "control group", "RAM", "--mem-limit"
 	ThreadsOf                     string // whose limit that is: "control group", "user", "machine"
+	// Kinds counts the descriptors by kind: file, socket, pipe, eventpoll … It is called for the first check of
+	// a rule and when one fires. It may be nil, and returns nil if they cannot be read.
+	Kinds func() map[string]int
 }
 
 // Look is the input of one check.
