@@ -3,6 +3,8 @@
 import { el } from './dom';
 import type { Timeline } from './timeline';
 
+const mostZoom = 3; // logarithm, of one event: a busy browser joins several
+
 interface Point {
   x: number;
   y: number;
@@ -44,7 +46,7 @@ export function pointers(v: Timeline): void {
       return;
     }
     const k = e.ctrlKey && Math.abs(e.deltaY) < 50 ? 0.01 : 0.0022;
-    v.zoom(Math.exp(Math.max(-1.2, Math.min(1.2, e.deltaY * unit * k))), x);
+    v.zoom(Math.exp(Math.max(-mostZoom, Math.min(mostZoom, e.deltaY * unit * k))), x);
   };
   calls.addEventListener('wheel', wheel, { passive: false });
   axis.addEventListener('wheel', wheel, { passive: false });

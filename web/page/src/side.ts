@@ -22,7 +22,7 @@ import { sourceLink } from './settings';
 import { type Sums, sumsView } from './sums';
 import { type TaskDetail, taskView } from './taskside';
 import type { Timeline } from './timeline';
-import type { Hit } from './track';
+import { ROW, type Hit } from './track';
 
 export function lockText(l: LockInfo, v: Timeline): string {
   const holder = l.holder ? [...v.model.threads.values()].find((t) => t.tid === l.holder) : undefined;
@@ -61,6 +61,8 @@ const whyText = [
   'nothing could be read of the stack',
   'a trigger fired',
 ];
+
+const low = 95; // height of the panel on a narrow screen, in style.css
 
 export class Side {
   private box = el('side');
@@ -220,6 +222,7 @@ export class Side {
       return;
     }
     this.onChange();
+    this.aside(w);
     this.box.hidden = false;
     this.failed = false;
     this.detail = this.call = this.stats = this.sums = null;
@@ -247,6 +250,15 @@ export class Side {
     }
   }
 
+  // aside puts the panel, which covers a part of the tracks of a narrow screen, where the call is not: a second
+  // click at the same point must reach the call.
+  private aside(w: Where): void {
+    const v = this.v;
+    const t = v.track(w.thread);
+    const end = t ? v.rowY(t, w.depth) - v.top + ROW : 0;
+    this.box.classList.toggle('above', end > v.height - low);
+  }
+
   // task keeps a task at a time in the panel.
   task(id: number, at: number, track = false): Promise<void> {
     this.loading = this.loadTask(id, at, track);
@@ -261,6 +273,7 @@ export class Side {
     v.task = is;
     v.wake();
     this.onChange();
+    this.box.classList.remove('above');
     this.box.hidden = false;
     this.failed = false;
     this.tell('');
@@ -308,10 +321,15 @@ export class Side {
   }
 
   private head(title: string): HTMLElement {
+    // On a narrow screen the panel is low, so that the tracks stay in reach.
+    const tall = this.box.classList.contains('tall');
+    const taller = h('button', { class: 'icon narrow', 'aria-label': 'Taller', 'aria-pressed': String(tall), title: 'More of it' }, '↕');
+    taller.addEventListener('click', () => taller.setAttribute('aria-pressed', String(this.box.classList.toggle('tall'))));
     return h(
       'div',
       { class: 'head' },
       h('h2', { title }, title),
+      taller,
       h('button', { class: 'icon', 'aria-label': 'Close', title: 'Close (Esc)', onclick: () => void this.select(null) }, '×'),
     );
   }

@@ -26,6 +26,7 @@ import {
 } from './track';
 
 const fewest = 8; // rows that a deep track has at least
+const saves = 4; // rows from which hidden ones are worth the two lines that say so
 const aroundTracks = 140; // pixels of the window's height that are not the tracks'
 const patience = 5000; // ms after which a view that has not come is requested again
 
@@ -140,9 +141,9 @@ export class Threads implements Band {
     return this.model.live && !this.v.follow;
   }
 
-  // deep reports whether a track has more rows than there is room for.
+  // deep reports whether a track has so many more rows than there is room for that lines in their place save some.
   deep(t: ThreadRows): boolean {
-    return t.depth > this.most + 2;
+    return t.depth > this.most + saves;
   }
 
   // open shows a call's row.

@@ -38,6 +38,7 @@ import {
   until,
   zoomBy,
 } from './harness.mjs';
+import { cases as screens } from './screens.mjs';
 import { cases as tracks } from './tracks.mjs';
 
 const cases = [];
@@ -2350,6 +2351,7 @@ test('phone: touch pans, pinches and selects', async () => {
 });
 
 tracks(test);
+screens(test);
 
 let failed = 0;
 let held = 0;
