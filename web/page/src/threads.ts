@@ -141,7 +141,7 @@ export class Threads implements Band {
     return this.model.live && !this.v.follow;
   }
 
-  // deep reports whether a track has so many more rows than there is room for that lines in their place save some.
+  // deep reports whether a track has many more rows than there is room for.
   deep(t: ThreadRows): boolean {
     return t.depth > this.most + saves;
   }
