@@ -1,6 +1,6 @@
 // Compares eight screens with sketches of them, for page.mjs. A sketch has the boxes of the parts of the page
 // and the mean colors of the cells of a grid: both hold on machines with other fonts, and fail if a part is
-// missing, elsewhere, or has another color. SLIVER_UPDATE=1 writes the sketches anew.
+// missing, moved, or has another color. SLIVER_UPDATE=1 rewrites the sketches.
 import assert from 'node:assert/strict';
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -81,7 +81,7 @@ function differences(got, want) {
   return out;
 }
 
-// screens are those that are compared: what the server has, how the page is opened, and what is done to it.
+// screens are the compared ones: the server's arguments, options of the page, and actions on it.
 const screens = {
   overview: { args: ['-threads', '8', '-samples', '3000'] },
   dark: { args: ['-threads', '8', '-samples', '3000'], how: { colorScheme: 'dark' } },
