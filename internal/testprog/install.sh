@@ -325,7 +325,8 @@ install_vms() {
 install_vm() (
 	debian_arch=$1 kernel=linux-image-cloud-$1
 	mkdir -p "$work/vm-$1" && cd "$work/vm-$1" &&
-		debian_packages bookworm "$kernel" busybox-static || return
+		debian_packages bookworm "$kernel" busybox-static python3.11-minimal libpython3.11-minimal libpython3.11-stdlib libc6 \
+			libexpat1 zlib1g || return
 	kernel=$(dpkg-deb --field "$kernel"_*.deb Depends | grep -o 'linux-image-[^ ,]*' | head -n 1)
 	rm linux-image-cloud-*.deb
 	debian_packages bookworm "$kernel" && rm -rf apt "$cache/vm-$1" && mv "$PWD" "$cache/vm-$1"

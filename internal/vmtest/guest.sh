@@ -50,6 +50,42 @@ ready handler.out
 sliver stack -p $pid
 kill -9 $pid
 
+echo "=== python"
+/usr/bin/python3.11 -S -c '
+import os
+def leaf():
+    print("ready", flush=True)
+    while True:
+        pass
+def handle():
+    leaf()
+handle()
+' >python.out &
+pid=$!
+ready python.out
+sliver stack -p $pid
+kill -9 $pid
+
+echo "=== kill"
+/t/duty nanosleep 20000 20000 600 >/dev/null &
+pid=$!
+for i in 1 2 3; do
+	sliver record -p $pid --stop always -i 5ms -o killed.sliver 2>killed.err &
+	recorder=$!
+	usleep 3000000
+	kill -9 $recorder
+	wait $recorder
+	usleep 1000000
+	for task in /proc/$pid/task/*; do
+		echo "after $i: $(grep State $task/status) $(grep TracerPid $task/status)"
+	done
+	before=$(cut -d' ' -f1 /proc/$pid/schedstat)
+	usleep 1000000
+	[ "$(cut -d' ' -f1 /proc/$pid/schedstat)" -gt "$before" ] && echo "runs $i"
+	rm -f killed.sliver*
+done
+kill -9 $pid
+
 echo "=== end"
 sync
 poweroff -f

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -142,6 +143,16 @@ func check(t *testing.T, m machine, parts map[string]string) {
 	}
 	has("locks", "DEADLOCK of 3 threads", "held by TID", "lock_next", "status 3")
 	has("signals", "spin", "on_alarm", "interrupted", "main")
+	has("python", "leaf", "handle", "<module>")
+	after := regexp.MustCompile(`(?m)^after \d: State:\s+(\S).*TracerPid:\s+(\d+)$`).FindAllStringSubmatch(parts["kill"], -1)
+	for _, a := range after {
+		if a[1] == "t" || a[1] == "T" || a[2] != "0" {
+			t.Errorf("kill -9 of sliver left %q", a[0])
+		}
+	}
+	if len(after) < 3 || strings.Count(parts["kill"], "runs ") != 3 {
+		t.Errorf("kill: not three times, or the program does not run on:\n%s", parts["kill"])
+	}
 	if err := truth(parts["truth"]); err != nil {
 		t.Errorf("truth: %v:\n%s", err, parts["truth"])
 	}
