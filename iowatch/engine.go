@@ -456,6 +456,7 @@ func (e *Engine) file(d *desc) *File {
 func (e *Engine) closed(d *desc, at stack.Time) {
 	e.disconnected(d, at)
 	for _, u := range d.uses {
+		e.smallWrites(d, u, at)
 		e.missed(d, u, at)
 	}
 	e.judge(d, at)

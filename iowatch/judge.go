@@ -285,18 +285,23 @@ func (e *Engine) Tick(now stack.Time) {
 	e.leaked(now)
 }
 
+// smallWrites is rule small-write. It fires before the window is over if there were enough writes by then, so
+// that a file that is open for less counts too.
 func (e *Engine) smallWrites(d *desc, u *use, now stack.Time) {
-	if u.from == 0 {
+	if u.from == 0 && d.seeded { // what it has was written before
 		u.from, u.fromWrites, u.fromBytes = now, u.Writes, u.Written
 		return
 	}
+	if u.from == 0 {
+		u.from = d.at
+	}
 	took := elapsed(u.from, now)
-	if took < e.c.WriteWindow || took <= 0 {
+	writes, bytes := u.Writes-u.fromWrites, u.Written-u.fromBytes
+	if took <= 0 || took < e.c.WriteWindow && writes < e.c.WriteCount {
 		return
 	}
-	writes, bytes := u.Writes-u.fromWrites, u.Written-u.fromBytes
 	u.from, u.fromWrites, u.fromBytes = now, u.Writes, u.Written
-	inWindow := float64(writes) * float64(e.c.WriteWindow) / float64(took)
+	inWindow := float64(writes) * float64(e.c.WriteWindow) / float64(max(took, e.c.WriteWindow))
 	if writes == 0 || inWindow < float64(e.c.WriteCount) || bytes/writes >= e.c.WriteBytes || !d.onDisk() {
 		return
 	}

@@ -325,24 +325,51 @@ func TestSyncWrite(t *testing.T) {
 	}
 }
 
+// TestSmallWrite has the edges of rule small-write: the number of writes in a second and their bytes, for a file
+// that is open for longer and for one that is closed before.
 func TestSmallWrite(t *testing.T) {
 	for _, c := range []struct {
 		n     int
 		bytes int64
+		took  stack.Time // from the open to the tick
+		close bool       // instead of the tick
 		want  string
-	}{{1000, 511, "small-write:1000"}, {999, 511, ""}, {1000, 512, ""}} {
+	}{
+		{1000, 511, 1e9, false, "small-write:1000"},
+		{999, 511, 1e9, false, ""},
+		{1000, 512, 1e9, false, ""},
+		{1000, 511, 2e8, false, "small-write:1000"}, // there are enough before the second is over
+		{999, 511, 2e8, false, ""},
+		{2000, 511, 2e9, false, "small-write:1000"},
+		{1999, 511, 2e9, false, ""},
+		{1000, 511, 2e8, true, "small-write:1000"},
+		{999, 511, 2e8, true, ""},
+	} {
 		s := newScript(t, "small-write")
 		s.open("/log")
-		s.io(OpWrite, 0, 0, 1)
-		s.e.Tick(s.now)
 		for range c.n {
 			s.io(OpWrite, 0, 0, c.bytes)
 		}
-		s.now += 1e9
-		s.e.Tick(s.now)
+		s.now += c.took
+		if c.close {
+			s.close()
+		} else {
+			s.e.Tick(s.now)
+		}
 		if got := s.rules(); got != c.want {
 			t.Errorf("%+v: %q", c, got)
 		}
+	}
+	// Writes from before the file was seen do not count.
+	s := newScript(t, "small-write")
+	s.gen = 1
+	for range 2000 {
+		s.io(OpWrite, 0, 0, 100)
+	}
+	s.now += 1e8
+	s.e.Tick(s.now)
+	if got := s.rules(); got != "" {
+		t.Errorf("a file that was open before: %q", got)
 	}
 }
 

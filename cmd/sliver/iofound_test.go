@@ -183,20 +183,15 @@ func TestIOFindsFlask(t *testing.T) {
 	python, flask := testprog.Tool(t, "python3.12"), testprog.Tool(t, "flask")
 	prog := filepath.Join(testprog.Root(t), "testdata", "targets", "python", "pages.py")
 	t.Setenv("PYTHONPATH", filepath.Dir(filepath.Dir(flask)))
-	last, whole := "", false
-	for range 5 { // the first stacks of a command may lack Python's functions
-		dir := t.TempDir()
-		r := found(t, dir, "", slowly, python, prog, dir, "100")
-		if len(r.Lost) > 0 {
-			continue
-		}
-		whole = true
-		if last = r.has(t, iowatch.RepeatOpen, "/settings.json").Stack; t.Failed() || in(last, "settings at ", "page at ", "Flask.wsgi_app at ") {
-			return
-		}
+	dir := t.TempDir()
+	r := found(t, dir, "", slowly, python, prog, dir, "100")
+	starved(t, len(r.Lost) == 0)
+	// The memory of a thread is learned once a second, so that the stacks of a young one may lack Python's
+	// functions. They say so.
+	last := r.has(t, iowatch.RepeatOpen, "/settings.json").Stack
+	if !t.Failed() && !in(last, "settings at ", "page at ", "Flask.wsgi_app at ") && !strings.Contains(last, "frames of the runtime are missing") {
+		t.Errorf("the settings were opened at\n%s", last)
 	}
-	starved(t, whole)
-	t.Errorf("the settings were opened at\n%s", last)
 }
 
 // TestIOFindsNothingInNPM: npm reads each file of a local package once, so that the usual rules find nothing
