@@ -129,6 +129,7 @@ func (tr *fakeEngine) SleepUntil(t stack.Time) {
 		t += tr.late(t)
 	}
 	tr.now = max(tr.now, t)
+	tr.f.now.Store(int64(tr.now))
 }
 
 func (tr *fakeEngine) Wake() {
@@ -157,6 +158,8 @@ type fakeTarget struct {
 	doze    bool                   // it supports the clock for dozing threads
 	asked   int                    // number of readings of that clock
 	wrap    func(*memorySink) Sink // the sink of a thread; nil: the memorySink itself
+
+	now atomic.Int64 // the engines' time, as of the last sleep
 
 	mu    sync.Mutex
 	taken []stack.TID
@@ -204,6 +207,7 @@ func (f *fakeTarget) Stamp() (uint64, error)               { return uint64(len(f
 func (f *fakeTarget) Space() *unwind.Space                 { return unwind.NewSpace(rule.AMD64, nil, nil) }
 func (f *fakeTarget) Remap(bool) (bool, error)             { return false, nil }
 func (f *fakeTarget) Replaced(stack.Time) (bool, error)    { return false, nil }
+func (f *fakeTarget) Now() stack.Time                      { return stack.Time(f.now.Load()) }
 func (f *fakeTarget) Traced() bool                         { return f.traced.Load() }
 func (f *fakeTarget) Alive() bool                          { return true }
 func (f *fakeTarget) sink(in stack.ThreadInfo) *memorySink { return &memorySink{tid: in.TID} }

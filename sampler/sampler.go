@@ -402,7 +402,7 @@ func sameTIDs(a, b []stack.TID) bool {
 func (s *Sampler) update(r *roster, tids []stack.TID, due bool) {
 	r.refused = s.refused.note
 	s.tellNames() // before another thread has the number of one that ended
-	begin := s.groups[0].engine.Now()
+	begin := s.target.Now()
 	picked := s.ctl.chosen.Load().Pick(r.list(s.target, tids, due, s.over))
 	if s.over() {
 		s.leave(r, tids)
@@ -539,7 +539,7 @@ func (s *Sampler) checkExec() {
 		g.wake()
 	}
 	if s.cfg.Exec != nil {
-		s.cfg.Exec(s.groups[0].engine.Now())
+		s.cfg.Exec(s.target.Now())
 	}
 }
 

@@ -52,6 +52,8 @@ type Target interface {
 	// another one. The new maps hold from that time on.
 	Replaced(at stack.Time) (changed bool, err error)
 	Alive() bool
+	// Now returns the time, as an Engine's Now does.
+	Now() stack.Time
 	// Traced reports whether another tracer holds a thread of the process.
 	Traced() bool
 	// RestCPU returns the CPU time, in ns, of all present and past threads except those given. It

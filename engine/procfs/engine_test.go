@@ -196,6 +196,9 @@ func newProcess(p *target.Process, space *unwind.Space) (*process, error) {
 	return x, err
 }
 
+// Now implements sampler.Target.
+func (p *process) Now() stack.Time { return target.Now() }
+
 // Info implements sampler.Target.
 func (p *process) Info(tid stack.TID) (stack.ThreadInfo, error) {
 	in, err := p.ThreadInfo(tid)

@@ -172,6 +172,9 @@ func (t *Target) Space() *unwind.Space { return t.space }
 // Alive implements sampler.Target.
 func (t *Target) Alive() bool { return t.proc.Alive() }
 
+// Now implements sampler.Target.
+func (t *Target) Now() stack.Time { return target.Now() }
+
 // Traced implements sampler.Target.
 func (t *Target) Traced() bool { return t.proc.Traced() }
 
