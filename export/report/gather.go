@@ -384,7 +384,7 @@ func ofRuntime(v *view.View, t *tally.Tree, own []int64) (ns int64) {
 	for n := 1; n < t.Len(); n++ {
 		parent, label := t.Node(int32(n))
 		inside[n] = inside[parent] || managed[label]
-		if inside[n] && label >= 0 && !managed[label] && v.Interpreter(int(label)) {
+		if own[n] > 0 && inside[n] && label >= 0 && !managed[label] && v.Interpreter(int(label)) {
 			ns += own[n]
 		}
 	}

@@ -124,33 +124,33 @@ const manyRuntime = 10
 // Interpreted describes how much of the CPU time was spent in the interpreter's own code, and how to count it
 // for the functions that it runs; "": too little, or the table has no such functions.
 func (t *Table) Interpreted() string {
+	if !slices.ContainsFunc(t.Funcs, func(f Func) bool { return managedModules[f.Module] }) {
+		return ""
+	}
 	var own, all int64
-	runs := false
 	for i := range t.Funcs {
 		f := &t.Funcs[i]
 		all += f.Self.CPU
-		switch {
-		case managed(f.Module):
-			runs = true
-		case stack.Interpreter(f.Module, f.Name, ""):
+		if f.Self.CPU > 0 && !managedModules[f.Module] && stack.Interpreter(f.Module, f.Name, "") {
 			own += f.Self.CPU
 		}
 	}
-	if !runs || own*manyRuntime < all || own == 0 {
+	if own*manyRuntime < all || own == 0 {
 		return ""
 	}
 	return fmt.Sprintf("%s of the CPU time is the interpreter's own code; --kinds no-native counts it for the functions that it runs", Share(own, all))
 }
 
-// managed reports whether a module contains functions that a runtime runs.
-func managed(module string) bool {
+// managedModules are the modules of functions that a runtime runs.
+var managedModules = func() map[string]bool {
+	all := map[string]bool{}
 	for _, k := range stack.Kinds() {
-		if k.Managed() && module == "["+k.String()+"]" {
-			return true
+		if k.Managed() {
+			all["["+k.String()+"]"] = true
 		}
 	}
-	return false
-}
+	return all
+}()
 
 // FuncText returns a function's name with its module.
 func FuncText(f *Func) string {
