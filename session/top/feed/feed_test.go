@@ -226,6 +226,37 @@ func TestMadeCode(t *testing.T) {
 	r.close()
 }
 
+// TestExecInOneRequest: a request has places of the program before an exec and after it, of the same file.
+func TestExecInOneRequest(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	p := testprog.Start(t, testprog.Build(t, "c/spin", "O0"), "--seconds", "120", "--wait-go")
+	p.Ready()
+	x := feedOf(t, p, 500*time.Millisecond)
+	p.Go()
+	var word event.Word
+	x.until("a function of the program", func(*top.Table) bool {
+		n := x.names
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		for p, fs := range n.places {
+			if len(fs) > 0 && strings.HasPrefix(fs[0].Func, "spin_") {
+				word = p.word
+			}
+		}
+		return word != 0
+	})
+	r := resolver{p: x.proc, t: x.live, mapped: live.NewMapped(x.proc)}
+	r.begin()
+	defer r.close()
+	for _, asked := range [][]place{{{1, word}, {0, word}}, {{0, word}}} {
+		r.resolve(slices.Clone(asked), func(p place, fs []top.Frame) {
+			if named := strings.HasPrefix(fs[0].Func, "spin_"); named != (len(asked) > 1) { // in the end, the first program is gone
+				t.Errorf("%+v of %+v: %+v", p, asked, fs)
+			}
+		})
+	}
+}
+
 // TestPython: Python functions are in the table among C functions, or alone.
 func TestPython(t *testing.T) {
 	testprog.Need(t, "ptrace")

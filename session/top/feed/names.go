@@ -201,21 +201,36 @@ type question struct {
 	addr, vaddr uint64
 }
 
-// resolve answers each place, grouped by file, as neighbouring lookups are fast.
+// resolve answers each place.
 func (r *resolver) resolve(asked []place, answer func(place, []top.Frame)) {
+	slices.SortStableFunc(asked, func(a, b place) int { return a.prog - b.prog })
+	for len(asked) > 0 {
+		prog, n := asked[0].prog, 1
+		for n < len(asked) && asked[n].prog == prog {
+			n++
+		}
+		if prog > r.prog { // the target executed another program
+			r.close()
+			r.prog = prog
+			r.begin()
+		}
+		if prog == r.prog {
+			r.program(asked[:n], answer)
+		} else {
+			for _, p := range asked[:n] {
+				answer(p, unnamed("", p.word.Lookup())) // that program is gone
+			}
+		}
+		asked = asked[n:]
+	}
+}
+
+// program answers places of the current program, grouped by file, as neighbouring lookups are fast.
+func (r *resolver) program(asked []place, answer func(place, []top.Frame)) {
 	maps := r.t.Maps()
 	byFile := map[*live.MappedFile][]question{}
 	for _, p := range asked {
-		if p.prog > r.prog { // the target executed another program
-			r.close()
-			r.prog = p.prog
-			r.begin()
-		}
 		q := question{place: p, addr: p.word.Lookup()}
-		if p.prog < r.prog {
-			answer(p, unnamed("", q.addr)) // that program is gone
-			continue
-		}
 		i, ok := live.MappingAt(maps, q.addr)
 		if !ok {
 			if r.again == nil {
