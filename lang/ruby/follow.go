@@ -147,8 +147,8 @@ func (t *Track) Asks() bool {
 
 // Read reads the frames from mem, a copy of a thread's memory that returns ErrMissing for other
 // addresses. live is the current memory. If the thread has not run since the copy, still is true, and
-// live completes the copy.
-func (f *Follower) Read(t *Track, mem io.ReaderAt, live *meter.Meter, still bool) {
+// live completes the copy. pc is the thread's instruction at that moment; 0: unknown.
+func (f *Follower) Read(t *Track, mem io.ReaderAt, live *meter.Meter, pc uint64, still bool) {
 	if t.of != f || t.th == nil {
 		return
 	}
@@ -157,7 +157,7 @@ func (f *Follower) Read(t *Track, mem io.ReaderAt, live *meter.Meter, still bool
 	if still {
 		source.live = live
 	}
-	if !t.th.Capture(source, live, &t.Stack) {
+	if !t.th.Capture(source, live, pc, &t.Stack) {
 		t.Have = false
 		if source.missed && t.missed <= maxMissed {
 			t.Have, t.Stack.Reason = true, stack.ReasonMemory
@@ -194,7 +194,9 @@ func (t *Track) lack() {
 // foresee predicts from the current memory what the next copy needs.
 func (f *Follower) foresee(t *Track, live *meter.Meter) {
 	var s Stack
-	_ = t.th.Capture(live, live, &s) // only for the spans that it records
+	alone := t.th.alone
+	_ = t.th.Capture(live, live, 0, &s) // only for the spans that it records
+	t.th.alone = alone
 }
 
 // lost forgets a State that belongs to another thread by now.

@@ -3,6 +3,7 @@ package ruby
 import (
 	"errors"
 	"io"
+	"runtime"
 	"slices"
 
 	"github.com/sliverprof/sliver/stack"
@@ -87,9 +88,7 @@ type Thread struct {
 	others  []context // the last other one, and those of the Fibers that resumed the current one
 	parent  *Thread   // to read those
 	resumed Stack
-	// alone is the Fiber that no other one had resumed, at the last Capture; 0: the thread's first one, or
-	// another one had.
-	alone uint64
+	alone   alone // the running Fiber at the last Capture, if no other one had resumed it
 	// envs are the environments of the last Capture that were not in the VM stack, innermost first:
 	// a block or Binding keeps them.
 	envs []stack.Span
@@ -110,6 +109,13 @@ type context struct {
 	top    uint64 // end of the environments of frames in it
 	bottom uint64 // innermost control frame
 	high   uint64
+}
+
+// alone is a Fiber that does not name the one that resumed it.
+type alone struct {
+	fiber, block uint64 // its address and what it runs; 0: none
+	pc           uint64 // the thread's instruction at that Capture
+	transferred  bool   // it was transferred to
 }
 
 // enter sets the current execution context.
@@ -217,9 +223,9 @@ const (
 var ErrMissing = errors.New("it was not copied")
 
 // Capture reads the frames of the thread, which must not run during the call, or whose memory mem is a
-// copy. objects has the interpreter's objects, and the environments that mem lacks (ErrMissing). ok is
-// false if the State does not belong to the thread any more.
-func (t *Thread) Capture(mem io.ReaderAt, objects Objects, s *Stack) (ok bool) {
+// copy. objects has the interpreter's objects, and the environments that mem lacks (ErrMissing). pc is the
+// thread's current instruction; 0: unknown. ok is false if the State does not belong to the thread any more.
+func (t *Thread) Capture(mem io.ReaderAt, objects Objects, pc uint64, s *Stack) (ok bool) {
 	s.reset()
 	l := t.r.l
 	var b [threadHead]byte
@@ -229,7 +235,7 @@ func (t *Thread) Capture(mem io.ReaderAt, objects Objects, s *Stack) (ok bool) {
 	}
 	t.read(mem, objects, s, le(b[:], l.threadEC))
 	if s.Reason == stack.ReasonNone && l.fiberPrev != none {
-		t.resumers(mem, objects, s)
+		t.resumers(mem, objects, pc, s)
 	}
 	return true
 }
@@ -239,10 +245,11 @@ func (t *Thread) Capture(mem io.ReaderAt, objects Objects, s *Stack) (ok bool) {
 //
 // A Fiber that yields first forgets the one that resumed it (return_fiber in cont.c), and switches to
 // that one some 100 ns later. One that was transferred to names none all the time. Therefore a Fiber
-// without another one counts as one that yields, unless it was so at the last Capture, too.
-func (t *Thread) resumers(mem io.ReaderAt, objects Objects, s *Stack) {
+// without another one counts as one that yields, until it was seen in a system call, or at two different
+// instructions. That it was so before alone does not suffice: a thread may wait for a CPU there.
+func (t *Thread) resumers(mem io.ReaderAt, objects Objects, pc uint64, s *Stack) {
 	last := t.alone
-	t.alone = 0
+	t.alone = alone{}
 	if t.parent == nil {
 		t.parent = t.r.Thread(t.state)
 	}
@@ -253,8 +260,11 @@ func (t *Thread) resumers(mem io.ReaderAt, objects Objects, s *Stack) {
 		block, prev := le(b[:], 0), le(b[:], 8) // block: what it runs; the thread's first one has none
 		if err == nil && prev == 0 {
 			if block != 0 && len(s.Fibers) == 0 {
-				t.alone = fiber
-				s.Yields = fiber != last
+				now := alone{fiber: fiber, block: block, pc: pc}
+				again := last.fiber == fiber && last.block == block
+				now.transferred = again && (last.transferred || pc != 0 && last.pc != 0 && pc != last.pc) || inCall(objects, pc)
+				t.alone = now
+				s.Yields = !now.transferred
 				s.Cut = s.Yields
 			}
 			return
@@ -280,6 +290,24 @@ func (t *Thread) resumers(mem io.ReaderAt, objects Objects, s *Stack) {
 	}
 	s.Cut = true
 }
+
+// inCall reports whether the instruction at pc, or the one before it, is a system call.
+func inCall(mem io.ReaderAt, pc uint64) bool {
+	var b [8]byte
+	if pc < minPointer || read(mem, b[:], pc-4) != nil {
+		return false
+	}
+	if runtime.GOARCH == "arm64" {
+		return le(b[:], 0)&0xffffffff == svc || le(b[:], 0)>>32 == svc
+	}
+	return string(b[2:4]) == syscall || string(b[4:6]) == syscall
+}
+
+// Instructions that make a system call, of arm64 and amd64.
+const (
+	svc     = 0xd4000001
+	syscall = "\x0f\x05"
+)
 
 // read reads the frames of an execution context.
 func (t *Thread) read(mem io.ReaderAt, objects Objects, s *Stack, ec uint64) {

@@ -94,13 +94,13 @@ func fuzzRuntime(t *testing.T, b []byte, minor int, l *layout) {
 				t.Fatalf("a span of %d bytes", x.Len)
 			}
 		}
-		follow.Read(&tr, missing{}, &m, tr.Asks())
+		follow.Read(&tr, missing{}, &m, 0x5000+uint64(len(tr.Stack.Frames)), tr.Asks())
 	}
 	if len(tr.Stack.Frames) > MaxDepth || m.Bytes > meter.Budget+meter.MaxLooks+maxText {
 		t.Fatalf("%d frames, %d bytes", len(tr.Stack.Frames), m.Bytes)
 	}
 	var st Stack
-	r.Thread(s).Capture(&m, &m, &st)
+	r.Thread(s).Capture(&m, &m, 0, &st)
 	checkMerge(t, &st)
 }
 

@@ -189,7 +189,7 @@ func (p *prog) await(t *testing.T, tid int32, name string) {
 		}
 		i := slices.IndexFunc(states, func(s State) bool { return s.TID == tid })
 		var s Stack
-		if i < 0 || !p.rt.Thread(states[i]).Capture(p.mem, p.mem, &s) || len(s.Frames) == 0 {
+		if i < 0 || !p.rt.Thread(states[i]).Capture(p.mem, p.mem, 0, &s) || len(s.Frames) == 0 {
 			continue
 		}
 		if c, err := p.rt.Func(p.mem, &s.Frames[0]); err == nil && c.Label == name {
@@ -246,7 +246,7 @@ func TestFrozen(t *testing.T) {
 					}
 					th := in.rt.Thread(s)
 					var got Stack
-					if !th.Capture(in.mem, in.mem, &got) || got.Reason != 0 {
+					if !th.Capture(in.mem, in.mem, 0, &got) || got.Reason != 0 {
 						t.Fatalf("moment %d, thread %d: %v", i, s.TID, got.Reason)
 					}
 					is := in.places(t, &got)

@@ -78,11 +78,11 @@ func (s *Stepper) Plan(th *unwind.Thread, out []rule.Span) []rule.Span {
 func (s *Stepper) Asks(th *unwind.Thread) bool { return threads.Of(th).track.Asks() }
 
 // More implements unwind.Stepper: it reads the frames during the stop.
-func (s *Stepper) More(w *unwind.Walker, th *unwind.Thread, _ *stack.Regs, mem *unwind.Copy, out []rule.Span) ([]rule.Span, int) {
+func (s *Stepper) More(w *unwind.Walker, th *unwind.Thread, regs *stack.Regs, mem *unwind.Copy, out []rule.Span) ([]rule.Span, int) {
 	x := threads.Of(th)
 	m := w.Reads()
 	defer m.End()
-	s.Read(&x.track, blocks{mem}, m, true)
+	s.Read(&x.track, blocks{mem}, m, regs.PC, true)
 	x.read = true
 	return out, m.Reads
 }
@@ -91,7 +91,11 @@ func (s *Stepper) More(w *unwind.Walker, th *unwind.Thread, _ *stack.Regs, mem *
 func (s *Stepper) Merge(w *unwind.Walker, th *unwind.Thread, frames []stack.Frame) []stack.Frame {
 	x, out := threads.Of(th), walks.In(w)
 	if !x.read {
-		s.Read(&x.track, blocks{w.Copied()}, w.Meter(), false)
+		var pc uint64
+		if len(frames) > 0 {
+			pc = frames[0].PC
+		}
+		s.Read(&x.track, blocks{w.Copied()}, w.Meter(), pc, false)
 	}
 	x.read, x.unread = false, false // one Plan may serve several copies
 	if !x.track.Have {
