@@ -44,7 +44,7 @@ func (t *fakeThread) Call(c *stack.Call) (bool, error) {
 	return running || t.queued, nil
 }
 
-func (t *fakeThread) NewName() (string, bool) { return "", false }
+func (t *fakeThread) NewName(stack.Time) (string, bool) { return "", false }
 
 func (t *fakeThread) State() (stack.State, error) {
 	_, _, st := t.at(t.tr.now)

@@ -42,7 +42,7 @@ func (g *group) write(th *thread) {
 	if first := th.info.CPU; g.sample.CPU >= first {
 		th.acc.cpu.Store(g.sample.CPU - first)
 	}
-	if name, ok := th.file.NewName(); ok {
+	if name, ok := th.file.NewName(g.sample.Time); ok {
 		th.sink.Flush() // the samples so far have the old name
 		g.s.named(th, name, g.sample.Time)
 	}

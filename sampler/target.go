@@ -83,9 +83,9 @@ type Thread interface {
 	TimesOut(c *stack.Call) bool
 	// State returns the kind of blocked state.
 	State() (stack.State, error)
-	// NewName returns the kernel's name of the thread if its other methods have seen a new one. It
-	// reads nothing.
-	NewName() (name string, ok bool)
+	// NewName returns the kernel's name of the thread at a time, if its other methods have seen a new
+	// one. Times do not decrease. It reads nothing.
+	NewName(at stack.Time) (name string, ok bool)
 	// Died fills the view with the thread's registers and stack at its death; ok is false if no
 	// signal is known to have killed it after that time.
 	Died(after stack.Time, v *View) (ok bool)

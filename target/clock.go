@@ -1,7 +1,6 @@
 package target
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -87,7 +86,7 @@ func (t *Thread) OpenClock(period int64, stackBytes int) (*Clock, error) {
 	}
 	stackBytes = (stackBytes + 7) &^ 7
 	attr := unix.PerfEventAttr{Type: unix.PERF_TYPE_SOFTWARE, Size: unix.PERF_ATTR_SIZE_VER5, Config: unix.PERF_COUNT_SW_TASK_CLOCK, Sample: uint64(period),
-		Sample_type: perfSample | unix.PERF_SAMPLE_READ, Bits: unix.PerfBitUseClockID | unix.PerfBitComm, Wakeup: clockRecords,
+		Sample_type: perfSample | unix.PERF_SAMPLE_READ, Bits: unix.PerfBitUseClockID | unix.PerfBitComm | unix.PerfBitSampleIDAll, Wakeup: clockRecords,
 		Sample_regs_user: perfRegsMask, Sample_stack_user: uint32(stackBytes), Clockid: unix.CLOCK_MONOTONIC}
 	fd, err := unix.PerfEventOpen(&attr, int(t.tid), -1, -1, unix.PERF_FLAG_FD_CLOEXEC)
 	switch {
@@ -148,9 +147,9 @@ func (c *Clock) Take() (x *ClockCopy, lost uint64, ok bool) {
 func (c *Clock) read(b []byte) {
 	if n := lostIn(b); n > 0 {
 		c.lost += n
-	} else if tid, name, ok := nameIn(b); ok {
+	} else if tid, name, at, ok := nameIn(b); ok {
 		if tid == c.thread.tid {
-			c.thread.setName(name)
+			c.thread.names.saw(name, at)
 		}
 	} else if c.rec.parse(b, true) && c.rec.tid == c.thread.tid {
 		c.copies.add().fill(&c.rec)
@@ -164,16 +163,6 @@ func lostIn(b []byte) uint64 {
 		return 0
 	}
 	return binary.NativeEndian.Uint64(b[16:])
-}
-
-// nameIn returns the new name of a thread from a record of it (PERF_RECORD_COMM of perf_event_open(2)).
-func nameIn(b []byte) (tid stack.TID, name []byte, ok bool) {
-	const head = 16
-	if len(b) < head || binary.NativeEndian.Uint32(b) != unix.PERF_RECORD_COMM {
-		return 0, nil, false
-	}
-	name, _, ok = bytes.Cut(b[head:], []byte{0})
-	return stack.TID(int32(binary.NativeEndian.Uint32(b[12:]))), name, ok
 }
 
 // Close ends the clock.

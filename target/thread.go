@@ -37,8 +37,7 @@ type Thread struct {
 	switches uint64   // of the last Counters
 	want     int      // bytes of stack, of the last stop
 
-	name    []byte // its name as last read
-	renamed bool   // that name was not reported yet: see NewName
+	names threadNames
 
 	line  [512]byte // for the files above
 	again [128]byte // schedstat a second time
@@ -234,28 +233,14 @@ func (t *Thread) State() (stack.State, error) {
 	if !ok {
 		return stack.StateUnknown, fmt.Errorf("stat of thread %d: no state", t.tid)
 	}
-	t.setName(b[bytes.IndexByte(b, '(')+1 : bytes.LastIndexByte(b, ')')])
+	if name := b[bytes.IndexByte(b, '(')+1 : bytes.LastIndexByte(b, ')')]; !t.names.newest(name) {
+		t.names.saw(name, monotonic())
+	}
 	s := StateOf(c)
 	if s == stack.StateTraced && t.heldHere() {
 		return stack.StateUnknown, ErrTimeout
 	}
 	return s, nil
-}
-
-func (t *Thread) setName(name []byte) {
-	if !bytes.Equal(name, t.name) {
-		t.name, t.renamed = append(t.name[:0], name...), true
-	}
-}
-
-// NewName returns the thread's name if State, or the kernel's clock of the thread, has seen one that
-// NewName did not return before. It reads nothing.
-func (t *Thread) NewName() (name string, ok bool) {
-	if !t.renamed {
-		return "", false
-	}
-	t.renamed = false
-	return string(t.name), true
 }
 
 // heldHere reports whether it is this program that holds the thread: a stop that came too late for its

@@ -394,14 +394,13 @@ func TestFidelityLateNames(t *testing.T) {
 }
 
 // TestFidelityRenamed: the time of a thread that takes a new name for each kind of work is below the name that it
-// had then. The copies of the kernel's clock from the end of a turn are read after the sample that saw the next name,
-// and are below that: 27 of 200 ms. If names did not change, half of the time would be below another one.
+// had then. If names did not change, half of the time would be below another one.
 func TestFidelityRenamed(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	p := testprog.Start(t, testprog.Build(t, "c/renames", "O2"))
 	p.Ready()
 	var right, wrong int64
-	for s, n := range recordFolded(t, p, 600) {
+	for s, n := range recordFolded(t, p, 200) {
 		for _, work := range []string{"encode", "scan"} {
 			switch {
 			case !has(s, work):
@@ -413,7 +412,7 @@ func TestFidelityRenamed(t *testing.T) {
 		}
 	}
 	t.Logf("%d ns below the right name, %d below another", right, wrong)
-	if right == 0 || wrong > right/3 {
+	if right == 0 || wrong > right/50 {
 		t.Errorf("%d ns below the right name, %d below another", right, wrong)
 	}
 }

@@ -78,7 +78,7 @@ func (t *thread) Call(c *stack.Call) (running bool, err error) {
 }
 
 // State implements sampler.Thread.
-func (t *thread) NewName() (string, bool) { return "", false }
+func (t *thread) NewName(stack.Time) (string, bool) { return "", false }
 
 func (t *thread) State() (stack.State, error) {
 	s, err := t.read("stat")
