@@ -10,12 +10,21 @@ import (
 	"github.com/sliverprof/sliver/trace/event"
 )
 
-// Kinds is a set of frame kinds: a bit for each stack.Kind. Error frames are always
+// Kinds is a set of frame kinds: a bit for each stack.Kind, and Runtime. Error frames are always
 // included.
-type Kinds uint8
+type Kinds uint16
 
-// AllKinds contains every kind.
-const AllKinds Kinds = 0xff
+const (
+	// Runtime is the native frames of an interpreter or virtual machine above a function that it
+	// runs. Without it, their time counts for that function.
+	Runtime Kinds = 1 << 15
+	// AllKinds contains every kind, OwnKinds all but Runtime.
+	AllKinds Kinds = 0xff | Runtime
+	OwnKinds       = AllKinds &^ Runtime
+)
+
+// runtimeName is Runtime's name in a list of kinds.
+const runtimeName = "runtime"
 
 // KindNames returns the names of the kinds of code that ParseKinds accepts.
 func KindNames() []string {
@@ -23,29 +32,45 @@ func KindNames() []string {
 	for _, k := range stack.Kinds() {
 		all = append(all, k.String())
 	}
-	return all
+	return append(all, runtimeName)
+}
+
+// kindNamed returns the kind with a name.
+func kindNamed(name string) (Kinds, bool) {
+	if name == runtimeName {
+		return Runtime, true
+	}
+	for _, k := range stack.Kinds() {
+		if k.String() == name {
+			return 1 << (k & 7), true
+		}
+	}
+	return 0, false
 }
 
 // ParseKinds parses a comma-separated list of kind names. "all" is all kinds, and "no-" before a
-// name removes a kind; a list of removals alone begins with all kinds.
+// name removes a kind; a list of removals alone begins with all kinds. Native code includes the runtime's.
 func ParseKinds(list string) (Kinds, error) {
 	k, without, named := Kinds(1<<stack.KindError), Kinds(0), false
 	for _, word := range strings.Split(list, ",") {
-		if strings.TrimSpace(word) == "all" {
+		word, remove := strings.CutPrefix(strings.TrimSpace(word), "no-")
+		word = strings.TrimSpace(word)
+		if word == "all" && !remove {
 			k, named = AllKinds, true
 			continue
 		}
-		word, remove := strings.CutPrefix(strings.TrimSpace(word), "no-")
-		kinds := stack.Kinds()
-		i := slices.IndexFunc(kinds, func(x stack.Kind) bool { return x.String() == strings.TrimSpace(word) })
-		if i < 0 {
-			return 0, fmt.Errorf("invalid kind of frames %q; use all, %s, or no- before one", strings.TrimSpace(word), strings.Join(KindNames(), ", "))
+		x, ok := kindNamed(word)
+		switch {
+		case !ok:
+			return 0, fmt.Errorf("invalid kind of frames %q; use all, %s, or no- before one", word, strings.Join(KindNames(), ", "))
+		case remove:
+			without |= x
+		default:
+			k, named = k|x, true
+			if x&(1<<stack.KindNative|Runtime) != 0 {
+				k |= 1<<stack.KindNative | Runtime
+			}
 		}
-		if remove {
-			without |= 1 << kinds[i]
-			continue
-		}
-		k, named = k|1<<kinds[i], true
 	}
 	if !named {
 		k = AllKinds
@@ -54,10 +79,49 @@ func ParseKinds(list string) (Kinds, error) {
 }
 
 // Without returns k without one kind.
-func (k Kinds) Without(x stack.Kind) Kinds { return k &^ (1 << x) }
+func (k Kinds) Without(x stack.Kind) Kinds { return k &^ (1 << (x & 7)) }
 
 // Has reports whether frames of kind x are in the set.
 func (k Kinds) Has(x stack.Kind) bool { return x == stack.KindError || k>>(x&7)&1 != 0 }
+
+// HidesRuntime reports whether the code of the recording's runtimes is filtered out: see Runtime.
+func (rec *Recording) HidesRuntime() bool {
+	return rec.less&Runtime != 0 && slices.ContainsFunc(rec.Modules, func(m Module) bool { return managedModules[m.Path] })
+}
+
+// runtimes returns the test for the native code of the recording's runtimes, if it is filtered out.
+func (rec *Recording) runtimes() OfRuntime {
+	if !rec.HidesRuntime() {
+		return nil
+	}
+	n := NewNames(rec)
+	known := map[*Loc]bool{}
+	return func(w event.Word, at stack.Time) bool {
+		l := n.Resolve(w, at)
+		own, ok := known[l]
+		if !ok {
+			f := n.Func(&l.Frames[0])
+			module := ""
+			if l.Key.Module >= 0 {
+				module = rec.Modules[l.Key.Module].Path
+			}
+			own = stack.Interpreter(module, f.Name, f.File)
+			known[l] = own
+		}
+		return own
+	}
+}
+
+// managedModules are the modules of the functions that runtimes run.
+var managedModules = func() map[string]bool {
+	all := map[string]bool{}
+	for _, k := range stack.Kinds() {
+		if k.Managed() {
+			all["["+k.String()+"]"] = true
+		}
+	}
+	return all
+}()
 
 // Only returns a view of the recording with frames of these kinds only. If a caller is
 // filtered out, its callees appear on top of its own caller. The view shares everything
@@ -80,9 +144,11 @@ func (rec *Recording) Only(k Kinds) *Recording {
 // function that used all of their time.
 type Sieve struct {
 	kinds  Kinds
-	known  bool     // a Sync was seen
-	frames []sifted // of the stack, outermost first
-	left   uint64   // remaining frames of a Sync
+	own    OfRuntime // nil: all of its native code is shown
+	known  bool      // a Sync was seen
+	frames []sifted  // of the stack, outermost first
+	runs   int       // frames of functions that a runtime runs
+	left   uint64    // remaining frames of a Sync
 	sync   []event.Event
 }
 
@@ -98,10 +164,13 @@ const (
 	heldBack       // an error frame without a shown frame above it
 )
 
+// OfRuntime reports whether native code at a time is that of an interpreter or virtual machine.
+type OfRuntime func(w event.Word, at stack.Time) bool
+
 // sift yields the events without frames of other kinds.
-func sift(events iter.Seq[event.Event], kinds Kinds) iter.Seq[event.Event] {
+func sift(events iter.Seq[event.Event], kinds Kinds, own OfRuntime) iter.Seq[event.Event] {
 	return func(yield func(event.Event) bool) {
-		s := NewSieve(kinds)
+		s := NewSieve(kinds, own)
 		for e := range events {
 			if !s.Apply(e, yield) {
 				return
@@ -111,13 +180,23 @@ func sift(events iter.Seq[event.Event], kinds Kinds) iter.Seq[event.Event] {
 	}
 }
 
-// NewSieve returns a Sieve for a thread whose stack is unknown.
-func NewSieve(kinds Kinds) *Sieve { return &Sieve{kinds: kinds} }
+// NewSieve returns a Sieve for a thread whose stack is unknown. own may be nil, and is not called if kinds
+// has Runtime.
+func NewSieve(kinds Kinds, own OfRuntime) *Sieve {
+	if kinds&Runtime != 0 {
+		own = nil
+	}
+	return &Sieve{kinds: kinds, own: own}
+}
 
 // Lose reports that events of the thread are missing before the next one.
 func (s *Sieve) Lose() {
-	s.known, s.left, s.frames, s.sync = false, 0, s.frames[:0], s.sync[:0]
+	s.left, s.sync = 0, s.sync[:0]
+	s.begin(false)
 }
+
+// begin clears the stack.
+func (s *Sieve) begin(known bool) { s.known, s.frames, s.runs = known, s.frames[:0], 0 }
 
 // Apply passes what remains of the thread's next event to yield: nothing, the event, or
 // also events held back before it. It returns false if yield did.
@@ -135,7 +214,8 @@ func (s *Sieve) Apply(e event.Event, yield func(event.Event) bool) bool {
 	}
 	switch e.Kind() {
 	case event.Sync:
-		s.known, s.left, s.frames = true, e.Payload(), s.frames[:0]
+		s.left = e.Payload()
+		s.begin(true)
 		s.sync = append(s.sync[:0], e)
 		return s.left > 0 || s.flush(yield)
 	case event.Enter:
@@ -147,7 +227,7 @@ func (s *Sieve) Apply(e event.Event, yield func(event.Event) bool) bool {
 		return n < 0 || s.frames[n].state != shown || yield(e)
 	case event.Gap:
 		if why, _ := event.GapFields(e.Payload()); why == stack.WhyLost {
-			s.known, s.frames = false, s.frames[:0]
+			s.begin(false)
 		}
 	}
 	return yield(e)
@@ -158,8 +238,12 @@ func (s *Sieve) Apply(e event.Event, yield func(event.Event) bool) bool {
 func (s *Sieve) enter(e event.Event, yield func(event.Event) bool) bool {
 	kind := event.Word(e.Payload()).Kind()
 	f := sifted{word: e.Payload()}
+	if kind.Managed() {
+		s.runs++
+	}
 	switch {
 	case !s.kinds.Has(kind):
+	case s.own != nil && s.runs > 0 && kind == stack.KindNative && s.own(event.Word(f.word), e.Time):
 	case s.holds(kind):
 		f.state = heldBack
 	default:
@@ -189,6 +273,9 @@ func (s *Sieve) exit(e event.Event, yield func(event.Event) bool) bool {
 		return true
 	}
 	was := s.frames[n].state
+	if event.Word(s.frames[n].word).Kind().Managed() {
+		s.runs--
+	}
 	s.frames = s.frames[:n]
 	if was != shown {
 		return true

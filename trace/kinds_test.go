@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"iter"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -78,7 +79,7 @@ func TestOnly(t *testing.T) {
 		}
 		play(&whole, events)
 		var less []event.Event
-		for e := range sift(slices.Values(events), only) {
+		for e := range sift(slices.Values(events), only, nil) {
 			less = append(less, e)
 		}
 		play(&part, less)
@@ -97,6 +98,57 @@ func TestOnly(t *testing.T) {
 	}
 }
 
+// TestOwnKinds: the frames of a runtime are left out above those of functions that it runs, and nowhere else.
+func TestOwnKinds(t *testing.T) {
+	kinds := []stack.Kind{stack.KindNative, stack.KindNative, stack.KindPython, stack.KindRuby}
+	own := func(w event.Word, _ stack.Time) bool { return w.Kind() == stack.KindNative && w.Addr()&1 != 0 }
+	for seed := range uint64(200) {
+		rnd := rand.New(rand.NewPCG(seed, 2))
+		d := &diff.Differ{}
+		var events []event.Event
+		var st []stack.Frame // leaf first
+		for n := range 60 {
+			st = st[min(len(st), rnd.IntN(3)):]
+			for range rnd.IntN(4) {
+				f := stack.Frame{Func: uint64(1 + rnd.IntN(3)), CFA: uint64(1000 - 8*len(st)), Kind: kinds[rnd.IntN(len(kinds))], PC: uint64(1 + rnd.IntN(6))}
+				if start, _, ok := f.Kind.Range(); ok {
+					f.PC += start
+					f.Func += start
+				}
+				st = append([]stack.Frame{f}, st...)
+			}
+			events = d.Step(&stack.Sample{Time: stack.Time(10 * (n + 1)), Stack: slices.Clone(st), State: stack.StateRunning}, events)
+		}
+		events = d.Flush(events)
+		if rnd.IntN(2) == 0 { // a reader that started late
+			events = events[rnd.IntN(len(events)):]
+		}
+		play := func(es iter.Seq[event.Event]) (w wordsOf) {
+			var r diff.Replayer
+			for e := range es {
+				r.Apply(e, &w)
+			}
+			return w
+		}
+		whole, part := play(slices.Values(events)), play(sift(slices.Values(events), OwnKinds, own))
+		for i, all := range whole.out {
+			var want []event.Word
+			runs := false
+			for _, w := range all {
+				if runs = runs || w.Kind().Managed(); !runs || !own(w, 0) {
+					want = append(want, w)
+				}
+			}
+			if !slices.Equal(want, part.out[i]) {
+				t.Fatalf("seed %d at %d: %x, not %x of %x", seed, whole.times[i], part.out[i], want, all)
+			}
+		}
+		if same := play(sift(slices.Values(events), AllKinds, own)); !slices.EqualFunc(same.out, whole.out, slices.Equal[[]event.Word]) {
+			t.Fatalf("seed %d: all kinds are fewer", seed)
+		}
+	}
+}
+
 // Words of --kinds: all kinds, and kinds to remove.
 func TestParseKindsWords(t *testing.T) {
 	for list, want := range map[string]Kinds{
@@ -104,6 +156,9 @@ func TestParseKindsWords(t *testing.T) {
 		"no-native":          AllKinds.Without(stack.KindNative),
 		"all, no-js":         AllKinds.Without(stack.KindJS),
 		"python,go,no-go":    1<<stack.KindError | 1<<stack.KindPython,
+		"no-runtime":         OwnKinds,
+		"native":             1<<stack.KindError | 1<<stack.KindNative | Runtime,
+		"native,no-runtime":  1<<stack.KindError | 1<<stack.KindNative,
 		"no-native,no-error": 0,
 		"no-":                0,
 	} {

@@ -3,6 +3,7 @@ package trace
 import (
 	"fmt"
 	"path"
+	"slices"
 	"sort"
 	"strings"
 
@@ -43,7 +44,7 @@ type locID struct {
 func NewNames(rec *Recording) *Names {
 	n := &Names{rec: rec, byKey: map[locID]*Loc{}, made: map[string]int{}}
 	if rec.Symbols != nil {
-		n.Funcs = append(n.Funcs, rec.Symbols.Funcs...)
+		n.Funcs = slices.Clip(rec.Symbols.Funcs) // shared until a name is added
 	}
 	n.byWord = make([]map[event.Word]*Loc, max(len(rec.Maps), 1))
 	return n

@@ -274,7 +274,7 @@ func (rec *Recording) Count(seq int) (n uint64) {
 // stack.WhyLost.
 func (rec *Recording) Events(seq int) iter.Seq[event.Event] {
 	if rec.less != 0 {
-		return sift(rec.events(seq), ^rec.less)
+		return sift(rec.events(seq), ^rec.less, rec.runtimes())
 	}
 	return rec.events(seq)
 }

@@ -67,6 +67,19 @@ func (f *feed) idle() map[int]bool {
 	return nil
 }
 
+// analyzed returns the kinds of frames of an analysis: as in the other views, the code of interpreters counts
+// for the functions that they run, if the reader does not ask for it.
+func analyzed(kinds store.Kinds, runtime bool) trace.Kinds {
+	k := trace.AllKinds
+	if kinds != 0 {
+		k = trace.Kinds(kinds) | trace.Runtime
+	}
+	if !runtime {
+		k &^= trace.Runtime
+	}
+	return k
+}
+
 // analysis answers such a query. One is made at a time.
 func (f *feed) analysis(q *query, t0, t1 stack.Time, kinds store.Kinds) (json.RawMessage, error) {
 	src, ok := f.src.(recorded)
@@ -85,7 +98,7 @@ func (f *feed) analysis(q *query, t0, t1 stack.Time, kinds store.Kinds) (json.Ra
 			t1 = to
 		}
 	}
-	key := fmt.Sprint(q.T0, q.T1, q.Last, q.Threads, q.ByThread, q.Idle, q.Max, kinds, growing)
+	key := fmt.Sprint(q.T0, q.T1, q.Last, q.Threads, q.ByThread, q.Idle, q.Runtime, q.Max, kinds, growing)
 	i := slices.IndexFunc(a.kept, func(k keptAnalysis) bool { return k.key == key })
 	if i >= 0 && (a.kept[i].good == 0 || time.Since(a.kept[i].made) < a.kept[i].good) {
 		return a.kept[i].value, nil
@@ -101,9 +114,7 @@ func (f *feed) analysis(q *query, t0, t1 stack.Time, kinds store.Kinds) (json.Ra
 	if ok {
 		rec, threads, base = several.pick(q.Threads)
 	}
-	if kinds != 0 {
-		rec = rec.Only(trace.Kinds(kinds))
-	}
+	rec = rec.Only(analyzed(kinds, q.Runtime))
 	o := analysis.Options{Threads: threads, From: t0, To: t1, ByThread: q.ByThread, Idle: q.Idle, Nodes: q.Max}
 	if q.T0 == 0 && q.T1 == 0 && q.Last == 0 {
 		o.From, o.To = 0, 0

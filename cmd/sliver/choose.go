@@ -129,9 +129,6 @@ func parseRange(s string) (from, to *time.Duration, err error) {
 
 // frames returns rec with only the selected kinds of frames.
 func (c *choice) frames(rec *trace.Recording) *trace.Recording {
-	if c.kinds.only == 0 {
-		return rec
-	}
 	return rec.Only(c.kinds.only)
 }
 
@@ -141,11 +138,11 @@ type kindFlags struct {
 	native string
 	flag   *pflag.Flag // of native
 
-	only trace.Kinds // 0: all
+	only trace.Kinds
 }
 
 func (k *kindFlags) register(fs *pflag.FlagSet) {
-	fs.StringVar(&k.kinds, "kinds", "", "only frames of these kinds, comma-separated: "+strings.Join(trace.KindNames(), ", ")+"; all adds [kernel] frames of blocked calls; no-native removes native code")
+	fs.StringVar(&k.kinds, "kinds", "", "only frames of these kinds, comma-separated: "+strings.Join(trace.KindNames(), ", ")+"; no-runtime, the default, counts an interpreter's own code for the functions that it runs; all shows that, and [kernel] frames of blocked calls; no-native removes native code")
 	fs.StringVar(&k.native, "native", "on", "on or off")
 	retireAlone(fs, "native", "--kinds no-native")
 	k.flag = fs.Lookup("native")
@@ -178,7 +175,7 @@ func (k *kindFlags) names(x stack.Kind) bool {
 
 // parse parses the flags; help is the command that has them.
 func (k *kindFlags) parse(help string) (err error) {
-	if k.only = 0; k.kinds != "" {
+	if k.only = trace.OwnKinds; k.kinds != "" {
 		if k.only, err = trace.ParseKinds(k.kinds); err != nil {
 			return usagef(help, "kinds: %v", err)
 		}
@@ -186,9 +183,6 @@ func (k *kindFlags) parse(help string) (err error) {
 	switch k.native {
 	case "on":
 	case "off":
-		if k.only == 0 {
-			k.only = trace.AllKinds
-		}
 		k.only = k.only.Without(stack.KindNative)
 	default:
 		return usagef(help, "native: %q is neither on nor off", k.native)

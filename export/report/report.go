@@ -33,6 +33,7 @@ type Report struct {
 	Calls     []Call     `json:"calls"`
 	Functions []Function `json:"functions"`
 	OnCPU     []OnCPU    `json:"on_cpu"`
+	NoRuntime bool       `json:"no_runtime"`       // the code of interpreters counts for the functions that they run
 	Runtime   int64      `json:"runtime_ns"`       // of the self times in OnCPU, those of interpreters and virtual machines
 	Traced    []Traced   `json:"traced,omitempty"` // by --trace
 	IO        *IO        `json:"io,omitempty"`     // by --io; nil: it was not recorded
@@ -263,6 +264,7 @@ func Of(rec *trace.Recording, o view.Options, top int) *Report {
 	r.io(v, top)
 	if o.Side != view.OffCPU {
 		r.OnCPU, r.More.OnCPU, r.Runtime = onCPU(v, top)
+		r.NoRuntime = v.Rec.HidesRuntime()
 	}
 	return r
 }

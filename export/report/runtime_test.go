@@ -9,6 +9,7 @@ import (
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/internal/exporttest"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
 )
 
 // TestRuntime: the report counts the CPU time of an interpreter's own functions, where it runs others, and
@@ -31,7 +32,8 @@ func TestRuntime(t *testing.T) {
 			th.Look(exporttest.Look{At: 40 * ms, CPU: 40 * ms, Times: 1, State: stack.StateRunning, Stack: c.running})
 			th.Look(exporttest.Look{At: 50 * ms, CPU: 40 * ms, Times: 2, State: stack.StateBlocked, Call: 7, Stack: c.waiting})
 			th.Look(exporttest.Look{At: 90 * ms, CPU: 40 * ms, Times: 2, State: stack.StateBlocked, Call: 7, Stack: c.waiting})
-			r := report.Of(b.Finish(100*ms), view.Options{}, 0)
+			rec := b.Finish(100 * ms)
+			r := report.Of(rec, view.Options{}, 0)
 			if r.Runtime != c.runtime*ms {
 				t.Errorf("%d ns of the interpreter, want %d ms: %+v", r.Runtime, c.runtime, r.OnCPU)
 			}
@@ -42,9 +44,26 @@ func TestRuntime(t *testing.T) {
 			if err := r.WriteText(&text); err != nil {
 				t.Fatal(err)
 			}
-			if strings.Contains(text.String(), "--kinds no-native") != (c.runtime > 0) || c.hidden != "" && !strings.Contains(text.String(), "… "+c.hidden) ||
+			if strings.Contains(text.String(), "--kinds no-runtime") != (c.runtime > 0) || c.hidden != "" && !strings.Contains(text.String(), "… "+c.hidden) ||
 				strings.Contains(text.String(), "      PyOS_Readline") != (c.hidden == "" && strings.Contains(c.waiting, "PyOS_Readline")) {
 				t.Errorf("%s", &text)
+			}
+			// By default, its code counts for the functions that it runs.
+			r = report.Of(rec.Only(trace.OwnKinds), view.Options{}, 0)
+			for _, f := range r.OnCPU {
+				if strings.HasPrefix(f.Name, "PyNumber") {
+					t.Errorf("%+v", f)
+				}
+				if f.Name == "py.work" && f.Self != 40*ms && name != "an extension" {
+					t.Errorf("%+v", f)
+				}
+			}
+			text.Reset()
+			if err := r.WriteText(&text); err != nil {
+				t.Fatal(err)
+			}
+			if runs := name != "no script"; r.Runtime != 0 || r.NoRuntime != runs || strings.Contains(text.String(), "--kinds all") != runs {
+				t.Errorf("%+v, %s", r, &text)
 			}
 		})
 	}

@@ -284,8 +284,10 @@ func (r *Report) textOnCPU(w io.Writer) {
 		t.row(duration(f.Self), duration(f.Total), cell(f.Name)+at(cell(path.Base(f.File)), f.Line))
 	}
 	t.end()
-	if total := r.cpu(); r.Runtime*manyRuntime > total {
-		fmt.Fprintf(w, "  %s of this is the interpreter's own code; --kinds no-native counts it for the functions that it runs\n", duration(r.Runtime))
+	if r.NoRuntime {
+		fmt.Fprintln(w, "  the interpreter's own code counts for the functions that it runs; --kinds all shows it")
+	} else if total := r.cpu(); r.Runtime*manyRuntime > total {
+		fmt.Fprintf(w, "  %s of this is the interpreter's own code; --kinds no-runtime counts it for the functions that it runs\n", duration(r.Runtime))
 	}
 }
 

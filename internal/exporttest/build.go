@@ -27,17 +27,18 @@ const Start = stack.Time(5_000_000_000)
 // always in the main program. Names that begin with "py." are Python's, with "java." or
 // "app." Java's.
 type Builder struct {
-	tb    testing.TB
-	buf   bytes.Buffer
-	w     *trace.Writer
-	syms  trace.Symbols
-	funcs map[string]*fn
-	list  []*Thread
-	Proc  trace.Process
-	Stats trace.Stats
-	waits []trace.Wait
-	Cut   bool // no end is written, as if the recorder had been killed
-	next  [2]uint64
+	tb      testing.TB
+	buf     bytes.Buffer
+	w       *trace.Writer
+	syms    trace.Symbols
+	funcs   map[string]*fn
+	managed map[stack.Kind]bool // kinds of the functions that a runtime runs
+	list    []*Thread
+	Proc    trace.Process
+	Stats   trace.Stats
+	waits   []trace.Wait
+	Cut     bool // no end is written, as if the recorder had been killed
+	next    [2]uint64
 
 	traced  *trace.Traced
 	exact   []exact.Call
@@ -67,7 +68,7 @@ var modules = []struct {
 
 // New begins a recording with 10 ms between samples.
 func New(tb testing.TB) *Builder {
-	b := &Builder{tb: tb, funcs: map[string]*fn{}}
+	b := &Builder{tb: tb, funcs: map[string]*fn{}, managed: map[stack.Kind]bool{}}
 	b.Proc = trace.Process{
 		PID: 1234, Comm: "server", Exe: modules[0].mod.Path, Cmdline: []string{"/opt/app/server", "--port", "80 80"},
 		Arch: "amd64", Kernel: "6.18.0", Host: "box", Page: 4096, CPUs: 2, Sliver: "test", Interval: 10 * Ms, Jitter: Ms,
@@ -164,6 +165,9 @@ func (b *Builder) frame(s string, depth int, leaf bool) stack.Frame {
 		fr.Kind = stack.KindPython
 	} else if strings.HasPrefix(name, "java.") || strings.HasPrefix(name, "app.") {
 		fr.Kind = stack.KindJava
+	}
+	if fr.Kind.Managed() {
+		b.managed[fr.Kind] = true
 	}
 	fr.Func, fr.PC = f.start, at
 	if !leaf {
@@ -286,6 +290,9 @@ func (b *Builder) Finish(end int64) *trace.Recording {
 	for i, m := range modules {
 		mods = append(mods, m.mod)
 		maps.Mappings = append(maps.Mappings, trace.Mapping{Start: m.start, End: m.start + 0x10000000, Off: m.off, Module: i})
+	}
+	for k := range b.managed {
+		mods = append(mods, trace.Module{Path: "[" + k.String() + "]"}) // of a real recording of such a program
 	}
 	maps.At = Start
 	check(b.w.Maps(maps, 0, mods))

@@ -112,7 +112,7 @@ func TestInterpreted(t *testing.T) {
 		funcs []Func
 		want  string
 	}{
-		"both":           {[]Func{own, script}, "40.0% of the CPU time is the interpreter's own code; --kinds no-native counts it for the functions that it runs"},
+		"both":           {[]Func{own, script}, "40.0% of the CPU time is the interpreter's own code; --kinds no-runtime counts it for the functions that it runs"},
 		"little":         {[]Func{own, little}, ""},
 		"no script":      {[]Func{own}, ""},
 		"no interpreter": {[]Func{script, {"read", "/lib/libc.so.6", Values{4, 4}, Values{4, 4}}}, ""},
@@ -120,6 +120,10 @@ func TestInterpreted(t *testing.T) {
 	} {
 		if got := (&Table{Funcs: c.funcs}).Interpreted(); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+		runs := slices.ContainsFunc(c.funcs, func(f Func) bool { return f.Name == "work" })
+		if got := (&Table{Funcs: c.funcs, NoRuntime: true}).Interpreted(); strings.Contains(got, "--kinds all") != runs {
+			t.Errorf("%s without the interpreter: %q", name, got)
 		}
 	}
 }

@@ -39,6 +39,8 @@ type Table struct {
 	Lost     uint64        // events overwritten before they were counted, since the start
 	Folded   uint64        // frames left out because there were too many stacks
 	Left     idle.Left     // omitted idle waits
+	// NoRuntime: the code of interpreters counts for the functions that they run.
+	NoRuntime bool
 	// Processes are those of a table of several, in the order in which they were added; nil: the
 	// table is of one process.
 	Processes []Process

@@ -121,11 +121,14 @@ func (t *Table) Losses(sampler string) string {
 // manyRuntime is the inverse of the share of time from which the interpreter's own code is worth a line.
 const manyRuntime = 10
 
-// Interpreted describes how much of the CPU time was spent in the interpreter's own code, and how to count it
-// for the functions that it runs; "": too little, or the table has no such functions.
+// Interpreted describes how the interpreter's own code is counted, and how to change that; "": it has used
+// little time, or the table has no functions that it runs.
 func (t *Table) Interpreted() string {
 	if !slices.ContainsFunc(t.Funcs, func(f Func) bool { return managedModules[f.Module] }) {
 		return ""
+	}
+	if t.NoRuntime {
+		return "the interpreter's own code counts for the functions that it runs; --kinds all shows it"
 	}
 	var own, all int64
 	for i := range t.Funcs {
@@ -138,7 +141,7 @@ func (t *Table) Interpreted() string {
 	if own*manyRuntime < all || own == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s of the CPU time is the interpreter's own code; --kinds no-native counts it for the functions that it runs", Share(own, all))
+	return fmt.Sprintf("%s of the CPU time is the interpreter's own code; --kinds no-runtime counts it for the functions that it runs", Share(own, all))
 }
 
 // managedModules are the modules of functions that a runtime runs.

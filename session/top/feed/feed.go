@@ -68,7 +68,8 @@ type Feed struct {
 	model   *top.Model
 	readers []*reader
 	renamed map[stack.TID]string
-	at      stack.Time // end time of tables after Run has returned; 0 before
+	own     map[place]bool // see ofRuntime
+	at      stack.Time     // end time of tables after Run has returned; 0 before
 	ended   time.Time
 }
 
@@ -175,6 +176,29 @@ func (f *Feed) Run(ctx context.Context) error {
 	}
 }
 
+// ofRuntime is a trace.OfRuntime for the current program. Code of a runtime that is linked into another
+// program's file is known by its names, as soon as there are some.
+func (f *Feed) ofRuntime(w event.Word, _ stack.Time) bool {
+	k := place{f.model.Program(), w}
+	if own, ok := f.own[k]; ok {
+		return own
+	}
+	if f.own == nil || len(f.own) >= maxPlaces {
+		f.own = map[place]bool{}
+	}
+	maps := f.live.Maps()
+	if i, ok := live.MappingAt(maps, w.Lookup()); ok && stack.Interpreter(maps[i].Path, "", "") {
+		f.own[k] = true
+		return true
+	}
+	frames := f.names.Frames(k.prog, w)
+	if len(frames) == 0 {
+		return false
+	}
+	f.own[k] = stack.Interpreter(frames[0].Module, frames[0].Func, frames[0].File)
+	return f.own[k]
+}
+
 // take processes the new events of the rings.
 func (f *Feed) take() {
 	f.mu.Lock()
@@ -183,7 +207,7 @@ func (f *Feed) take() {
 		t := f.model.Thread(stack.ThreadInfo{TID: s.Thread.TID, NSTID: s.Thread.NSTID, Name: s.Thread.Name, Main: s.Thread.Main})
 		r := &reader{t: t, cur: s.Ring().NewCursor()}
 		if f.kinds != 0 {
-			r.sieve = trace.NewSieve(f.kinds)
+			r.sieve = trace.NewSieve(f.kinds, f.ofRuntime)
 		}
 		f.readers = append(f.readers, r)
 	}
@@ -247,6 +271,7 @@ func (f *Feed) Table() *top.Table {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	t := f.model.Table(f.now(), f.names)
+	t.NoRuntime = f.kinds != 0 && f.kinds&trace.Runtime == 0 && f.kinds.Has(stack.KindNative)
 	f.names.flush()
 	return t
 }

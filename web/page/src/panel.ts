@@ -140,6 +140,7 @@ export class Panel implements Desk {
       words += ` · ${count(v.threads.listed.length)} shown thread${v.threads.listed.length === 1 ? '' : 's'}`;
     }
     if (this.idle) args.idle = true;
+    if (this.code === 'all') args.runtime = true;
     if (this.graphs.byThread && this.tab === 'flame') args.by_thread = true;
     return { args, words, live };
   }
@@ -502,6 +503,7 @@ export class Panel implements Desk {
           'aria-pressed': String(on),
           onclick: () => {
             this.code = on ? 'all' : 'my';
+            this.changed(true);
             this.onChange();
             this.draw();
           },
