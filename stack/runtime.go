@@ -39,6 +39,12 @@ func (p *Place) starts() bool {
 	return p.libcOwn() || p.Kind == KindNative && starts[p.Func]
 }
 
+// Begins reports whether the frame may be one of those that begin a thread of a managed program: the
+// runtime's own, or the C library's.
+func (p *Place) Begins() bool {
+	return !strings.HasPrefix(p.Module, "[") && (p.runtimeOwn() || p.starts())
+}
+
 // RuntimeFrames reports which of the n frames of a stack, innermost first, are those of the runtime that runs
 // its managed functions: the interpreter's own, and those of the C library that it calls or that start it. Of
 // these, the innermost one is not reported if it is the leaf, which is what the thread does. Stacks without

@@ -58,6 +58,9 @@ func TestRuntime(t *testing.T) {
 					t.Errorf("%+v", f)
 				}
 			}
+			if first := strings.Fields(c.running)[0]; name != "no script" && r.OnCPU[len(r.OnCPU)-1].Name+":1" != first && r.OnCPU[len(r.OnCPU)-2].Name+":1" != first {
+				t.Errorf("%s, which only begins a thread, is not at the end: %+v", first, r.OnCPU)
+			}
 			text.Reset()
 			if err := r.WriteText(&text); err != nil {
 				t.Fatal(err)
