@@ -15,12 +15,13 @@ import (
 	"github.com/sliverprof/sliver/internal/testprog"
 )
 
-// slowFile is a file of a FUSE file system each of whose reads takes a while. Nothing is cached.
+// slowFile is a file of a FUSE file system each of whose reads takes a while.
 type slowFile struct {
 	fs.Inode
-	delay time.Duration
-	size  int
-	first bool // only the first read takes a while
+	delay  time.Duration
+	size   int
+	first  bool // only the first read takes a while
+	cached bool // the page cache keeps its data
 
 	mu   sync.Mutex
 	pace time.Duration // instead of delay: the time between the ends of two reads
@@ -68,6 +69,9 @@ func (f *slowFile) Getattr(_ context.Context, _ fs.FileHandle, out *fuse.AttrOut
 
 // Open implements fs.NodeOpener.
 func (f *slowFile) Open(context.Context, uint32) (fs.FileHandle, uint32, syscall.Errno) {
+	if f.cached {
+		return nil, fuse.FOPEN_KEEP_CACHE, 0
+	}
 	return nil, fuse.FOPEN_DIRECT_IO, 0
 }
 

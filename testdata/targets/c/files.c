@@ -25,7 +25,8 @@
  *   mixed    calls of all sorts, some of which fail
  *   cold     main reads the first SIZE bytes of N pages of PATH, which are not in the page cache
  *   mapped   main touches N such pages of a map of PATH in touching, every fifth by a write to a pipe;
- *            OPERATIONS are the pages that mincore says are not in the cache, for both
+ *            OPERATIONS are the pages that mincore says are not in the cache, for cold those of them for
+ *            which the thread slept
  *   uring    main reads SIZE bytes of PATH N times through io_uring, and calls fsync after every fifth;
  *            then once more as a registered file, and once from a bad descriptor. PATH was opened before
  */
@@ -42,6 +43,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/inotify.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -330,6 +332,14 @@ NOINLINE void touching(const char *page)
 	__asm__ volatile("");
 }
 
+/* How often the thread has given its CPU away to wait. */
+static long slept(void)
+{
+	struct rusage u;
+	check(getrusage(RUSAGE_THREAD, &u), "getrusage");
+	return u.ru_nvcsw;
+}
+
 /* Every third page, backwards, so that no read is ahead of the next one. */
 static void evicted(int mapped)
 {
@@ -347,7 +357,9 @@ static void evicted(int mapped)
 		unsigned char in;
 		check(mincore(m + i * step, 1, &in), "mincore");
 		if (!mapped) {
+			long before = slept();
 			check(pread(fd, buf, size, i * step), "pread");
+			in |= slept() == before;
 		} else if (i % 5 == 0) {
 			check(write(p[1], m + i * step, 1), "write");
 			check(read(p[0], buf, 1), "read");
