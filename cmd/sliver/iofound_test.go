@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
-	"os/user"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -109,34 +107,11 @@ func TestIOFindsSQLite(t *testing.T) {
 // TestIOFindsPostgres: a server that makes each row a transaction.
 func TestIOFindsPostgres(t *testing.T) {
 	testprog.Need(t, "ptrace")
-	postgres, initdb, setpriv := testprog.Tool(t, "postgres"), testprog.Tool(t, "initdb"), testprog.Tool(t, "setpriv")
 	dir := t.TempDir()
-	var as []string
-	if os.Geteuid() == 0 { // it refuses to run as root
-		u, err := user.Lookup("nobody")
-		if err != nil {
-			t.Skipf("root, and no user nobody to run postgres as: %v", err)
-		}
-		as = []string{setpriv, "--reuid", u.Uid, "--regid", u.Gid, "--clear-groups"}
-		for d := dir; d != "/" && d != os.TempDir(); d = filepath.Dir(d) {
-			if err := os.Chmod(d, 0o755); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if out, err := exec.Command("chown", u.Uid+":"+u.Gid, dir).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
-	}
-	data := filepath.Join(dir, "data")
-	cmd := append(slices.Clone(as), initdb, "-D", data, "-A", "trust", "-U", "me", "--no-sync", "--locale=C")
-	init := exec.Command(cmd[0], cmd[1:]...)
-	init.Env, init.Dir = append(os.Environ(), "LC_ALL=C"), dir
-	if out, err := init.CombinedOutput(); err != nil {
-		t.Fatalf("initdb: %v: %s", err, out)
-	}
+	as, data := database(t, dir)
 	const rows = 100
 	input := "create table t (n int)\n" + strings.Repeat("insert into t values (1)\n", rows)
-	r := found(t, dir, input, slowly, append(slices.Clone(as), postgres, "--single", "-D", data, "postgres")...)
+	r := found(t, dir, input, slowly, append(slices.Clone(as), testprog.Tool(t, "postgres"), "--single", "-D", data, "postgres")...)
 	f := r.has(t, iowatch.Fsync, "")
 	if !strings.Contains(f.Path, "/pg_wal/") || !in(f.Where+f.Stack, "XLog") {
 		t.Errorf("%+v", f)

@@ -51,6 +51,7 @@ var tools = map[string][]string{
 	"nginx":        {"nginx", "/usr/sbin/nginx"},
 	"postgres":     {"postgres", "/usr/lib/postgresql/*/bin/postgres"},
 	"initdb":       {"initdb", "/usr/lib/postgresql/*/bin/initdb"},
+	"pgbench":      {"pgbench", "/usr/lib/postgresql/*/bin/pgbench"},
 	"psql":         {"psql"},
 	"sqlite3":      {"sqlite3"},
 	"setpriv":      {"setpriv"},
