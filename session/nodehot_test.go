@@ -118,7 +118,9 @@ func TestNodeOptimized(t *testing.T) {
 				}
 			}
 			t.Logf("%d looks, in %d other functions: %v", l.looks, l.wrong, l.of)
-			if l.looks < 100 || l.wrong*100 > l.looks {
+			// The nearest position that V8 keeps may be that of the neighbouring function: 47 of 8,692 looks in
+			// nine runs. With 0.6 % of them, 3 % of 500 are exceeded once in 10 million runs.
+			if l.looks < 500 || l.wrong*100 > l.looks*3 {
 				t.Errorf("of %d looks %d have other functions than ran: %v", l.looks, l.wrong, l.of)
 			}
 		})
