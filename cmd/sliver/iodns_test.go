@@ -1,7 +1,6 @@
 package main
 
 import (
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,40 +12,6 @@ import (
 	"github.com/sliverprof/sliver/iowatch"
 )
 
-// nameServer answers each question for an address with 127.0.0.1, after a while.
-func nameServer(t *testing.T, at string, after time.Duration) {
-	t.Helper()
-	c, err := net.ListenPacket("udp", at)
-	if err != nil {
-		t.Skipf("no name server of its own: %v", err)
-	}
-	t.Cleanup(func() { c.Close() })
-	go func() {
-		b := make([]byte, 512)
-		for {
-			n, from, err := c.ReadFrom(b)
-			if err != nil {
-				return // the test ends
-			}
-			const header = 12
-			end := header
-			for end < n && b[end] != 0 { // labels of the name
-				end += int(b[end]) + 1
-			}
-			end += 5 // its end, type and class
-			if end > n {
-				continue
-			}
-			answer := append([]byte{b[0], b[1], 0x81, 0x80, 0, 1, 0, 0, 0, 0, 0, 0}, b[header:end]...)
-			if b[end-3] == 1 { // of type A
-				answer[7] = 1
-				answer = append(answer, 0xc0, header, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 127, 0, 0, 1)
-			}
-			time.AfterFunc(after, func() { _, _ = c.WriteTo(answer, from) }) // the asker may be gone
-		}
-	}()
-}
-
 // TestIOSlowDNS looks a name up at a name server that answers late, and at one that does not.
 func TestIOSlowDNS(t *testing.T) {
 	testprog.Need(t, "ptrace", "unshare")
@@ -55,7 +20,7 @@ func TestIOSlowDNS(t *testing.T) {
 		t.Skipf("needs root and getent: %v", err)
 	}
 	for at, after := range map[string]time.Duration{"127.99.7.1": 1500 * time.Millisecond, "127.99.7.2": 0} {
-		nameServer(t, at+":53", after)
+		testprog.NameServer(t, at+":53", after)
 		dir := t.TempDir()
 		conf := filepath.Join(dir, "resolv.conf")
 		if err := os.WriteFile(conf, []byte("nameserver "+at+"\noptions timeout:20\n"), 0o644); err != nil {
