@@ -24,7 +24,13 @@ const portDNS = ":53"
 func (e *Engine) connected(ev *Event) {
 	d := e.find(ev)
 	d.kind = KindSocket
-	d.peer, d.since, d.joined, d.joiner = ev.Path, ev.End, place{ev.Stack, ev.SP}, ev.TID
+	d.since, d.joined, d.joiner = ev.End, place{ev.Stack, ev.SP}, ev.TID
+	e.peerOf(d, ev.Path)
+}
+
+// peerOf names a socket by its peer.
+func (e *Engine) peerOf(d *desc, peer string) {
+	d.peer = peer
 	if d.peer == "" || d.path != "" && !strings.HasPrefix(d.path, "socket:") {
 		return
 	}
@@ -38,7 +44,8 @@ func (e *Engine) connected(ev *Event) {
 
 // disconnected judges a socket that is closed.
 func (e *Engine) disconnected(d *desc, at stack.Time) {
-	if d.peer == "" {
+	e.unanswered(d, at, 0)
+	if d.peer == "" || d.asked {
 		return
 	}
 	ops, answered, last := uint64(0), false, d.since
@@ -57,7 +64,7 @@ func (e *Engine) disconnected(d *desc, at stack.Time) {
 	}
 }
 
-// lookedUp is rule dns: libraries have a socket for each lookup.
+// lookedUp is rule dns for a socket whose messages were not seen: libraries have a socket for each lookup.
 func (e *Engine) lookedUp(d *desc, at stack.Time, answered bool, last stack.Time) {
 	if !answered {
 		last = at

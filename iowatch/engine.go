@@ -53,10 +53,13 @@ type desc struct {
 	gone   stack.Time // when its number was in use again; its close is on the way. 0: it is open
 	uses   []*use
 
-	peer   string     // of a socket that was connected
+	peer   string     // of a socket that was connected, or the first name server that it sent to
 	since  stack.Time // when that was
 	joined place      // where
 	joiner stack.TID  // by which thread
+
+	asked   bool    // it sent to a name server
+	queries []query // without an answer
 }
 
 // use is one thread's use of a descriptor, or that of all threads (Engine.Shared).
@@ -112,6 +115,7 @@ type Finding struct {
 	Call   string // the operation, where that is not a read or write
 	Main   bool   // the thread is the main one
 	Writes bool   // repeat-open: it was opened for writing
+	Host   string // dns: the name that was looked up; "": unknown
 
 	seeded bool // the descriptor's open was not seen
 }
@@ -326,6 +330,10 @@ func (e *Engine) Apply(ev *Event) {
 		e.slowAt(e.useOf(e.find(ev), e.owner(ev.TID)), ev)
 	case OpConnect:
 		e.connected(ev)
+	case OpQuery:
+		e.asks(ev)
+	case OpAnswer:
+		e.answers(ev)
 	case OpFault:
 		e.faulted(ev)
 	case OpClose:
@@ -478,6 +486,7 @@ func (e *Engine) Finish(at stack.Time) {
 	e.last = true
 	e.Tick(at)
 	for _, d := range e.sorted() {
+		e.unanswered(d, at, 0)
 		e.judge(d, at)
 	}
 }

@@ -34,9 +34,11 @@ const (
 	OpMark    // a descriptor's count of operations reached a limit; Event.Stack is that of the operation
 	OpConnect // a socket is connected, or begins to be; Path is the peer
 	OpFault   // a page of a mapped file was read, or swapped memory; Path is the file
+	OpQuery   // messages to a name server; Path is its address if it came with them
+	OpAnswer  // messages from one
 )
 
-var opNames = [...]string{"", "read", "write", "sync", "open", "make", "close", "exec", "close_range", "mark", "connect", "fault"}
+var opNames = [...]string{"", "read", "write", "sync", "open", "make", "close", "exec", "close_range", "mark", "connect", "fault", "query", "answer"}
 
 func (o Op) String() string {
 	if int(o) < len(opNames) {
@@ -118,6 +120,8 @@ type Event struct {
 	Summed bool
 	// Sums are those of the thread, with a close; nil: none, or those that the engine has.
 	Sums *Sums
+	// Messages are those of an OpQuery or OpAnswer that could be parsed.
+	Messages []Message
 }
 
 // Buckets is the size of a histogram of durations.

@@ -28,6 +28,7 @@ type Issue struct {
 	CostNs  int64  `json:"cost_ns"`    // reads and writes
 	Longest int64  `json:"longest_ns"` // operation or run
 	Where   string `json:"where,omitempty"`
+	Host    string `json:"host,omitempty"` // dns: the name that was looked up
 	Advice  string `json:"advice"`
 }
 
@@ -43,7 +44,7 @@ func (f *Finding) Issue(thread, opened, where string) Issue {
 	}
 	return Issue{Rule: f.Rule, Type: t, Path: f.Path, Size: f.Size, Op: f.Ops, Buffer: f.Buffer, Cost: f.Cost / 1e6, OpType: op, OpSize: f.Bytes,
 		Thread: thread, Stack: opened, Repeat: f.Count, Kind: f.Kind.String(), TID: int32(f.TID), At: int64(f.At), CostNs: f.Cost, Longest: f.Longer,
-		Where: where, Advice: f.Advice()}
+		Where: where, Host: f.Host, Advice: f.Advice()}
 }
 
 // Advice is a sentence that says what to change.
@@ -94,9 +95,9 @@ func (f *Finding) Advice() string {
 		return fmt.Sprintf("%s was opened %d times in a short time: read it once and keep the result.", name, f.Count)
 	case DNS:
 		if f.Count == 0 {
-			return fmt.Sprintf("The name server %s gave no answer for %s: check it, and look names up on another thread.", f.Path, took)
+			return fmt.Sprintf("The name server %s gave no answer%s for %s: check it, and look names up on another thread.", f.Path, about(f.Host), took)
 		}
-		return fmt.Sprintf("A lookup at the name server %s took %s: keep the answers, or look names up on another thread.", f.Path, took)
+		return fmt.Sprintf("A lookup%s at the name server %s took %s: keep the answers, or look names up on another thread.", of(f.Host), f.Path, took)
 	case Churn:
 		return fmt.Sprintf("%d connections to %s were opened in a short time and closed soon: keep them open and use them again.", f.Count, f.Path)
 	case CacheMiss:
@@ -115,6 +116,18 @@ func held(main bool) string {
 		return "the main thread"
 	}
 	return "the event loop"
+}
+
+// about and of add a name that is known to a sentence.
+func about(host string) string { return known(" about ", host) }
+
+func of(host string) string { return known(" of ", host) }
+
+func known(word, host string) string {
+	if host == "" {
+		return ""
+	}
+	return word + host
 }
 
 func short(ns int64) string {

@@ -272,6 +272,7 @@ func (e *Engine) Tick(now stack.Time) {
 			e.closed(d, now)
 			continue
 		}
+		e.unanswered(d, now, max(givesUp, e.c.DNSSlow))
 		for _, u := range d.uses {
 			e.smallWrites(d, u, now)
 			e.missed(d, u, now)

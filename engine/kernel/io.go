@@ -81,7 +81,7 @@ func (e *IO) open(pid int, o IOOptions) error {
 	for _, s := range []ebpf.MapSpec{
 		{Name: "io_classes", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: maxCalls},
 		{Name: "io_tasks", Type: ebpf.LRUHash, KeySize: 4, ValueSize: taskBytes, MaxEntries: maxTasks},
-		{Name: "io_fds", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: maxFDs},
+		{Name: "io_fds", Type: ebpf.Array, KeySize: 4, ValueSize: fdBytes, MaxEntries: maxFDs},
 		{Name: "io_uses", Type: ebpf.Hash, KeySize: 16, ValueSize: useBytes, MaxEntries: maxUses},
 		{Name: "io_zero", Type: ebpf.Array, KeySize: 4, ValueSize: useBytes, MaxEntries: 1},
 		{Name: "io_mask", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1},
@@ -299,11 +299,11 @@ func (e *IO) Drop(tid stack.TID, fd int32, gen uint32) {
 
 // Gen returns the generation of a descriptor now.
 func (e *IO) Gen(fd int32) uint32 {
-	var v [2]uint32
+	var v [fdBytes / 4]uint32
 	if fd < 0 || fd >= maxFDs || e.maps["io_fds"].Lookup(uint32(fd), &v) != nil {
 		return 0
 	}
-	return v[0]
+	return v[fdGen/4]
 }
 
 // Plan sets which pages of memory are copied with the stacks of a thread, whose stacks are copied

@@ -19,18 +19,20 @@ type ioCall struct {
 var ioCalls = []ioCall{
 	{unix.SYS_READ, "read", classRead | classSized},
 	{unix.SYS_PREAD64, "pread64", classRead | classSized},
-	{unix.SYS_READV, "readv", classRead},
+	{unix.SYS_READV, "readv", classRead | classVec},
 	{unix.SYS_PREADV, "preadv", classRead},
 	{unix.SYS_PREADV2, "preadv2", classRead},
 	{unix.SYS_WRITE, "write", classWrite | classSized},
 	{unix.SYS_PWRITE64, "pwrite64", classWrite | classSized},
-	{unix.SYS_WRITEV, "writev", classWrite},
+	{unix.SYS_WRITEV, "writev", classWrite | classVec},
 	{unix.SYS_PWRITEV, "pwritev", classWrite},
 	{unix.SYS_PWRITEV2, "pwritev2", classWrite},
 	{unix.SYS_RECVFROM, "recvfrom", classRead | classSized},
-	{unix.SYS_RECVMSG, "recvmsg", classRead | classMsg},
-	{unix.SYS_SENDTO, "sendto", classWrite | classSized},
-	{unix.SYS_SENDMSG, "sendmsg", classWrite},
+	{unix.SYS_RECVMSG, "recvmsg", classRead | classMsg | classHead},
+	{unix.SYS_SENDTO, "sendto", classWrite | classSized | classAddr},
+	{unix.SYS_SENDMSG, "sendmsg", classWrite | classHead},
+	{unix.SYS_SENDMMSG, "sendmmsg", classSends | classHead},
+	{unix.SYS_RECVMMSG, "recvmmsg", classGets | classHead},
 	{unix.SYS_FSYNC, "fsync", classSync},
 	{unix.SYS_FDATASYNC, "fdatasync", classSync},
 	{unix.SYS_OPENAT, "openat", classOpen | classPath1},
@@ -81,7 +83,7 @@ var byNumber = sync.OnceValue(func() *[maxCalls]ioCall {
 	return t
 })
 
-// sort returns the operation that a call makes, OpNone for those that are not reads or writes.
+// sort returns the operation that a call makes, OpNone for those that are not reads or writes of bytes.
 func (c *ioCall) sort() iowatch.Op {
 	switch c.class & 0xff {
 	case classRead:

@@ -85,13 +85,15 @@ func leave(c *ioConfig, m ioMaps, l *layout) asm.Instructions {
 	// Failed calls do not count, but a failed close closes too, except with EBADF.
 	a.add(asm.LoadMem(asm.R7, asm.R9, taskClass, asm.DWord), asm.Mov.Reg(asm.R6, asm.R7), asm.And.Imm(asm.R6, 0xff))
 	a.get(asm.R1, recRet, asm.DWord)
-	a.add(asm.JEq.Imm(asm.R6, classClose, "close"), asm.JEq.Imm(asm.R6, classConnect, "connect"), asm.JSLT.Imm(asm.R1, 0, "out"),
-		asm.JEq.Imm(asm.R6, classOpen, "open"), asm.JEq.Imm(asm.R6, classPair, "pair"), asm.JEq.Imm(asm.R6, classRange, "range"))
+	a.add(asm.JEq.Imm(asm.R6, classClose, "close"), asm.JEq.Imm(asm.R6, classConnect, "connect"), asm.JEq.Imm(asm.R1, -inProgress, "begins"), asm.JSLT.Imm(asm.R1, 0, "out"),
+		asm.JEq.Imm(asm.R6, classOpen, "open"), asm.JEq.Imm(asm.R6, classPair, "pair"), asm.JEq.Imm(asm.R6, classRange, "range"),
+		asm.JEq.Imm(asm.R6, classSends, "batch"), asm.JEq.Imm(asm.R6, classGets, "batch"))
 	a.use(m, l)
 	a.transfer(c, m, l)
 	a.opened(m, l)
 	a.connecting(m)
 	a.closing(m)
+	a.messages(m)
 	a.label("range")
 	a.set(recOp, int64(iowatch.OpRange), asm.Byte)
 	a.add(asm.Ja.Label("plain"))
@@ -168,7 +170,7 @@ func (a *assembler) useKey(m ioMaps) {
 // use sets R8 to the sums of the thread on the descriptor, which it makes if there are none.
 func (a *assembler) use(m ioMaps, l *layout) {
 	a.descriptor(m)
-	a.add(asm.LoadMem(asm.R1, asm.R0, fdGen, asm.Word))
+	a.add(asm.LoadMem(asm.R1, asm.R0, fdGen, asm.Word), asm.LoadMem(asm.R2, asm.R0, fdNames, asm.Word), asm.StoreMem(asm.RFP, onNames, asm.R2, asm.DWord))
 	a.put(recGen, asm.R1, asm.Word)
 	a.useKey(m)
 	a.lookup(m.uses, onUse)
@@ -272,7 +274,7 @@ func (a *assembler) transfer(c *ioConfig, m ioMaps, l *layout) {
 	a.add(asm.LoadMem(asm.R5, asm.R8, useOps, asm.DWord))
 
 	// Only files wait for storage. Threads that wait for a peer are idle.
-	a.add(asm.LoadMem(asm.R1, asm.R8, useMode, asm.Word), asm.And.Imm(asm.R1, 0o170000), asm.JEq.Imm(asm.R1, 0o100000, "file"), asm.JNE.Imm(asm.R1, 0o060000, "message"))
+	a.add(asm.LoadMem(asm.R1, asm.R8, useMode, asm.Word), asm.And.Imm(asm.R1, 0o170000), asm.JEq.Imm(asm.R1, 0o100000, "file"), asm.JEq.Imm(asm.R1, 0o140000, "socket"), asm.JNE.Imm(asm.R1, 0o060000, "message"))
 	a.label("file")
 	a.get(asm.R1, recTook, asm.DWord)
 	a.add(asm.LoadImm(asm.R2, int64(c.slow), asm.DWord), asm.JGT.Reg(asm.R1, asm.R2, "stack"),
@@ -281,6 +283,7 @@ func (a *assembler) transfer(c *ioConfig, m ioMaps, l *layout) {
 	a.add(asm.Ja.Label("stack"))
 	a.label("one")
 	a.missStack()
+	a.names(m)
 	a.message()
 	a.label("each")
 	if !c.each {
@@ -400,23 +403,28 @@ const atCwd = -100
 func (a *assembler) generation(m ioMaps) {
 	a.entry(m)
 	a.add(asm.LoadMem(asm.R1, asm.R0, fdGen, asm.Word), asm.Add.Imm(asm.R1, 1), asm.StoreMem(asm.R0, fdGen, asm.R1, asm.Word),
-		asm.StoreImm(asm.R0, fdUsers, 0, asm.Word))
+		asm.StoreImm(asm.R0, fdUsers, 0, asm.Word), asm.StoreImm(asm.R0, fdNames, 0, asm.Word))
 }
 
 // connecting handles connect. One that does not wait goes on after the call.
 func (a *assembler) connecting(m ioMaps) {
 	a.label("connect")
-	a.add(asm.JEq.Imm(asm.R1, 0, "peer"), asm.JNE.Imm(asm.R1, -115, "out")) // EINPROGRESS
+	a.add(asm.JEq.Imm(asm.R1, 0, "peer"), asm.JNE.Imm(asm.R1, -inProgress, "out"))
 	a.label("peer")
 	a.set(recOp, int64(iowatch.OpConnect), asm.Byte)
+	a.arg(asm.R3, 1)
+	a.nameServer()
 	a.descriptor(m)
-	a.add(asm.LoadMem(asm.R1, asm.R0, fdGen, asm.Word))
+	a.add(asm.LoadMem(asm.R1, asm.RFP, onTmp, asm.DWord), asm.StoreMem(asm.R0, fdNames, asm.R1, asm.Word), asm.LoadMem(asm.R1, asm.R0, fdGen, asm.Word))
 	a.put(recGen, asm.R1, asm.Word)
 	a.arg(asm.R1, 2)
 	a.add(asm.And.Imm(asm.R1, maxAddr))
 	a.put(recWant, asm.R1, asm.DWord)
 	a.add(asm.Ja.Label("limited"))
 }
+
+// inProgress is EINPROGRESS (include/uapi/asm-generic/errno.h).
+const inProgress = 115
 
 // maxAddr is the largest size of a peer's address that is copied, and a mask.
 const maxAddr = 127
@@ -474,6 +482,7 @@ func (a *assembler) path() {
 	a.add(storeWord(asm.R6, recPath, 0))
 	a.get(asm.R1, recOp, asm.Byte)
 	open := a.fresh("open")
+	a.copyMessages(done)
 	a.add(asm.JEq.Imm(asm.R1, int32(iowatch.OpOpen), open), asm.JNE.Imm(asm.R1, int32(iowatch.OpConnect), done))
 	a.arg(asm.R3, 1)
 	a.get(asm.R2, recWant, asm.DWord)

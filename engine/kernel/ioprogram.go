@@ -23,6 +23,8 @@ const (
 	classConnect // descriptor, address, size of the address
 	classMap     // code of a file may be mapped: Wait returns
 	classExec    // as is that of another program
+	classSends   // descriptor, messages (struct mmsghdr); the result is their number
+	classGets    // the same, of messages that came
 )
 
 // Further bits of a class.
@@ -34,6 +36,9 @@ const (
 	classPtr0  = 1 << 12 // argument 0 is the address of two descriptors
 	classPtr3  = 1 << 13 // argument 3 is
 	classMsg   = 1 << 14 // argument 1 is a message, which may have descriptors
+	classHead  = 1 << 15 // argument 1 is a message (struct msghdr), with its buffers and its address
+	classVec   = 1 << 16 // argument 1 is a list of buffers
+	classAddr  = 1 << 17 // argument 4 is an address
 )
 
 // Bounds of the program.
@@ -79,6 +84,8 @@ const (
 const (
 	fdGen   = 0 // 32 bits
 	fdUsers = 4 // 32 bits: threads with sums
+	fdNames = 8 // 32 bits: 1 if its peer is a name server
+	fdBytes = 16
 )
 
 // Value of the map of uses: see iowatch.Sums.
@@ -171,9 +178,10 @@ const (
 	onTmp    = onUse - 8
 	onMode   = onTmp - 8
 	onSize   = onMode - 8
-	onMask   = onSize - 8 // of the threads' numbers in keys: see IO.Share
-	onInode  = onMask - 8 // address of the inode that inode found; 0: none
-	onRegs   = onInode - regBlock
+	onMask   = onSize - 8  // of the threads' numbers in keys: see IO.Share
+	onInode  = onMask - 8  // address of the inode that inode found; 0: none
+	onNames  = onInode - 8 // 1: the descriptor's peer is a name server
+	onRegs   = onNames - regBlock
 )
 
 // layout has offsets in the kernel's structures, from its type information.

@@ -15,7 +15,8 @@ import (
 type IORecord struct {
 	iowatch.Event
 	Cut bool // Path is longer than the copy of it
-	// Sort is Op, or with OpMark what the call did: OpRead or OpWrite.
+	// Sort is Op, or with OpMark, OpQuery and OpAnswer what the call did: OpRead, OpWrite, or OpNone of several
+	// messages.
 	Sort iowatch.Op
 
 	// Dir is of an OpOpen the descriptor of the folder of a relative Path, negative for the working folder. Of
@@ -38,7 +39,9 @@ type IORecord struct {
 	Memory []byte // whole pages of stack
 	Extras []Page // pages that IO.Plan asked for
 
-	sums iowatch.Sums
+	nr       uint32
+	sums     iowatch.Sums
+	messages [msgCount]iowatch.Message
 }
 
 // Page is a copy of a page of memory.
@@ -57,11 +60,11 @@ func parseIO(b []byte, r *IORecord) error {
 	call := callOf(half(recNr))
 	*r = IORecord{Event: iowatch.Event{Op: iowatch.Op(b[recOp]), End: stack.Time(word(recEnd)), Took: int64(word(recTook)), TID: stack.TID(half(recTID)),
 		FD: int32(half(recFD)), Gen: half(recGen), Want: int64(word(recWant)), Ret: int64(word(recRet)), Size: int64(word(recSize)), SP: word(recSP),
-		Loop: b[recLoop] != 0, Written: word(recWritten), Missed: b[recMissed] != 0, Call: call.name, Summed: true, Kind: iowatch.KindOf(half(recMode))}}
-	if r.Op == iowatch.OpNone || r.Op > iowatch.OpFault {
+		Loop: b[recLoop] != 0, Written: word(recWritten), Missed: b[recMissed] != 0, Call: call.name, Summed: true, Kind: iowatch.KindOf(half(recMode))}, nr: half(recNr)}
+	if r.Op == iowatch.OpNone || r.Op > iowatch.OpAnswer {
 		return fmt.Errorf("record with unknown operation %d", r.Op)
 	}
-	if r.Sort = r.Op; r.Op == iowatch.OpMark {
+	if r.Sort = r.Op; r.Op == iowatch.OpMark || r.Op == iowatch.OpQuery || r.Op == iowatch.OpAnswer {
 		r.Sort = call.sort()
 	}
 	if r.Kind == iowatch.KindUnknown {
@@ -106,7 +109,9 @@ func parseIO(b []byte, r *IORecord) error {
 	if len(b) < least {
 		return fmt.Errorf("record of form %d has %d bytes, not %d", b[recForm], len(b), least)
 	}
-	if r.Op == iowatch.OpConnect {
+	if r.Op == iowatch.OpQuery || r.Op == iowatch.OpAnswer {
+		parseMessages(b[recPath:recPath+pathBytes], r)
+	} else if r.Op == iowatch.OpConnect {
 		r.Path = peer(b[recPath : recPath+min(max(r.Want, 0), maxAddr)])
 	} else if path, _, _ := bytes.Cut(b[recPath:recPath+pathBytes], []byte{0}); len(path) > 0 {
 		r.Path, r.Cut = string(path), len(path) >= pathBytes-1
