@@ -114,7 +114,7 @@ func TestPageFault(t *testing.T) {
 		}
 	}
 	for _, took := range []int64{13 * ms, 13*ms + 1} {
-		e := New(oneRule(t, "loop-io"), 1)
+		e := New(oneRule(t, "main-io"), 1)
 		slow := 0
 		e.Slow = func(*Finding) { slow++ }
 		e.Apply(&Event{Op: OpFault, End: 1, TID: 1, Took: took, Path: "/lib/x.so", Kind: KindFile, Stack: 5, Call: "page fault"})
@@ -123,7 +123,7 @@ func TestPageFault(t *testing.T) {
 		all := e.Findings()
 		if fires := took > 13*ms; len(all) > 0 != fires || slow > 0 != fires {
 			t.Errorf("%d ns: %d findings, %d at once", took, len(all), slow)
-		} else if fires && (len(all) != 1 || all[0].Rule != LoopIO || !strings.HasPrefix(all[0].Advice(), "A page fault in x.so held the main thread for 13ms")) {
+		} else if fires && (len(all) != 1 || all[0].Rule != MainIO || !strings.HasPrefix(all[0].Advice(), "A page fault in x.so held the main thread for 13ms")) {
 			t.Errorf("%+v: %s", all[0], all[0].Advice())
 		}
 	}

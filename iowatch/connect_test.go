@@ -127,7 +127,7 @@ func TestSlow(t *testing.T) {
 	s.io(OpSync, 0, 20*ms, 0)
 	s.tid = worker
 	s.io(OpRead, 0, 14*ms, 10)
-	if len(got) != 4 || !strings.HasPrefix(got[3], "loop-io /data/f ") {
+	if len(got) != 4 || !strings.HasPrefix(got[3], "main-io /data/f fsync of f ") {
 		t.Errorf("%q", got)
 	}
 }

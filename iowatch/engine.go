@@ -112,7 +112,7 @@ type Finding struct {
 	// operation, 2 for a slow run.
 	Count  int
 	Longer int64  // ns of the longest operation, or of the longest run
-	Call   string // the operation, where that is not a read or write
+	Call   string // the operation, where that is not a read or write: its system call
 	Main   bool   // the thread is the main one
 	Writes bool   // repeat-open: it was opened for writing
 	Host   string // dns: the name that was looked up; "": unknown
@@ -290,7 +290,8 @@ func (e *Engine) useOf(d *desc, tid stack.TID) *use {
 // Apply adds an operation. Failed ones are ignored.
 func (e *Engine) Apply(ev *Event) {
 	e.now = max(e.now, ev.End)
-	if ev.Ret < 0 && ev.Op != OpClose && ev.Op != OpConnect { // a failed close closes, and a connect may go on
+	// A failed close closes, a connect may go on, and a call that failed held its thread.
+	if ev.Ret < 0 && ev.Op != OpClose && ev.Op != OpConnect && ev.Op != OpCall {
 		return
 	}
 	switch ev.Op {
@@ -336,6 +337,8 @@ func (e *Engine) Apply(ev *Event) {
 		e.answers(ev)
 	case OpFault:
 		e.faulted(ev)
+	case OpCall:
+		e.called(ev)
 	case OpClose:
 		d := e.find(ev)
 		if ev.Sums != nil {
@@ -343,6 +346,7 @@ func (e *Engine) Apply(ev *Event) {
 			u.Sums = *ev.Sums
 			u.loop = u.loop || ev.Loop
 		}
+		e.slowCall(d, ev)
 		e.closed(d, ev.End)
 	}
 }
@@ -552,9 +556,13 @@ func (e *Engine) publish(f *Finding) {
 		return
 	}
 	f.Main = f.TID == e.main
-	top := fmt.Sprint(f.Stack)
+	at := f.Stack
+	if f.First == OpCall && at == 0 { // on a path: the call is all there is
+		at = f.Where
+	}
+	top := fmt.Sprint(at)
 	if e.Top != nil {
-		top = e.Top(f.Stack)
+		top = e.Top(at)
 	}
 	key := string(f.Rule) + "\x00" + f.Path + "\x00" + top
 	about := string(f.Rule) + "\x00" + f.Path

@@ -36,9 +36,10 @@ const (
 	OpFault   // a page of a mapped file was read, or swapped memory; Path is the file
 	OpQuery   // messages to a name server; Path is its address if it came with them
 	OpAnswer  // messages from one
+	OpCall    // another call on a file that was slow: flock, stat … Its result may be an error. FD is -1 if it has a path
 )
 
-var opNames = [...]string{"", "read", "write", "sync", "open", "make", "close", "exec", "close_range", "mark", "connect", "fault", "query", "answer"}
+var opNames = [...]string{"", "read", "write", "sync", "open", "make", "close", "exec", "close_range", "mark", "connect", "fault", "query", "answer", "call"}
 
 func (o Op) String() string {
 	if int(o) < len(opNames) {
@@ -266,6 +267,7 @@ type Config struct {
 	Slow time.Duration // main-io, loop-io: a single operation that takes longer
 	Sum  time.Duration // main-io, loop-io: a run that takes longer
 	Gap  time.Duration // operations of a run end less than this after the one before
+	Own  bool          // main-io: reads and writes only, as in Matrix; else also opens, syncs, locks, stats …
 
 	SmallOps   uint64        // small-buffer: more operations than these
 	SmallBytes uint64        // … whose mean of requested bytes is less

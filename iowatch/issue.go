@@ -29,6 +29,7 @@ type Issue struct {
 	Longest int64  `json:"longest_ns"` // operation or run
 	Where   string `json:"where,omitempty"`
 	Host    string `json:"host,omitempty"` // dns: the name that was looked up
+	Call    string `json:"call,omitempty"` // the system call of a finding that is not about reads and writes
 	Advice  string `json:"advice"`
 }
 
@@ -44,7 +45,7 @@ func (f *Finding) Issue(thread, opened, where string) Issue {
 	}
 	return Issue{Rule: f.Rule, Type: t, Path: f.Path, Size: f.Size, Op: f.Ops, Buffer: f.Buffer, Cost: f.Cost / 1e6, OpType: op, OpSize: f.Bytes,
 		Thread: thread, Stack: opened, Repeat: f.Count, Kind: f.Kind.String(), TID: int32(f.TID), At: int64(f.At), CostNs: f.Cost, Longest: f.Longer,
-		Where: where, Host: f.Host, Advice: f.Advice()}
+		Where: where, Host: f.Host, Call: f.Call, Advice: f.Advice()}
 }
 
 // Advice is a sentence that says what to change.
@@ -56,22 +57,17 @@ func (f *Finding) Advice() string {
 	}
 	took := short(f.Longer)
 	switch f.Rule {
-	case MainIO:
+	case MainIO, LoopIO:
+		if f.Call != "" || f.First == OpFault {
+			return f.held(name, took)
+		}
+		if f.Rule == LoopIO {
+			return fmt.Sprintf("I/O on %s held the event loop for %s: use a worker thread or asynchronous I/O.", name, took)
+		}
 		if f.Count&2 != 0 {
 			return fmt.Sprintf("The main thread read or wrote %s for %s without a pause: move this to another thread.", name, took)
 		}
 		return fmt.Sprintf("One operation on %s held the main thread for %s: move it to another thread.", name, took)
-	case LoopIO:
-		if f.First == OpFault {
-			return fmt.Sprintf("A page fault in %s held %s for %s: read the file on another thread, or have it read ahead (madvise MADV_WILLNEED, MAP_POPULATE).", name, held(f.Main), took)
-		}
-		if f.Call != "" && f.Main {
-			return fmt.Sprintf("%s of %s held the main thread for %s: call it on another thread.", f.Call, name, took)
-		}
-		if f.Call != "" {
-			return fmt.Sprintf("%s of %s held the event loop for %s: call it on a worker thread.", f.Call, name, took)
-		}
-		return fmt.Sprintf("I/O on %s held the event loop for %s: use a worker thread or asynchronous I/O.", name, took)
 	case SmallBuffer:
 		return fmt.Sprintf("%d operations on %s with %d bytes on average took %s in a row: use a buffer of 4096 bytes or more.", f.Ops, name, mean, took)
 	case RepeatRead:
@@ -111,11 +107,19 @@ func (f *Finding) Advice() string {
 	return ""
 }
 
-func held(main bool) string {
-	if main {
-		return "the main thread"
+// held is the sentence for a call that is neither read nor write.
+func (f *Finding) held(name, took string) string {
+	who, other := "the event loop", "a worker thread"
+	if f.Main {
+		who, other = "the main thread", "another thread"
 	}
-	return "the event loop"
+	switch {
+	case f.First == OpFault:
+		return fmt.Sprintf("A page fault in %s held %s for %s: read the file on another thread, or have it read ahead (madvise MADV_WILLNEED, MAP_POPULATE).", name, who, took)
+	case f.Call == "flock" || f.Call == "fcntl":
+		return fmt.Sprintf("%s waited for a lock on %s and held %s for %s: take the lock on %s, or hold it for less time.", f.Call, name, who, took, other)
+	}
+	return fmt.Sprintf("%s of %s held %s for %s: call it on %s.", f.Call, name, who, took, other)
 }
 
 // about and of add a name that is known to a sentence.

@@ -86,15 +86,34 @@ func (e *Engine) slowUse(r Rule, d *desc, u *use, at stack.Time, longest, run ui
 	e.publish(f)
 }
 
-// slowCall is loop-io for an open or a sync, which block a thread as a read does. It applies to the main
-// thread too: Matrix's rule has only reads and writes.
+// called adds a slow call to the sums of its file, and judges it.
+func (e *Engine) called(ev *Event) {
+	d := &desc{path: ev.Path, kind: KindFile, size: -1, seeded: true}
+	if ev.FD >= 0 {
+		d = e.find(ev)
+	}
+	if f := e.file(d); f != nil {
+		took := uint64(max(ev.Took, 0))
+		f.Time += took
+		f.Longest = max(f.Longest, took)
+		f.Hist[Bucket(took)]++
+	}
+	e.slowCall(d, ev)
+}
+
+// slowCall is main-io and loop-io for a call that is neither read nor write, which blocks a thread just so:
+// an open, sync, close, page fault, lock, stat … Matrix's rule has only reads and writes.
 func (e *Engine) slowCall(d *desc, ev *Event) {
-	if !(ev.Loop || ev.TID == e.main) || time.Duration(ev.Took) <= e.c.Slow || !d.onDisk() {
+	r := LoopIO
+	if ev.TID == e.main {
+		r = MainIO
+	}
+	if !(ev.Loop || r == MainIO && !e.c.Own) || time.Duration(ev.Took) <= e.c.Slow || !d.onDisk() {
 		return
 	}
-	f := &Finding{Rule: LoopIO, Path: d.name(), Kind: d.kind, Size: d.size, Ops: 1, Cost: ev.Took, First: ev.Op, TID: ev.TID, At: ev.End,
+	f := &Finding{Rule: r, Path: d.name(), Kind: d.kind, Size: d.size, Ops: 1, Cost: ev.Took, First: ev.Op, TID: ev.TID, At: ev.End,
 		Stack: d.place.stack, Where: ev.Stack, Count: 1, Longer: ev.Took, Call: ev.Call, Main: ev.TID == e.main, seeded: d.seeded}
-	if e.Slow != nil && e.c.On[LoopIO] {
+	if e.Slow != nil && e.c.On[r] {
 		e.Slow(f)
 	}
 	e.publish(f)

@@ -48,12 +48,23 @@ func threads(at func(c *Config) *bool) setting {
 	}}
 }
 
+// calls chooses between Matrix's operations and all.
+func calls(c *Config, v string) error {
+	if v != "matrix" && v != "all" {
+		return fmt.Errorf("%q is none of matrix, all", v)
+	}
+	c.Own = v == "matrix"
+	return nil
+}
+
 func settings(r Rule) []setting {
 	slow := setting{"slow", span(func(c *Config) *time.Duration { return &c.Slow })}
 	sum := setting{"sum", span(func(c *Config) *time.Duration { return &c.Sum })}
 	gap := setting{"gap", span(func(c *Config) *time.Duration { return &c.Gap })}
 	switch r {
-	case MainIO, LoopIO:
+	case MainIO:
+		return []setting{slow, sum, gap, {"calls", calls}}
+	case LoopIO:
 		return []setting{slow, sum, gap}
 	case SmallBuffer:
 		return []setting{{"ops", number(func(c *Config) *uint64 { return &c.SmallOps })}, {"bytes", number(func(c *Config) *uint64 { return &c.SmallBytes })},

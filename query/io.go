@@ -16,9 +16,9 @@ func ioTables(ts, dur, process Column) []Table {
 	kind := Column{"kind", "TEXT", "file, directory, pipe, socket, …"}
 	requested := Column{"requested", "INTEGER", "bytes"}
 	return []Table{
-		{"io", "I/O operations that succeeded (`sliver record --io`)", []Column{
-			tid, thread, ts, dur, {"op", "TEXT", "read, write, sync, open, make (a socket, pipe, …), close, connect, fault (a page of a mapped file was read)"}, {"call", "TEXT", "system call"},
-			path, kind, {"fd", "INTEGER", "descriptor; NULL of a fault"}, {"requested", "INTEGER", "bytes; NULL if it moves none"}, {"bytes", "INTEGER", "that were read or written"},
+		{"io", "I/O operations that succeeded, and slow calls (`sliver record --io`)", []Column{
+			tid, thread, ts, dur, {"op", "TEXT", "read, write, sync, open, make (a socket, pipe, …), close, connect, fault (a page of a mapped file was read), call (flock, stat, rename …, only slow ones)"}, {"call", "TEXT", "system call"},
+			path, kind, {"fd", "INTEGER", "descriptor; NULL of a fault, and of a call on a path"}, {"requested", "INTEGER", "bytes; NULL if it moves none"}, {"bytes", "INTEGER", "that were read or written"},
 			{"missed", "INTEGER", "1: a read waited, since the page cache did not have the data"},
 			{"stack", "TEXT", "functions, leaf first, with ' < ' between them; NULL for quick operations"}, process}},
 		{"io_files", "the files of `io`, with all operations; of the whole recording", []Column{
@@ -80,7 +80,7 @@ func (f *filler) io() {
 			if o.Op == iowatch.OpRead || o.Op == iowatch.OpWrite {
 				want, got = o.Want, o.Ret
 			}
-			if o.Op != iowatch.OpFault {
+			if o.Op != iowatch.OpFault && o.FD >= 0 {
 				fd = int64(o.FD)
 			}
 			missed := int64(0)

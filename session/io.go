@@ -97,7 +97,7 @@ func noIO(rec *trace.Recorder, why string) *trace.IO {
 
 // each takes an operation.
 func (x *ioLog) each(r *kernel.IORecord, path string, kind iowatch.Kind) {
-	if r.Sort == iowatch.OpNone || r.Sort > iowatch.OpClose && r.Sort != iowatch.OpConnect && r.Sort != iowatch.OpFault {
+	if r.Sort == iowatch.OpNone || r.Sort > iowatch.OpClose && r.Sort != iowatch.OpConnect && r.Sort != iowatch.OpFault && r.Sort != iowatch.OpCall {
 		return
 	}
 	o := trace.IOOp{TID: r.TID, Op: r.Sort, Begin: r.End - stack.Time(r.Took), Took: r.Took, FD: r.FD, File: x.file(path, kind), Call: x.call(r.Call),

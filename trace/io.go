@@ -120,17 +120,17 @@ type IOStack struct {
 	Cut    string `json:"cut,omitempty"`    // why it is not complete
 }
 
-// IOOp is an operation that succeeded.
+// IOOp is an operation that succeeded, or a slow call.
 type IOOp struct {
 	TID    stack.TID
-	Op     iowatch.Op // read, write, sync, open, make, close, connect or fault
+	Op     iowatch.Op // read, write, sync, open, make, close, connect, fault or call
 	Begin  stack.Time
 	Took   int64 // ns
-	FD     int32 // 0 of a fault
+	FD     int32 // 0 of a fault; -1 of a call on a path
 	File   int   // index of IONames.Files; -1: unknown
 	Call   int   // index of IONames.Calls; -1: unknown
 	Want   int64 // bytes requested; of an open, its flags; of a connect, the size of the address
-	Ret    int64 // the call's result: bytes, a descriptor, or 0
+	Ret    int64 // the call's result: bytes, a descriptor, or 0; of a call that was slow, also an error
 	Stack  int   // index of IONames.Stacks; -1: none
 	Missed bool  // a read waited, since the page cache did not have the data
 }

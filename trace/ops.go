@@ -66,14 +66,14 @@ func takeOp(n *recordNumbers, o *IOOp) {
 		n.bad("operation of sort %d", flags&opSort)
 	case o.Begin < 0 || took > 1<<62 || o.End() < o.Begin:
 		n.bad("times, %d and %d ns", o.Begin, took)
-	case fd > 1<<31-1:
+	case fd > 1<<31-1 && (o.Op != iowatch.OpCall || fd != 1<<32-1):
 		n.bad("descriptor %d", fd)
 	}
 }
 
 // validOp reports whether an operation may be in a recording.
 func validOp(o iowatch.Op) bool {
-	return o > iowatch.OpNone && o <= iowatch.OpClose || o == iowatch.OpConnect || o == iowatch.OpFault
+	return o > iowatch.OpNone && o <= iowatch.OpClose || o == iowatch.OpConnect || o == iowatch.OpFault || o == iowatch.OpCall
 }
 
 // Ops writes operations of any threads. It sorts ops by thread.

@@ -18,4 +18,6 @@ const (
 // taskTLSPath is empty: TPIDR_EL0 is saved only when another thread runs.
 var taskTLSPath []string
 
-var ioCallsArch []ioCall
+var ioCallsArch = []ioCall{
+	{unix.SYS_FSTATAT, "newfstatat", classCall | classPath1},
+}

@@ -64,7 +64,7 @@ func TestParseIO(t *testing.T) {
 	for name, b := range map[string][]byte{
 		"no header":         make([]byte, recBytes-1),
 		"no operation":      record(formPlain, 0, recBytes),
-		"unknown operation": record(formPlain, byte(iowatch.OpAnswer)+1, recBytes),
+		"unknown operation": record(formPlain, byte(iowatch.OpCall)+1, recBytes),
 		"unknown form":      record(formDeep+1, byte(iowatch.OpOpen), bytesDeep),
 		"short path":        record(formPath, byte(iowatch.OpOpen), bytesPath-1),
 		"short sums":        record(formSums, byte(iowatch.OpClose), bytesSums-1),
@@ -93,7 +93,7 @@ func FuzzParseIO(f *testing.F) {
 		if err := parseIO(b, &r); err != nil {
 			return
 		}
-		if len(r.Memory)%pageBytes != 0 || len(r.Path) >= pathBytes+1 || r.Op > iowatch.OpAnswer || r.Kind == iowatch.KindUnknown && r.Size != -1 {
+		if len(r.Memory)%pageBytes != 0 || len(r.Path) >= pathBytes+1 || r.Op > iowatch.OpCall || r.Kind == iowatch.KindUnknown && r.Size != -1 {
 			t.Errorf("%+v", r)
 		}
 	})

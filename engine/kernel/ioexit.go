@@ -85,7 +85,7 @@ func leave(c *ioConfig, m ioMaps, l *layout) asm.Instructions {
 	// Failed calls do not count, but a failed close closes too, except with EBADF.
 	a.add(asm.LoadMem(asm.R7, asm.R9, taskClass, asm.DWord), asm.Mov.Reg(asm.R6, asm.R7), asm.And.Imm(asm.R6, 0xff))
 	a.get(asm.R1, recRet, asm.DWord)
-	a.add(asm.JEq.Imm(asm.R6, classClose, "close"), asm.JEq.Imm(asm.R6, classConnect, "connect"), asm.JEq.Imm(asm.R1, -inProgress, "begins"), asm.JSLT.Imm(asm.R1, 0, "out"),
+	a.add(asm.JEq.Imm(asm.R6, classClose, "close"), asm.JEq.Imm(asm.R6, classConnect, "connect"), asm.JEq.Imm(asm.R6, classCall, "call"), asm.JEq.Imm(asm.R1, -inProgress, "begins"), asm.JSLT.Imm(asm.R1, 0, "failed"),
 		asm.JEq.Imm(asm.R6, classOpen, "open"), asm.JEq.Imm(asm.R6, classPair, "pair"), asm.JEq.Imm(asm.R6, classRange, "range"),
 		asm.JEq.Imm(asm.R6, classSends, "batch"), asm.JEq.Imm(asm.R6, classGets, "batch"))
 	a.use(m, l)
@@ -94,6 +94,7 @@ func leave(c *ioConfig, m ioMaps, l *layout) asm.Instructions {
 	a.connecting(m)
 	a.closing(m)
 	a.messages(m)
+	a.called(c, m, l)
 	a.label("range")
 	a.set(recOp, int64(iowatch.OpRange), asm.Byte)
 	a.add(asm.Ja.Label("plain"))
@@ -365,7 +366,8 @@ func (a *assembler) opened(m ioMaps, l *layout) {
 	a.put(recDir, asm.R1, asm.Word)
 	// fcntl: F_DUPFD is 0, F_DUPFD_CLOEXEC 1030.
 	a.add(asm.Mov.Reg(asm.R1, asm.R7), asm.And.Imm(asm.R1, classFcntl), asm.JEq.Imm(asm.R1, 0, "path"))
-	a.add(asm.LoadMem(asm.R1, asm.RFP, int16(onRegs+int(regArgs[1])), asm.Word), asm.JEq.Imm(asm.R1, 0, "made"), asm.JEq.Imm(asm.R1, 1030, "made"), asm.Ja.Label("out"))
+	a.add(asm.LoadMem(asm.R1, asm.RFP, int16(onRegs+int(regArgs[1])), asm.Word), asm.JEq.Imm(asm.R1, 0, "made"), asm.JEq.Imm(asm.R1, 1030, "made"),
+		asm.JEq.Imm(asm.R1, lockWait, "call"), asm.JEq.Imm(asm.R1, lockWaitOFD, "call"), asm.Ja.Label("out"))
 	a.label("path")
 	a.add(asm.Mov.Reg(asm.R1, asm.R7), asm.And.Imm(asm.R1, classPath0|classPath1), asm.JEq.Imm(asm.R1, 0, "made"))
 	a.set(recOp, int64(iowatch.OpOpen), asm.Byte)
@@ -394,6 +396,37 @@ func (a *assembler) opened(m ioMaps, l *layout) {
 		a.put(recDev, asm.R1, asm.Word)
 	}
 	a.add(asm.Ja.Label("limited"))
+}
+
+// lockWait is F_SETLKW, and lockWaitOFD F_OFD_SETLKW (include/uapi/asm-generic/fcntl.h).
+const lockWait, lockWaitOFD = 7, 38
+
+// called handles slow calls that are neither reads, writes, syncs nor opens: on a path, on a descriptor, and
+// opens that failed. "failed" goes there with the latter.
+func (a *assembler) called(c *ioConfig, m ioMaps, l *layout) {
+	a.label("failed")
+	a.add(asm.JNE.Imm(asm.R6, classOpen, "out"), asm.Mov.Reg(asm.R1, asm.R7), asm.And.Imm(asm.R1, classPath0|classPath1), asm.JEq.Imm(asm.R1, 0, "out"))
+	a.label("call")
+	a.get(asm.R1, recTook, asm.DWord)
+	a.add(asm.LoadImm(asm.R2, int64(c.slow), asm.DWord), asm.JLE.Reg(asm.R1, asm.R2, "out"))
+	a.set(recOp, int64(iowatch.OpCall), asm.Byte)
+	a.set(recDir, atCwd, asm.Word)
+	a.set(recFD, -1, asm.Word)
+	a.set(recSize, -1, asm.DWord)
+	a.add(asm.Mov.Reg(asm.R1, asm.R7), asm.And.Imm(asm.R1, classPath0|classPath1), asm.JEq.Imm(asm.R1, 0, "held"), asm.JEq.Imm(asm.R1, classPath0, "stack"))
+	a.arg(asm.R1, 0)
+	a.put(recDir, asm.R1, asm.Word)
+	a.add(asm.Ja.Label("stack"))
+	a.label("held")
+	a.descriptor(m)
+	a.add(asm.LoadMem(asm.R1, asm.R0, fdGen, asm.Word))
+	a.put(recGen, asm.R1, asm.Word)
+	a.inode(l)
+	a.add(asm.LoadMem(asm.R1, asm.RFP, onMode, asm.DWord))
+	a.put(recMode, asm.R1, asm.Word)
+	a.add(asm.LoadMem(asm.R1, asm.RFP, onSize, asm.DWord))
+	a.put(recSize, asm.R1, asm.DWord)
+	a.add(asm.Ja.Label("stack"))
 }
 
 // atCwd is AT_FDCWD (include/uapi/linux/fcntl.h).
@@ -483,14 +516,15 @@ func (a *assembler) path() {
 	a.get(asm.R1, recOp, asm.Byte)
 	open := a.fresh("open")
 	a.copyMessages(done)
-	a.add(asm.JEq.Imm(asm.R1, int32(iowatch.OpOpen), open), asm.JNE.Imm(asm.R1, int32(iowatch.OpConnect), done))
+	a.add(asm.JEq.Imm(asm.R1, int32(iowatch.OpOpen), open), asm.JEq.Imm(asm.R1, int32(iowatch.OpCall), open), asm.JNE.Imm(asm.R1, int32(iowatch.OpConnect), done))
 	a.arg(asm.R3, 1)
 	a.get(asm.R2, recWant, asm.DWord)
 	a.add(asm.And.Imm(asm.R2, maxAddr), asm.Mov.Reg(asm.R1, asm.R6), asm.Add.Imm(asm.R1, recPath), asm.FnProbeReadUser.Call(), asm.Ja.Label(done))
 	a.label(open)
 	a.arg(asm.R3, 1)
 	second := a.fresh("second")
-	a.add(asm.Mov.Reg(asm.R1, asm.R7), asm.And.Imm(asm.R1, classPath1), asm.JNE.Imm(asm.R1, 0, second))
+	a.add(asm.Mov.Reg(asm.R1, asm.R7), asm.And.Imm(asm.R1, classPath1), asm.JNE.Imm(asm.R1, 0, second),
+		asm.Mov.Reg(asm.R1, asm.R7), asm.And.Imm(asm.R1, classPath0), asm.JEq.Imm(asm.R1, 0, done))
 	a.arg(asm.R3, 0)
 	a.label(second)
 	a.add(asm.Mov.Reg(asm.R1, asm.R6), asm.Add.Imm(asm.R1, recPath), asm.Mov.Imm(asm.R2, pathBytes), asm.FnProbeReadUserStr.Call())

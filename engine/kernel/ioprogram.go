@@ -25,6 +25,7 @@ const (
 	classExec    // as is that of another program
 	classSends   // descriptor, messages (struct mmsghdr); the result is their number
 	classGets    // the same, of messages that came
+	classCall    // another call on a path or, without one, on a descriptor: only slow ones have a record
 )
 
 // Further bits of a class.

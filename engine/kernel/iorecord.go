@@ -19,7 +19,7 @@ type IORecord struct {
 	// messages.
 	Sort iowatch.Op
 
-	// Dir is of an OpOpen the descriptor of the folder of a relative Path, negative for the working folder. Of
+	// Dir is of an OpOpen or OpCall the descriptor of the folder of a relative Path, negative for the working folder. Of
 	// an OpMake by dup, dup2, dup3 and fcntl it is the old descriptor, and -1 of others.
 	Dir  int32
 	FD2  int32 // OpMake of two descriptors: the second one; 0: none
@@ -61,7 +61,7 @@ func parseIO(b []byte, r *IORecord) error {
 	*r = IORecord{Event: iowatch.Event{Op: iowatch.Op(b[recOp]), End: stack.Time(word(recEnd)), Took: int64(word(recTook)), TID: stack.TID(half(recTID)),
 		FD: int32(half(recFD)), Gen: half(recGen), Want: int64(word(recWant)), Ret: int64(word(recRet)), Size: int64(word(recSize)), SP: word(recSP),
 		Loop: b[recLoop] != 0, Written: word(recWritten), Missed: b[recMissed] != 0, Call: call.name, Summed: true, Kind: iowatch.KindOf(half(recMode))}, nr: half(recNr)}
-	if r.Op == iowatch.OpNone || r.Op > iowatch.OpAnswer {
+	if r.Op == iowatch.OpNone || r.Op > iowatch.OpCall {
 		return fmt.Errorf("record with unknown operation %d", r.Op)
 	}
 	if r.Sort = r.Op; r.Op == iowatch.OpMark || r.Op == iowatch.OpQuery || r.Op == iowatch.OpAnswer {
@@ -73,6 +73,8 @@ func parseIO(b []byte, r *IORecord) error {
 	switch r.Op {
 	case iowatch.OpOpen:
 		r.Dir, r.Ino, r.Dev, r.Written = int32(half(recDir)), word(recIno), half(recDev), 0
+	case iowatch.OpCall:
+		r.Dir = int32(half(recDir))
 	case iowatch.OpFault:
 		r.Addr, r.Ino, r.Dev, r.Written, r.Ret = word(recRet), word(recIno), half(recDev), 0, 0
 		r.Call = "page fault"

@@ -89,7 +89,11 @@ func (e *exporter) operation(t *ioTrack, o *view.Op) {
 	if call == "" {
 		call = o.Op.String()
 	}
-	name := in.words(o.Op.String())
+	what := o.Op.String()
+	if o.Op == iowatch.OpCall {
+		what = call
+	}
+	name := in.words(what)
 	in.ioAnnotation()
 	file, callID, thread := in.value(e.v.IOPath(o.File)), in.value(call), in.value(e.v.ThreadName(o.TID))
 	where, cache := uint32(0), uint32(0)
@@ -121,7 +125,7 @@ func (e *exporter) operation(t *ioTrack, o *view.Op) {
 	text(annotateFile, file)
 	text(annotateOp, callID)
 	text(annotateThread, thread)
-	if o.Op != iowatch.OpFault {
+	if o.Op != iowatch.OpFault && o.FD >= 0 {
 		number(annotateFD, int64(o.FD))
 	}
 	if o.Op == iowatch.OpRead || o.Op == iowatch.OpWrite {

@@ -157,6 +157,7 @@ func usedFiles(v *view.View) []trace.IOFile {
 			return true
 		case iowatch.OpSync:
 			u.Syncs++
+		case iowatch.OpCall:
 		case iowatch.OpWrite:
 			u.Ops, u.Written = u.Ops+1, u.Written+uint64(max(o.Ret, 0))
 		default:

@@ -363,6 +363,10 @@ func (c *Canary) record(r *kernel.IORecord) {
 		c.opened(r)
 	case iowatch.OpFault:
 		r.Path, r.Kind = c.mapped(r)
+	case iowatch.OpCall:
+		if r.FD < 0 {
+			r.Path, r.Kind = c.joined(r), iowatch.KindFile
+		}
 	case iowatch.OpMake:
 		c.uring = c.uring || r.Call == "io_uring_setup"
 		delete(c.dups, r.FD)
@@ -392,7 +396,7 @@ func (c *Canary) note(r *kernel.IORecord) {
 	if c.each == nil {
 		return
 	}
-	if r.Op == iowatch.OpFault {
+	if r.Op == iowatch.OpFault || r.Op == iowatch.OpCall && r.FD < 0 {
 		c.each(r, r.Path, r.Kind)
 		return
 	}
@@ -427,8 +431,16 @@ func (c *Canary) path(r *kernel.IORecord) string {
 	if name, _ := c.link(r.FD); name != "" && c.io.Gen(r.FD) == r.Gen {
 		return name
 	}
-	if r.Path == "" || r.Cut {
-		return r.Path
+	if r.Path == "" {
+		return ""
+	}
+	return c.joined(r)
+}
+
+// joined returns the path of a call, absolute if its folder is known. Without one, that is the folder.
+func (c *Canary) joined(r *kernel.IORecord) string {
+	if path.IsAbs(r.Path) || r.Cut {
+		return path.Clean(r.Path)
 	}
 	dir := c.cwd
 	if r.Dir >= 0 {

@@ -21,6 +21,11 @@
  *            they stay open
  *   leak     N sockets that stay open, opened in leaking
  *   leaks    N descriptors of each kind that stay open, opened in a function of its own: leaking_file …
+ *   stat, open, close, unlink, rename, readdir
+ *            main makes this call on PATH, or for readdir on its folder, once in calling
+ *   flock:US, ofd:US
+ *            main waits US microseconds for a lock of PATH that another thread has, with flock or fcntl
+ *   loop-X   such a call on a thread that waits in epoll_wait
  *   loop     a thread that waits in epoll_wait between N reads of SIZE bytes
  *   mixed    calls of all sorts, some of which fail
  *   cold     main reads the first SIZE bytes of N pages of PATH, which are not in the page cache
@@ -36,16 +41,20 @@
 #include <linux/io_uring.h>
 #include <netinet/in.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <dirent.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/inotify.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <sys/uio.h>
@@ -273,15 +282,92 @@ static void *sharer(void *arg)
 	return NULL;
 }
 
+/* The time at which a call began, for the thread that has the lock. */
+static uint64_t locking;
+static const char *lock_kind;
+
+static int lock(int fd, int type)
+{
+	if (*lock_kind == 'f')
+		return flock(fd, type);
+	struct flock l = { .l_type = type == LOCK_UN ? F_UNLCK : F_WRLCK };
+	return fcntl(fd, F_OFD_SETLKW, &l);
+}
+
+static void *holder(void *arg)
+{
+	int fd = opening(O_RDWR);
+	check(lock(fd, LOCK_EX), lock_kind);
+	sem_post(arg);
+	uint64_t from, pause = strtoull(strchr(lock_kind, ':') + 1, NULL, 10) * 1000;
+	while (!(from = __atomic_load_n(&locking, __ATOMIC_ACQUIRE)) || now() < from + pause)
+		;
+	check(lock(fd, LOCK_UN), lock_kind);
+	check(close(fd), "close");
+	return NULL;
+}
+
+/* calling makes one call, and returns 0 if there is none of this name. */
+NOINLINE int calling(const char *what)
+{
+	static char other[4096], folder[4096];
+	struct stat st;
+	DIR *dir = NULL;
+	int fd = -1;
+	pthread_t t;
+	snprintf(other, sizeof other, "%s.new", path);
+	snprintf(folder, sizeof folder, "%.*s", (int)(strrchr(path, '/') - path), path);
+	if (!strncmp(what, "flock:", 6) || !strncmp(what, "ofd:", 4)) {
+		sem_t ready;
+		sem_init(&ready, 0, 0);
+		lock_kind = what, locking = 0;
+		pthread_create(&t, NULL, holder, &ready);
+		sem_wait(&ready);
+		fd = opening(O_RDWR);
+		uint64_t from = now();
+		__atomic_store_n(&locking, from, __ATOMIC_RELEASE);
+		check(lock(fd, LOCK_EX), what);
+		account(from);
+		check(close(fd), "close");
+		pthread_join(t, NULL);
+		return 1;
+	}
+	if (!strcmp(what, "readdir"))
+		dir = opendir(folder);
+	if (!strcmp(what, "close"))
+		fd = opening(O_RDONLY);
+	uint64_t from = now();
+	if (!strcmp(what, "stat"))
+		check(stat(path, &st), what);
+	else if (!strcmp(what, "open"))
+		check(fd = open(path, O_RDONLY), what);
+	else if (!strcmp(what, "close"))
+		check(close(fd), what);
+	else if (!strcmp(what, "unlink"))
+		check(unlink(path), what);
+	else if (!strcmp(what, "rename"))
+		check(rename(path, other), what);
+	else if (!strcmp(what, "readdir"))
+		check(readdir(dir) ? 0 : -1, what);
+	else
+		return 0;
+	account(from);
+	if (dir)
+		closedir(dir);
+	return 1;
+}
+
 static void *looping(void *arg)
 {
-	(void)arg;
 	int ep = epoll_create1(0), ev = eventfd(1, 0);
 	struct epoll_event e = { .events = EPOLLIN }, got;
 	check(epoll_ctl(ep, EPOLL_CTL_ADD, ev, &e), "epoll_ctl");
 	for (int i = 0; i < 50; i++)
 		check(epoll_wait(ep, &got, 1, -1), "epoll_wait");
-	reader(NULL);
+	if (!arg)
+		reader(NULL);
+	else if (!calling(arg))
+		exit(2);
 	return NULL;
 }
 
@@ -474,13 +560,15 @@ int main(int argc, char **argv)
 			leaks();
 		} else if (!strcmp(s, "loop")) {
 			on_thread(looping, 1, NULL);
+		} else if (!strncmp(s, "loop-", 5)) {
+			on_thread(looping, 1, (void *)(s + 5));
 		} else if (!strcmp(s, "cold") || !strcmp(s, "mapped")) {
 			evicted(!strcmp(s, "mapped"));
 		} else if (!strcmp(s, "uring")) {
 			uring(early);
 		} else if (!strcmp(s, "mixed")) {
 			mixed();
-		} else {
+		} else if (!calling(s)) {
 			return 2;
 		}
 		printf("truth %ld %llu %llu %llu\ndone\n", operations, (unsigned long long)longest, (unsigned long long)nearest, (unsigned long long)farthest);
