@@ -65,7 +65,14 @@ func TestCallPlaces(t *testing.T) {
 	if all := s.e.Findings(); len(all) != 2 {
 		t.Errorf("%d findings", len(all))
 	}
-	if f := s.e.Files(); len(f) != 1 || f[0].Path != "/srv/a" || f[0].Time != uint64(60*ms) || f[0].Longest != uint64(20*ms) || f[0].Ops != 0 || f[0].Opens != 0 {
+	// A slow read of the same file is another finding.
+	s.open("/srv/a")
+	s.io(OpRead, 0, 20*ms, 1)
+	s.close()
+	if all := s.e.Findings(); len(all) != 3 {
+		t.Errorf("%d findings with a read", len(all))
+	}
+	if f := s.e.Files(); len(f) != 1 || f[0].Path != "/srv/a" || f[0].Time != uint64(80*ms) || f[0].Longest != uint64(20*ms) || f[0].Ops != 1 || f[0].Opens != 1 {
 		t.Errorf("%+v", f)
 	}
 }

@@ -564,8 +564,11 @@ func (e *Engine) publish(f *Finding) {
 	if e.Top != nil {
 		top = e.Top(at)
 	}
-	key := string(f.Rule) + "\x00" + f.Path + "\x00" + top
 	about := string(f.Rule) + "\x00" + f.Path
+	if f.Rule == MainIO || f.Rule == LoopIO { // a slow open does not hide slow reads
+		about += "\x00" + f.Call
+	}
+	key := about + "\x00" + top
 	old := e.known[key]
 	if w := e.weak[about]; old == nil && w != nil {
 		old = w // the same, with a stack that is known by now, or still is not
