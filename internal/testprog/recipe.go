@@ -157,6 +157,7 @@ var programs = map[string]map[string]recipe{
 	"c/requests":         {"O2": cVariants["O2"]},
 	"c/unusual":          {"O2": cVariants["O2"]},
 	"c/files":            {"O2": cVariants["O2"]},
+	"c/backs":            {"O2": cVariants["O2"]},
 	"c/lookups":          {"O2": cVariants["O2"], "musl-static": cVariants["musl-static"]},
 	"c/traced":           {"O2": cVariants["O2"], "nopie": cVariants["nopie"], "O0": cVariants["O0"]},
 	"c/stuck":            {"O2": cVariants["O2"]},
