@@ -550,56 +550,5 @@ func (e *Engine) Findings() []*Finding {
 	return e.found
 }
 
-// publish reports a finding if its rule has none yet for the path and the top four frames.
-func (e *Engine) publish(f *Finding) {
-	if !e.c.On[f.Rule] {
-		return
-	}
-	f.Main = f.TID == e.main
-	at := f.Stack
-	if f.First == OpCall && at == 0 { // on a path: the call is all there is
-		at = f.Where
-	}
-	top := fmt.Sprint(at)
-	if e.Top != nil {
-		top = e.Top(at)
-	}
-	about := string(f.Rule) + "\x00" + f.Path
-	if f.Rule == MainIO || f.Rule == LoopIO { // a slow open does not hide slow reads
-		about += "\x00" + f.Call
-	}
-	key := about + "\x00" + top
-	old := e.known[key]
-	if w := e.weak[about]; old == nil && w != nil {
-		old = w // the same, with a stack that is known by now, or still is not
-	}
-	if old != nil {
-		if e.better(f, old) {
-			old.Stack, old.Where = f.Stack, f.Where
-			e.known[key] = old
-			if e.whole(f) {
-				delete(e.weak, about)
-			}
-		}
-		return
-	}
-	if !e.whole(f) {
-		if e.about[about] {
-			return // most likely one of those, with a stack that lacks frames
-		}
-		e.weak[about] = f
-	}
-	e.about[about] = true
-	if len(e.found) >= maxFound {
-		e.Forgotten++
-		return
-	}
-	e.known[key] = f
-	e.found = append(e.found, f)
-	if e.Found != nil {
-		e.Found(f)
-	}
-}
-
 // elapsed returns b-a.
 func elapsed(a, b stack.Time) time.Duration { return time.Duration(b - a) }

@@ -3,6 +3,7 @@ package kernel
 import (
 	"sync"
 
+	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
 
 	"github.com/sliverprof/sliver/iowatch"
@@ -116,4 +117,35 @@ func (c *ioCall) sort() iowatch.Op {
 		return iowatch.OpWrite
 	}
 	return iowatch.OpNone
+}
+
+// lockWait is F_SETLKW, and lockWaitOFD F_OFD_SETLKW (include/uapi/asm-generic/fcntl.h).
+const lockWait, lockWaitOFD = 7, 38
+
+// called handles slow calls that are neither reads, writes, syncs nor opens: on a path, on a descriptor, and
+// opens that failed. "failed" goes there with the latter.
+func (a *assembler) called(c *ioConfig, m ioMaps, l *layout) {
+	a.label("failed")
+	a.add(asm.JNE.Imm(asm.R6, classOpen, "out"), asm.Mov.Reg(asm.R1, asm.R7), asm.And.Imm(asm.R1, classPath0|classPath1), asm.JEq.Imm(asm.R1, 0, "out"))
+	a.label("call")
+	a.get(asm.R1, recTook, asm.DWord)
+	a.add(asm.LoadImm(asm.R2, int64(c.slow), asm.DWord), asm.JLE.Reg(asm.R1, asm.R2, "out"))
+	a.set(recOp, int64(iowatch.OpCall), asm.Byte)
+	a.set(recDir, atCwd, asm.Word)
+	a.set(recFD, -1, asm.Word)
+	a.set(recSize, -1, asm.DWord)
+	a.add(asm.Mov.Reg(asm.R1, asm.R7), asm.And.Imm(asm.R1, classPath0|classPath1), asm.JEq.Imm(asm.R1, 0, "held"), asm.JEq.Imm(asm.R1, classPath0, "stack"))
+	a.arg(asm.R1, 0)
+	a.put(recDir, asm.R1, asm.Word)
+	a.add(asm.Ja.Label("stack"))
+	a.label("held")
+	a.descriptor(m)
+	a.add(asm.LoadMem(asm.R1, asm.R0, fdGen, asm.Word))
+	a.put(recGen, asm.R1, asm.Word)
+	a.inode(l)
+	a.add(asm.LoadMem(asm.R1, asm.RFP, onMode, asm.DWord))
+	a.put(recMode, asm.R1, asm.Word)
+	a.add(asm.LoadMem(asm.R1, asm.RFP, onSize, asm.DWord))
+	a.put(recSize, asm.R1, asm.DWord)
+	a.add(asm.Ja.Label("stack"))
 }
