@@ -244,7 +244,8 @@ func (g *group) atOnce(th *thread) bool {
 		!(th.seen.blocked && g.s.cfg.Delays != nil && th.file.TimesOut(&th.seen.call))
 }
 
-// expect adds th to the plan. ok is false if th runs and the end of its stack is unknown.
+// expect adds th to the plan. ok is false if th runs, and the end of its stack is unknown or a stop has to read
+// more than its stack.
 func (g *group) expect(th *thread) (ok bool) {
 	a := &g.ahead.plan
 	g.ahead.order = append(g.ahead.order, th)
@@ -255,7 +256,7 @@ func (g *group) expect(th *thread) (ok bool) {
 	it.Thread, it.Runs, it.Counters, it.At, it.Spans = th.file, th.ahead.mayRun, th.seen.counters, stack.Time(th.acc.to.Load()), it.Spans[:0]
 	if th.ahead.mayRun {
 		v := &g.view
-		if g.plan(th); v.StackHigh == 0 {
+		if g.plan(th); v.StackHigh == 0 || v.Ask {
 			return false
 		}
 		it.Spans = append(it.Spans, v.Spans...)

@@ -123,7 +123,7 @@ func (w *Walker) Asks(th *Thread) bool {
 // all of its frames.
 func (w *Walker) StackSuffices(th *Thread) bool {
 	for _, x := range w.space.runtimes.Load().found {
-		if x.l.Properties.Has(Beside) && (len(x.s.Plan(th, nil)) > 0 || x.s.Asks(th)) {
+		if x.s.Asks(th) || x.l.Properties.Has(Beside) && len(x.s.Plan(th, nil)) > 0 {
 			return false
 		}
 	}

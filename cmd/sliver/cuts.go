@@ -18,7 +18,7 @@ var cures = [stack.MaxReason]string{
 	stack.ReasonMemory:   "it changed or was given back while it was read",
 	stack.ReasonLoop:     "the stack was being switched, or its unwind tables are wrong",
 	stack.ReasonCorrupt:  "the thread was between two frames, or the unwind tables are damaged",
-	stack.ReasonHeap:     "virtual threads keep their outer frames in the heap, which is not read",
+	stack.ReasonHeap:     "a virtual thread was just moving its outer frames from or to the heap",
 	stack.ReasonNull:     "code wrote a frame without a return address, as LuaJIT's interpreter does",
 	stack.ReasonDeep:     "nothing beyond is kept of one stack",
 	stack.ReasonBound:    "calls that deep are mostly a recursion; those further in are shown",

@@ -37,7 +37,7 @@ func topics() []topicGroup {
 			reason(stack.ReasonLoop, "The stack pointer would not rise from one frame to the next: the unwinding information is wrong there, or the stack is damaged."),
 			reason(stack.ReasonCorrupt, "The unwinding tables of the file are damaged, or the file on disk is another one than the one that runs. Restart the program after its package was updated."),
 			reason(stack.ReasonEmpty, "No part of the stack could be read, for example since the process ended."),
-			reason(stack.ReasonHeap, "Frames of a Java virtual thread that lie in the heap: HotSpot copies them back to the stack only when they are returned to."),
+			reason(stack.ReasonHeap, "Frames of a Java virtual thread that lie in the heap, and that could not be read: the thread was about to move them."),
 			reason(stack.ReasonNull, "A return address of 0 before the end of the stack. Some programs mark the beginning of a coroutine so; then nothing is missing."),
 			reason(stack.ReasonDeep, "The stack has more frames than one stack may have: endless recursion, in most cases. The innermost frames are shown."),
 			reason(stack.ReasonParent, "Below this frame are the functions of the greenlet or coroutine that started the present one; those between are not on this stack."),

@@ -127,7 +127,7 @@ func (e *Engine) prepare(v *sampler.View, ask bool) {
 	// The callback costs time while the thread is stopped, so it is only used if a
 	// stack may continue outside the stack that the registers point to.
 	e.v, e.w.More = v, nil
-	if ask && v.More != nil && e.space.Managed() {
+	if v.More != nil && (v.Ask || ask && e.space.Managed()) {
 		e.w.More = e.more
 	}
 	e.w.Check = v.Check

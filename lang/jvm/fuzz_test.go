@@ -43,7 +43,7 @@ func someLayout(major int) *layout {
 		nmDeopt: 160, nmDeoptMH: 168, nmOSR: 176, pcOffset: 0, pcScope: 4, pcDesc: 16, methodConst: 8, cmConstants: 8, cmFlags: 32, cmCodeSize: 34, cmName: 36,
 		cmSig: 38, constMethod: 48, hasLines: 1, poolHolder: 24, poolLength: 60, poolSource: 56, pool: 72, klassName: 24, symbolLength: 4, symbolBody: 6,
 		listLength: 4, listThreads: 8, osThread: 8, osThreadID: 16, threadObj: 24, stackBase: 32, stackSize: 40, pending: 48, waiting: 56,
-		anchorSP: 64, anchorPC: 72, anchorFP: 80, monitorOwner: 8, ownerID: none, lockStack: none, lockStackTop: none, osState: 24, condWait: 4, vthread: none, contEntry: none,
+		anchorSP: 64, anchorPC: 72, anchorFP: 80, monitorOwner: 8, ownerID: none, lockStack: none, lockStackTop: none, osState: 24, condWait: 4, vthread: none, layoutHelper: none,
 		blobMutable: none, blobMutableSize: none, blobRelocation: none, nmImmutable: none, nmImmutableSize: none}
 	if major >= 23 {
 		l.blobMutable, l.blobMutableSize, l.blobRelocation, l.nmImmutable, l.nmImmutableSize = 56, 64, 68, 184, 192

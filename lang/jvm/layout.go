@@ -48,7 +48,7 @@ type layout struct {
 	anchorSP, anchorPC, anchorFP                       uint64 // in JavaThread
 	pending, waiting, ownerID, lockStackTop, lockStack uint64
 	monitorObject, monitorOwner                        uint64
-	vthread, contEntry                                 uint64
+	vthread, layoutHelper                              uint64
 }
 
 // tried reports whether the layout of a version outside of HotSpot's own tables is known.
@@ -147,7 +147,7 @@ func newLayout(s *structs, major int) (*layout, error) {
 		pending: f("JavaThread._current_pending_monitor"), waiting: f("JavaThread._current_waiting_monitor"),
 		ownerID: g.maybe("JavaThread._monitor_owner_id"), lockStack: none, lockStackTop: none,
 		monitorObject: f("ObjectMonitor._object"), monitorOwner: f("ObjectMonitor._owner"),
-		vthread: g.maybe("JavaThread._vthread"), contEntry: g.maybe("JavaThread._cont_entry"),
+		vthread: g.maybe("JavaThread._vthread"), layoutHelper: g.maybe("Klass._layout_helper"),
 	}
 	anchor := f("JavaThread._anchor")
 	l.anchorSP, l.anchorPC = anchor+f("JavaFrameAnchor._last_Java_sp"), anchor+f("JavaFrameAnchor._last_Java_pc")

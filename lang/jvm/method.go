@@ -182,6 +182,11 @@ func (r *Runtime) readMethod(addr uint64) (*method, error) {
 			}
 		}
 	})
+	if m.name == "jdk.internal.vm.Continuation.doYield" {
+		r.mu.Lock()
+		r.chunks.yield = m.fn
+		r.mu.Unlock()
+	}
 	return m, nil
 }
 

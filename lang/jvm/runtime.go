@@ -42,7 +42,6 @@ type known struct {
 	threadList uint64 // address of the pointer to the list
 	callReturn uint64 // return address of calls from the call stub to Java
 	callStubFn uint64 // the call stub's address in the table
-	contReturn uint64 // return address in a continuation's entry; 0: unknown
 
 	mu      sync.Mutex // guards the fields below
 	blobs   map[uint64]*blob
@@ -54,6 +53,7 @@ type known struct {
 	classes map[uint64]class  // by address
 	thread  threadFields
 	parks   places
+	chunks  chunks
 
 	classInit  classInit  // constant
 	initSearch initSearch // guarded by mu
@@ -110,9 +110,6 @@ func New(img *Image, bias uint64, mem io.ReaderAt, table *managed.Table) (*Runti
 	}
 	if r.callReturn, err = word(mem, ret); err != nil || r.callReturn == 0 {
 		return nil, fmt.Errorf("%w: no call stub", ErrNotReady)
-	}
-	if at := s.static["ContinuationEntry._return_pc"]; at != 0 {
-		r.contReturn, _ = word(mem, at) // only used as a frame's name
 	}
 	queue, err := word(mem, code)
 	if err != nil || queue == 0 {

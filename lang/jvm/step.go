@@ -57,6 +57,9 @@ type State struct {
 	Missing uint64
 	// Heap says that frames of a virtual thread are in the heap. A KindError frame replaces them.
 	Heap bool
+	// Chunks returns the copy of the frames that the thread's virtual thread has in the heap, innermost
+	// chunk first, and why outer ones are missing. nil means that there is none.
+	Chunks func() ([]Chunk, stack.Reason)
 
 	rebuilt bool // the next frame may not be filled yet
 	used    []use

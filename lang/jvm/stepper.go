@@ -31,6 +31,7 @@ type javaThread struct {
 	gap    bool   // see Thread.Gaps
 
 	carrier carrier
+	heap    heapCopy
 }
 
 // javaWalk is a Walker's state for frames of Java.
@@ -45,6 +46,8 @@ type javaWalk struct {
 	spent bool // the limit on reads was reached: the frames found may be wrong
 
 	numbers [NumberSpan / 8]uint64 // see learnNumber
+	thread  *javaThread            // of the walk
+	pc, sp  uint64                 // where the walk began
 }
 
 // maxTried bounds the backoff between two searches for a thread's JavaThread, in Plans.
@@ -193,14 +196,16 @@ func (h *hotspot) Plan(th *unwind.Thread, out []rule.Span) []rule.Span {
 			out = append(out, rule.Span{Addr: addr, Len: n})
 		}
 		out = j.carrier.spans(h.rt, j.thread, out)
+		j.heap.plan(h.rt, &j.carrier)
 	}
 	return out
 }
 
 // Begin implements Stepper.
-func (h *hotspot) Begin(w *unwind.Walker, _ *unwind.Thread, _ *stack.Regs) {
-	j := javaWalks.In(w)
+func (h *hotspot) Begin(w *unwind.Walker, th *unwind.Thread, regs *stack.Regs) {
+	j := h.walk(w)
 	j.begun, j.spent = false, false
+	j.thread, j.pc, j.sp = javaThreads.Of(th), regs.PC, regs.R[rsp]
 }
 
 // Covers reports whether pc is in the reserved range of the code cache.
@@ -233,7 +238,7 @@ func (h *hotspot) walk(w *unwind.Walker) *javaWalk {
 	j := javaWalks.In(w)
 	if j.of != h {
 		*j = javaWalk{of: h, rt: h.rt.On(w.Meter())}
-		j.state.Native = w.IsCode
+		j.state.Native, j.state.Chunks = w.IsCode, j.inHeap
 	}
 	return j
 }

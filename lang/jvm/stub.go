@@ -58,7 +58,14 @@ func (r *Runtime) leaveStub(s *State, b *blob, x exit, out []stack.Frame) []stac
 	// Java returns to continuation stubs if its callers were left in the heap. Functions of the
 	// virtual machine return there while these frames are moved.
 	heap := b.continuation && !s.Exact
-	if n := len(out); !heap || n > 0 && out[n-1].Kind != stack.KindJava {
+	n := len(out)
+	java := n > 0 && out[n-1].Kind == stack.KindJava
+	if heap && java {
+		var ok bool
+		if out, ok = r.inHeap(s, s.R[rsp], out); ok {
+			heap = false
+		}
+	} else if !heap || n > 0 {
 		f := r.machine(s, b, x.cfa)
 		f.Trust = x.trust
 		out = append(out, f)
