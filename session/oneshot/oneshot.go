@@ -304,11 +304,7 @@ func (e *eye) failed() {
 }
 
 func (v *view) sample(once *sampler.Once, e *eye) error {
-	g, err := once.Look(e.file, &e.info)
-	for n := 1; n < emptyTries && (errors.Is(err, sampler.ErrUnsure) || err == nil && empty(g.Sample)); n++ {
-		once.Rest(entryRest)
-		g, err = once.Look(e.file, &e.info)
-	}
+	g, err := whole(func() (sampler.Glance, error) { return once.Look(e.file, &e.info) }, func() { once.Rest(entryRest) })
 	if err != nil {
 		return err
 	}
@@ -325,6 +321,16 @@ func (v *view) sample(once *sampler.Once, e *eye) error {
 		e.runnable(s)
 	}
 	return nil
+}
+
+// whole calls look until the sample has a stack, at most emptyTries times, with a rest in between.
+func whole(look func() (sampler.Glance, error), rest func()) (g sampler.Glance, err error) {
+	g, err = look()
+	for n := 1; n < emptyTries && (errors.Is(err, sampler.ErrUnsure) || err == nil && empty(g.Sample)); n++ {
+		rest()
+		g, err = look()
+	}
+	return g, err
 }
 
 // emptyTries is how often a running thread without a stack is sampled: it is between
