@@ -31,6 +31,8 @@ var unknowns = []struct {
 	{"Python 3.7", func(t *testing.T) *testprog.Proc { return python(t, testprog.Tool(t, "python3.7")) },
 		`Python 3\.7 or older is not known: its stacks are shown as C alone; 3\.8 to 3\.14 with the global lock are`, 5, ""},
 	{"Python 3.99", python99, `Python 3\.99\.[0-9]+ is not known: its stacks are shown as C alone; 3\.8 to 3\.14 with the global lock are`, 5, ""},
+	{"Python without the global lock", pythonThreaded,
+		`CPython 3\.13\.[0-9]+: Python 3\.13 without the global lock is not known: its stacks are shown as C alone; 3\.8 to 3\.14 with the global lock are`, 5, ""},
 	{"stripped node", strippedNode, ``, 5, "js"},
 	{"node without V8's symbols", func(t *testing.T) *testprog.Proc {
 		if os.Getenv("SLIVER_LONG") == "" {
@@ -308,21 +310,34 @@ func python(t *testing.T, path string, env ...string) *testprog.Proc {
 
 // python99 starts Python 3.12 with a library that reports version 3.99.
 func python99(t *testing.T) *testprog.Proc {
-	path := testprog.Tool(t, "python3.12")
-	path, err := filepath.EvalSymlinks(path)
+	return changedPython(t, "3.12", func(b []byte) []byte {
+		b[offsetOf(t, b, "Py_Version")+2] = 99 // 0x030c01f0, little-endian
+		return b
+	})
+}
+
+// pythonThreaded starts Python 3.13 with a library that describes itself as one without the global lock
+// (free_threaded of Include/internal/pycore_runtime.h).
+func pythonThreaded(t *testing.T) *testprog.Proc {
+	return changedPython(t, "3.13", func(b []byte) []byte {
+		b[offsetOf(t, b, "_PyRuntime")+16] = 1
+		return b
+	})
+}
+
+// changedPython starts a version of Python whose library, or program, is changed.
+func changedPython(t *testing.T, version string, change func([]byte) []byte) *testprog.Proc {
+	path, err := filepath.EvalSymlinks(testprog.Tool(t, "python"+version))
 	if err != nil {
 		t.Fatal(err)
 	}
 	home, dir := filepath.Dir(filepath.Dir(path)), t.TempDir()
-	newer := func(b []byte) []byte {
-		b[offsetOf(t, b, "Py_Version")+2] = 99 // 0x030c01f0, little-endian
-		return b
-	}
-	if libs, _ := filepath.Glob(filepath.Join(home, "lib", "libpython3.12.so.1.0")); len(libs) > 0 {
-		err = patched(libs[0], filepath.Join(dir, "libpython3.12.so.1.0"), newer)
+	name := "libpython" + version + ".so.1.0"
+	if libs, _ := filepath.Glob(filepath.Join(home, "lib", name)); len(libs) > 0 {
+		err = patched(libs[0], filepath.Join(dir, name), change)
 	} else {
-		file := filepath.Join(dir, "python3.12")
-		err = patched(path, file, newer)
+		file := filepath.Join(dir, "python"+version)
+		err = patched(path, file, change)
 		path = file
 	}
 	if err != nil {
