@@ -60,6 +60,7 @@ ldc2 ldc
 EOF
 	[[ ${long:-no} == no ]] || cat <<'EOF'
 qemu-system-aarch64 qemu-system-arm
+qemu-system-x86_64 qemu-system-x86
 cpio cpio
 EOF
 }
@@ -311,15 +312,18 @@ install_ruby() (
 	chmod +x root/bin/ruby$v && rm -rf "$root" && mv root "$root" && "$root/bin/ruby$v" -e 'require "monitor"; require "socket"'
 )
 
-# The kernel of the virtual machine of internal/vmtest, and what goes into its image.
+# The kernels of the virtual machines of internal/vmtest, and what goes into their images.
 install_vms() {
-	local arch=arm64
-	[[ -n $(debian_uri) ]] && ! compgen -G "$cache/vm-$arch/linux-image-*.deb" >/dev/null || return 0
-	echo "installing: a kernel for $arch"
-	install_vm $arch >"$work/vm.log" 2>&1 || {
-		echo "could not install a kernel for $arch:"
-		tail -n 3 "$work/vm.log"
-	} >&2
+	local arch
+	[[ -n $(debian_uri) ]] || return 0
+	for arch in arm64 amd64; do
+		compgen -G "$cache/vm-$arch/linux-image-*.deb" >/dev/null && continue
+		echo "installing: a kernel for $arch"
+		install_vm $arch >"$work/vm.log" 2>&1 || {
+			echo "could not install a kernel for $arch:"
+			tail -n 3 "$work/vm.log"
+		} >&2
+	done
 }
 
 install_vm() (

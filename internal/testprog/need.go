@@ -65,7 +65,9 @@ var tools = map[string][]string{
 
 	// A virtual machine: the folder has the kernel, and what else their image needs.
 	"qemu-system-arm64": {"qemu-system-aarch64"},
+	"qemu-system-amd64": {"qemu-system-x86_64"},
 	"vm-arm64":          {filepath.Join(toolCache(), "vm-arm64", "linux-image-*.deb")},
+	"vm-amd64":          {filepath.Join(toolCache(), "vm-amd64", "linux-image-*.deb")},
 	"dpkg-deb":          {"dpkg-deb"},
 
 	"systemd-analyze": {"systemd-analyze"},

@@ -7,6 +7,9 @@ mount -t proc proc /proc
 mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev
 mount -t tmpfs tmp /tmp
+mkdir -p /dev/pts
+mount -t devpts devpts /dev/pts
+ip link set lo up
 cd /tmp
 
 # ready FILE waits for a program's first output.
@@ -65,6 +68,29 @@ pid=$!
 ready python.out
 sliver stack -p $pid
 kill -9 $pid
+
+echo "=== go"
+/t/waits >go.out &
+pid=$!
+ready go.out
+usleep 1000000
+sliver stack --goroutines $pid
+sliver record -p $pid -d 3s -i 20ms -o go.sliver
+sliver sql go.sliver "select 'task', name, state, reason from task_spans join tasks on id = task group by 2, 3, 4"
+kill -9 $pid
+
+echo "=== calls"
+mkfifo go_on
+/t/calls 100000 1500 <go_on >calls.out &
+pid=$!
+exec 3>go_on
+ready calls.out
+usleep 1000000
+sliver record -p $pid --stop always -i 50ms -d 5s -o calls.sliver
+sliver sql calls.sliver "select 'how', how, sum(count) from samples group by 2"
+exec 3>&-
+wait $pid
+cat calls.out
 
 echo "=== kill"
 /t/duty nanosleep 20000 20000 600 >/dev/null &

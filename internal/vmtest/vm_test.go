@@ -9,8 +9,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -29,9 +31,22 @@ type machine struct {
 
 var machines = []machine{
 	{arch: "arm64", uname: "aarch64", qemu: "qemu-system-arm64", console: "ttyAMA0", args: []string{"-M", "virt", "-cpu", "max,pauth-impdef=on"}, static: "arm64-static"},
+	{arch: "amd64", uname: "x86_64", qemu: "qemu-system-amd64", console: "ttyS0", args: []string{"-M", "q35", "-cpu", "max"}, static: "static"},
 }
 
-// TestVM boots each machine, which QEMU emulates.
+// kvm reports whether the host's processor can run a machine of its own architecture.
+func kvm() bool {
+	f, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	const version = 0xae00 // KVM_GET_API_VERSION of linux/kvm.h
+	n, _, errno := syscall.Syscall(syscall.SYS_IOCTL, f.Fd(), version, 0)
+	return errno == 0 && n == 12
+}
+
+// TestVM boots each machine, which QEMU emulates, or runs by KVM.
 func TestVM(t *testing.T) {
 	if os.Getenv("SLIVER_LONG") == "" {
 		t.Skip("SLIVER_LONG is not set: it takes some minutes")
@@ -42,10 +57,14 @@ func TestVM(t *testing.T) {
 			qemu := testprog.Tool(t, m.qemu)
 			kernel, initrd := m.files(t)
 			args := append(m.args, "-smp", "2", "-m", "1024", "-nic", "none", "-nographic", "-no-reboot", "-kernel", kernel, "-initrd", initrd,
-				"-append", "quiet panic=-1 console="+m.console,
+				"-append", "quiet panic=-1 console="+m.console)
+			if m.arch == runtime.GOARCH && kvm() {
+				args = append(args, "-accel", "kvm")
+			} else {
 				// The guest's time is that of its instructions, 8 ns for each: a busy host makes the test slower, and
 				// nothing in the guest late.
-				"-icount", "shift=3,sleep=off")
+				args = append(args, "-icount", "shift=3,sleep=off")
+			}
 			ctx, cancel := context.WithTimeout(context.Background(), 40*time.Minute)
 			defer cancel()
 			out, err := exec.CommandContext(ctx, qemu, args...).CombinedOutput()
@@ -99,9 +118,17 @@ func (m *machine) files(t *testing.T) (kernel, initrd string) {
 	}
 	file("init", "guest.sh")
 	file("bin/sliver", sliver)
-	for _, p := range []string{"locks/deadlock", "c/duty", "c/handler"} {
+	for _, p := range []string{"locks/deadlock", "c/duty", "c/handler", "c/calls"} {
 		file("t/"+filepath.Base(p), testprog.Build(t, p, m.static))
 	}
+	waits := filepath.Join(dir, "waits")
+	cmd = exec.Command("go", "build", "-o", waits, ".")
+	cmd.Dir = filepath.Join(testprog.Root(t), "testdata", "targets", "go", "waits")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+m.arch)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build waits: %v\n%s", err, out)
+	}
+	file("t/waits", waits)
 	initrd = filepath.Join(dir, "initrd")
 	if err := os.WriteFile(initrd, im.bytes(), 0o644); err != nil || kernel == "" {
 		t.Fatalf("no kernel in %q, or no image: %v", debs, err)
@@ -144,6 +171,10 @@ func check(t *testing.T, m machine, parts map[string]string) {
 	has("locks", "DEADLOCK of 3 threads", "held by TID", "lock_next", "status 3")
 	has("signals", "spin", "on_alarm", "interrupted", "main")
 	has("python", "leaf", "handle", "<module>")
+	has("go", "main.main", "main.hold", "main.read", "main.write", "main.receive", "main.choose", "main.join", "semacquire", "chan receive", "select", "sleep")
+	if err := putBack(parts["calls"]); err != nil {
+		t.Errorf("calls: %v:\n%s", err, parts["calls"])
+	}
 	after := regexp.MustCompile(`(?m)^after \d: State:\s+(\S).*TracerPid:\s+(\d+)$`).FindAllStringSubmatch(parts["kill"], -1)
 	for _, a := range after {
 		if a[1] == "t" || a[1] == "T" || a[2] != "0" {
@@ -156,6 +187,28 @@ func check(t *testing.T, m machine, parts map[string]string) {
 	if err := truth(parts["truth"]); err != nil {
 		t.Errorf("truth: %v:\n%s", err, parts["truth"])
 	}
+}
+
+// putBack checks the account of the program that makes every kind of blocking call: none has failed with EINTR
+// or ended early because of a stop, though most were stopped in the kernel.
+func putBack(part string) error {
+	calls, samples := 0, 0
+	for _, line := range strings.Split(part, "\n") {
+		var name string
+		var n, eintr, early, late, most int
+		if _, err := fmt.Sscan(line, &name, &n, &eintr, &early, &late, &most); err == nil {
+			if calls++; eintr != 0 || early != 0 {
+				return fmt.Errorf("%s: of %d returns %d were EINTR and %d early", name, n, eintr, early)
+			}
+		}
+		if f := strings.Fields(line); len(f) == 3 && f[0] == "how" && f[1] == "stop" {
+			samples, _ = strconv.Atoi(f[2])
+		}
+	}
+	if calls < 30 || samples == 0 {
+		return fmt.Errorf("%d kinds of calls, %d stops", calls, samples)
+	}
+	return nil
 }
 
 // truth compares the folded stacks of a duty program on a CPU with its own account.
@@ -195,6 +248,18 @@ func TestChecks(t *testing.T) {
 		"truth burn 90 rest 10 write 0 total 100 elapsed 300": false,
 	} {
 		if err := truth(part); (err == nil) != ok {
+			t.Errorf("%q: %v", part, err)
+		}
+	}
+	account := strings.Repeat("poll 3 0 0 0 12\n", 30)
+	for part, ok := range map[string]bool{
+		account + "how stop 40\n":                             true,
+		account + "how read 40\n":                             false,
+		account + "how stop 40\nfutex 3 1 0 0 12\n":           false,
+		account + "how stop 40\nnanosleep 3 0 1 0 12\n":       false,
+		strings.Repeat("poll 3 0 0 0 12\n", 3) + "how stop 4": false,
+	} {
+		if err := putBack(part); (err == nil) != ok {
 			t.Errorf("%q: %v", part, err)
 		}
 	}
