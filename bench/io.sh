@@ -52,13 +52,19 @@ pids+=("$!")
 exec {in2}>"$work/in" {out2}<"$work/out"
 read -r _ _ <&"$out2"
 
+# traced runs a command that sees the kernel's trace points, where no tracefs is mounted in a mount
+# namespace of its own.
+traced() {
+	[[ -d /sys/kernel/tracing/events ]] && exec "$@"
+	exec unshare -m sh -c 'mount -t tracefs tracefs /sys/kernel/tracing && exec "$@"' sh "$@"
+}
 start() {
 	case $1 in
 	sums) "$work/sliver" io -p "$one" --json >"$work/tool.out" 2>&1 & ;;
 	record) "$work/sliver" record -p "$one" -i 1s --io -q -o "$work/x.sliver" >"$work/tool.out" 2>&1 & ;;
 	strace) strace -f -c -p "$one" -o "$work/tool.out" 2>/dev/null & ;;
 	perf) perf trace -s -p "$one" -o "$work/tool.out" 2>/dev/null & ;;
-	bpftrace) bpftrace -e "tracepoint:syscalls:sys_enter_* /pid == $one/ { @s[tid] = nsecs; } tracepoint:syscalls:sys_exit_* /@s[tid]/ { @n[probe] = count(); @h[probe] = hist(nsecs - @s[tid]); delete(@s[tid]); }" >"$work/tool.out" 2>&1 & ;;
+	bpftrace) traced bpftrace -e "tracepoint:raw_syscalls:sys_enter /pid == $one/ { @s[tid] = nsecs; } tracepoint:raw_syscalls:sys_exit /@s[tid]/ { @n[args->id] = count(); @h[args->id] = hist(nsecs - @s[tid]); delete(@s[tid]); }" >"$work/tool.out" 2>&1 & ;;
 	*)
 		echo "io.sh: unknown tool $1" >&2
 		return 2
