@@ -102,13 +102,7 @@ func (f *filler) io() {
 				int64(x.Written), int64(x.Time), x.P50, x.P99, int64(x.Max), int64(x.Misses), int64(x.Missed), int64(x.Faults), int64(x.Faulted), text(x.Stack), f.process)
 		}
 	}
-	if f.asked("io_uring") {
-		for i := range f.v.Rec.IO.Rings {
-			x := &f.v.Rec.IO.Rings[i]
-			f.row("io_uring", orNull(view.Text(x.Path, view.MaxName)), int64(x.Ops), int64(x.Syncs), int64(x.Others), int64(x.Errors), int64(x.Read), int64(x.Written),
-				int64(x.Time), int64(x.Max), f.process)
-		}
-	}
+	f.rings()
 	if f.asked("findings") {
 		f.v.Findings(func(x *trace.IOFinding, i int) bool {
 			var size any
@@ -119,6 +113,18 @@ func (f *filler) io() {
 				view.Text(x.Thread, 256), f.ts(x.At), int64(x.Ops), int64(x.Want), int64(x.Buffer), size, x.Cost, x.Longest, x.Count, text(x.Stack), text(x.Where), f.process)
 			return f.err == nil
 		})
+	}
+}
+
+// rings writes the sums of io_uring.
+func (f *filler) rings() {
+	if !f.asked("io_uring") {
+		return
+	}
+	for i := range f.v.Rec.IO.Rings {
+		x := &f.v.Rec.IO.Rings[i]
+		f.row("io_uring", orNull(view.Text(x.Path, view.MaxName)), int64(x.Ops), int64(x.Syncs), int64(x.Others), int64(x.Errors), int64(x.Read), int64(x.Written),
+			int64(x.Time), int64(x.Max), f.process)
 	}
 }
 

@@ -1,5 +1,7 @@
 package kernel
 
+import "golang.org/x/sys/unix"
+
 // regBlock is how much of struct pt_regs is read (arch/arm64/include/asm/ptrace.h): up to orig_x0,
 // since x0 has the result when a call ends.
 const regBlock = 280
