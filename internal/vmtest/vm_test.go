@@ -31,7 +31,7 @@ type machine struct {
 
 var machines = []machine{
 	{arch: "arm64", uname: "aarch64", qemu: "qemu-system-arm64", console: "ttyAMA0", args: []string{"-M", "virt", "-cpu", "max,pauth-impdef=on"}, static: "arm64-static"},
-	{arch: "amd64", uname: "x86_64", qemu: "qemu-system-amd64", console: "ttyS0", args: []string{"-M", "q35", "-cpu", "max"}, static: "static"},
+	{arch: "amd64", uname: "x86_64", qemu: "qemu-system-amd64", console: "ttyS0", args: []string{"-M", "q35", "-cpu", "max,arch-capabilities=off"}, static: "static"},
 }
 
 // kvm reports whether the host's processor can run a machine of its own architecture.
