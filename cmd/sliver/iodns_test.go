@@ -32,7 +32,7 @@ func TestIOSlowDNS(t *testing.T) {
 			t.Errorf("%v: %+v", after, r.Findings)
 		} else if fires {
 			f := r.has(t, iowatch.DNS, at+":53")
-			if f.Longest < int64(after)*9/10 || !strings.Contains(f.Advice, "A lookup at the name server "+at+":53 took 1.") || !in(f.Where+f.Stack, "getaddrinfo") {
+			if f.Longest < int64(after)*9/10 || !strings.Contains(f.Advice, "A lookup of late.example.org at the name server "+at+":53 took 1.") || !in(f.Where+f.Stack, "getaddrinfo") {
 				t.Errorf("%+v", f)
 			}
 		}

@@ -98,6 +98,12 @@ func TestRecordIO(t *testing.T) {
 		if strings.HasPrefix(c.Call, "pipe") {
 			want *= 2 // each makes two descriptors
 		}
+		if strings.Contains(c.Call, "stat") { // of these, slow ones alone have a record, also if they failed
+			if n := byCall[c.Call]; n > c.Calls {
+				t.Errorf("%s: %d operations in the recording, %d calls", c.Call, n, c.Calls)
+			}
+			continue
+		}
 		if n := byCall[c.Call]; n != want {
 			t.Errorf("%s: %d operations in the recording, %d calls of which %d failed", c.Call, n, c.Calls, c.Errors)
 		}
