@@ -34,9 +34,9 @@ type query struct {
 	Near     *where   `json:"near,omitempty"`
 	Mode     string   `json:"mode,omitempty"` // of a tree: "" or "time"; of tasks: "" or "wait"
 	ByThread bool     `json:"by_thread,omitempty"`
-	Idle     bool     `json:"idle,omitempty"` // of an analysis: idle waits are in its tables
+	Idle     bool     `json:"idle,omitempty"`    // of an analysis: idle waits are in its tables
 	Runtime  bool     `json:"runtime,omitempty"` // of an analysis: with the code of interpreters above functions that they run
-	Last     float64  `json:"last,omitempty"` // of an analysis: only the last ns; t0 and t1 are ignored
+	Last     float64  `json:"last,omitempty"`    // of an analysis: only the last ns; t0 and t1 are ignored
 	Max      int      `json:"max,omitempty"`
 	N        int      `json:"n,omitempty"`
 	From     int      `json:"from,omitempty"`
