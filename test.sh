@@ -151,7 +151,7 @@ done
 unit_tests() { go test -race -timeout=10m $short "${unit[@]}"; }
 big_tests() { go test -timeout=10m $short "${big[@]}"; }
 # Two packages at a time: one after another they leave half of two CPUs idle.
-live_tests() { go test -p=2 -timeout=30m $short "${live[@]}"; }
+live_tests() { go test -p=2 -timeout=50m $short "${live[@]}"; }
 # The step before has required all that these need.
 raced_tests() { SLIVER_HPROF_CORPUS='' SLIVER_REQUIRE='' go test -race -short -p=2 -timeout=10m "${raced[@]}"; }
 # A day of churn goes by at 50 times its speed.
