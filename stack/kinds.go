@@ -179,6 +179,22 @@ func (k Kind) Locks(function, source string) bool {
 	return t.locking != "" && path.Base(source) == t.locking
 }
 
+// Module is the name of the module that functions of the kind have if they have no file with machine code.
+func (k Kind) Module() string { return "[" + k.String() + "]" }
+
+// ManagedModule reports whether a module is that of functions that a runtime runs.
+func ManagedModule(module string) bool { return managedModules[module] }
+
+var managedModules = func() map[string]bool {
+	all := map[string]bool{}
+	for i := range table {
+		if table[i].managed {
+			all[Kind(i).Module()] = true
+		}
+	}
+	return all
+}()
+
 // Interpreter reports whether a native function is part of a runtime: the interpreter's frames between those
 // of the functions that it runs. module and source are paths, function is a name; each may be "". Native
 // modules of the runtime are not part of the interpreter.

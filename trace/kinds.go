@@ -86,7 +86,7 @@ func (k Kinds) Has(x stack.Kind) bool { return x == stack.KindError || k>>(x&7)&
 
 // HidesRuntime reports whether the code of the recording's runtimes is filtered out: see Runtime.
 func (rec *Recording) HidesRuntime() bool {
-	return rec.less&Runtime != 0 && slices.ContainsFunc(rec.Modules, func(m Module) bool { return managedModules[m.Path] })
+	return rec.less&Runtime != 0 && slices.ContainsFunc(rec.Modules, func(m Module) bool { return stack.ManagedModule(m.Path) })
 }
 
 // runtimes returns the test for the native code of the recording's runtimes, if it is filtered out.
@@ -112,23 +112,12 @@ func (rec *Recording) runtimes() OfRuntime {
 	}
 }
 
-// managedModules are the modules of the functions that runtimes run.
-var managedModules = func() map[string]bool {
-	all := map[string]bool{}
-	for _, k := range stack.Kinds() {
-		if k.Managed() {
-			all["["+k.String()+"]"] = true
-		}
-	}
-	return all
-}()
-
 // Only returns a view of the recording with frames of these kinds only. If a caller is
 // filtered out, its callees appear on top of its own caller. The view shares everything
 // with rec.
 func (rec *Recording) Only(k Kinds) *Recording {
 	out := *rec
-	out.less |= ^k
+	out.less |= AllKinds &^ k
 	out.Others = nil
 	for _, x := range rec.Others {
 		out.Others = append(out.Others, x.Only(k))

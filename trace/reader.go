@@ -273,10 +273,11 @@ func (rec *Recording) Count(seq int) (n uint64) {
 // Events yields the events of thread seq in the order they were written. A damaged chunk appears as a Gap of
 // stack.WhyLost.
 func (rec *Recording) Events(seq int) iter.Seq[event.Event] {
-	if rec.less != 0 {
-		return sift(rec.events(seq), ^rec.less, rec.runtimes())
+	own := rec.runtimes()
+	if own == nil && rec.less&^Runtime == 0 {
+		return rec.events(seq) // there is nothing to leave out
 	}
-	return rec.events(seq)
+	return sift(rec.events(seq), AllKinds&^rec.less, own)
 }
 
 func (rec *Recording) events(seq int) iter.Seq[event.Event] {

@@ -350,7 +350,7 @@ func onCPU(v *view.View, top int) (rows []OnCPU, more int, runtime int64) {
 		return dst
 	})
 	out := []OnCPU{}
-	last := map[OnCPU]bool{} // what only begins threads
+	begins := map[OnCPU]int{} // 1: it only begins threads; such functions come last
 	for l, ns := range total {
 		if *ns == 0 {
 			continue
@@ -362,19 +362,13 @@ func onCPU(v *view.View, top int) (rows []OnCPU, more int, runtime int64) {
 		}
 		if on.Self == 0 && v.Rec.HidesRuntime() {
 			if p := v.Place(&trace.Slice{Frame: trace.LocFrame{Func: l}}); p.Begins() {
-				last[on] = true
+				begins[on] = 1
 			}
 		}
 		out = append(out, on)
 	}
-	order := func(on OnCPU) int {
-		if last[on] {
-			return 1
-		}
-		return 0
-	}
 	slices.SortFunc(out, func(a, b OnCPU) int {
-		return cmp.Or(cmp.Compare(b.Self, a.Self), cmp.Compare(order(a), order(b)), cmp.Compare(b.Total, a.Total), cmp.Compare(a.Name, b.Name), cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line))
+		return cmp.Or(cmp.Compare(b.Self, a.Self), cmp.Compare(begins[a], begins[b]), cmp.Compare(b.Total, a.Total), cmp.Compare(a.Name, b.Name), cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line))
 	})
 	rows, more = cut(out, top)
 	return rows, more, runtime

@@ -124,7 +124,7 @@ const manyRuntime = 10
 // Interpreted describes how the interpreter's own code is counted, and how to change that; "": it has used
 // little time, or the table has no functions that it runs.
 func (t *Table) Interpreted() string {
-	if !slices.ContainsFunc(t.Funcs, func(f Func) bool { return managedModules[f.Module] }) {
+	if !slices.ContainsFunc(t.Funcs, func(f Func) bool { return stack.ManagedModule(f.Module) }) {
 		return ""
 	}
 	if t.NoRuntime {
@@ -134,7 +134,7 @@ func (t *Table) Interpreted() string {
 	for i := range t.Funcs {
 		f := &t.Funcs[i]
 		all += f.Self.CPU
-		if f.Self.CPU > 0 && !managedModules[f.Module] && stack.Interpreter(f.Module, f.Name, "") {
+		if f.Self.CPU > 0 && !stack.ManagedModule(f.Module) && stack.Interpreter(f.Module, f.Name, "") {
 			own += f.Self.CPU
 		}
 	}
@@ -143,17 +143,6 @@ func (t *Table) Interpreted() string {
 	}
 	return fmt.Sprintf("%s of the CPU time is the interpreter's own code; --kinds no-runtime counts it for the functions that it runs", Share(own, all))
 }
-
-// managedModules are the modules of functions that a runtime runs.
-var managedModules = func() map[string]bool {
-	all := map[string]bool{}
-	for _, k := range stack.Kinds() {
-		if k.Managed() {
-			all["["+k.String()+"]"] = true
-		}
-	}
-	return all
-}()
 
 // FuncText returns a function's name with its module.
 func FuncText(f *Func) string {

@@ -32,7 +32,7 @@ func Of(k stack.Kind) Range {
 	if !ok {
 		return Range{}
 	}
-	return Range{start, end, k, "[" + k.String() + "]", k.String()}
+	return Range{start, end, k, k.Module(), k.String()}
 }
 
 // ranges are all ranges, by address.
