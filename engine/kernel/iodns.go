@@ -57,13 +57,7 @@ func (a *assembler) names(m ioMaps) {
 	a.label("socket")
 	a.add(asm.LoadMem(asm.R1, asm.RFP, onNames, asm.DWord), asm.JNE.Imm(asm.R1, 0, "query"), asm.JNE.Imm(asm.R6, classWrite, "message"))
 	a.address("message")
-	a.add(asm.JEq.Imm(asm.R3, 0, "message"))
-	a.nameServer()
-	a.add(asm.LoadMem(asm.R1, asm.RFP, onTmp, asm.DWord), asm.JEq.Imm(asm.R1, 0, "message"))
-	a.get(asm.R1, recFD, asm.Word)
-	a.add(asm.StoreMem(asm.RFP, onKey, asm.R1, asm.DWord))
-	a.lookup(m.fds, onKey)
-	a.add(asm.JEq.Imm(asm.R0, 0, "out"), asm.StoreImm(asm.R0, fdNames, 1, asm.Word))
+	a.toServer(m, "message")
 
 	a.label("query")
 	a.window()
@@ -76,6 +70,18 @@ func (a *assembler) names(m ioMaps) {
 	a.add(asm.JEq.Imm(asm.R6, classWrite, "limited"), asm.JEq.Imm(asm.R6, classSends, "limited"))
 	a.set(recOp, int64(iowatch.OpAnswer), asm.Byte)
 	a.add(asm.Ja.Label("pathonly"))
+}
+
+// toServer notes that the descriptor's peer is a name server, if the address in R3 is that of one. Else it
+// goes to the label other.
+func (a *assembler) toServer(m ioMaps, other string) {
+	a.add(asm.JEq.Imm(asm.R3, 0, other))
+	a.nameServer()
+	a.add(asm.LoadMem(asm.R1, asm.RFP, onTmp, asm.DWord), asm.JEq.Imm(asm.R1, 0, other))
+	a.get(asm.R1, recFD, asm.Word)
+	a.add(asm.StoreMem(asm.RFP, onKey, asm.R1, asm.DWord))
+	a.lookup(m.fds, onKey)
+	a.add(asm.JEq.Imm(asm.R0, 0, "out"), asm.StoreImm(asm.R0, fdNames, 1, asm.Word))
 }
 
 // address sets R3 to the address that came with a call, 0 if there is none. A call of another class goes
@@ -109,13 +115,8 @@ func (a *assembler) messages(m ioMaps) {
 	a.set(recSize, -1, asm.DWord)
 	a.add(asm.LoadMem(asm.R1, asm.RFP, onNames, asm.DWord), asm.JNE.Imm(asm.R1, 0, "query"), asm.JEq.Imm(asm.R6, classGets, "out"))
 	a.address("out")
-	a.add(asm.JEq.Imm(asm.R3, 0, "out"))
-	a.nameServer()
-	a.add(asm.LoadMem(asm.R1, asm.RFP, onTmp, asm.DWord), asm.JEq.Imm(asm.R1, 0, "out"))
-	a.get(asm.R1, recFD, asm.Word)
-	a.add(asm.StoreMem(asm.RFP, onKey, asm.R1, asm.DWord))
-	a.lookup(m.fds, onKey)
-	a.add(asm.JEq.Imm(asm.R0, 0, "out"), asm.StoreImm(asm.R0, fdNames, 1, asm.Word), asm.Ja.Label("query"))
+	a.toServer(m, "out")
+	a.add(asm.Ja.Label("query"))
 }
 
 // copyMessages copies address and messages of an OpQuery or OpAnswer into the record, R6, and goes to a
