@@ -41,13 +41,14 @@ func TestFidelityInitializers(t *testing.T) {
 }
 
 // TestFidelityUpcalls: the stack of a Java method that C code calls goes on through the stub between
-// them (Foreign Function and Memory API), compiled and interpreted.
+// them (Foreign Function and Memory API), compiled and interpreted. The comparator is not inlined: C2 has
+// places for inlined code at safepoints only, so that its loop may count for its caller.
 func TestFidelityUpcalls(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	for _, mode := range []string{"-Xmixed", "-Xint"} {
 		t.Run(mode, func(t *testing.T) {
 			p := testprog.Start(t, testprog.Tool(t, "java25"), "-Xmx64m", mode, "--enable-native-access=ALL-UNNAMED",
-				"-cp", testprog.JavaClasses(t, "Upcall"), "Upcall")
+				"-XX:CompileCommand=quiet", "-XX:CompileCommand=dontinline,Upcall::order", "-cp", testprog.JavaClasses(t, "Upcall"), "Upcall")
 			p.Line("ready")
 			stacks := recordFolded(t, p, 60, "-t", "main")
 			var all, whole int64

@@ -42,6 +42,7 @@ var columns = []string{
 	"locktime", "locklen", "lock",
 	"pausetime", "pauselen",
 	"gaptime", "gaplen", "gap",
+	"misstime", "misslen", "miss", // CPU time, ns, that no sample has: since the end of the one before, length
 }
 
 type header struct {
@@ -196,6 +197,9 @@ const (
 	colGapTime
 	colGapLen
 	colGap
+	colMissTime
+	colMissLen
+	colMiss
 )
 
 func (b *builder) units(t stack.Time) int64 { return max(int64(t-b.base), 0) / unit }
@@ -208,7 +212,8 @@ func (b *builder) thread(th *view.Thread, idle bool) {
 	end := b.units(b.replay.Run())
 	b.change(end + 1)
 	b.close(end)
-	b.v.Steps(th, steps{b})
+	b.v.Steps(th, steps{b, end})
+	b.missed(th)
 	t := thread{Seq: th.Seq, TID: th.ID, Name: th.Label, Main: th.Main, Samples: b.n, Idle: idle}
 	for i := range b.cols {
 		t.Lens = append(t.Lens, b.cols[i].Len())

@@ -28,6 +28,7 @@ const (
 // window is a stretch of a thread's samples that share its CPU time.
 type window struct {
 	end  int        // number of the first Seen event after it
+	from stack.Time // time of its first Seen event
 	last stack.Time // time of its last Seen event
 	runs float64    // samples that found the thread running
 	cpu  float64    // ns
@@ -61,8 +62,7 @@ type accountant struct {
 	told    seenAt
 	seen    int
 	window  window
-	began   stack.Time // start of the window
-	least   float64    // ns: see unseenTicks
+	least   float64 // ns: see unseenTicks
 	windows []window
 }
 
@@ -81,12 +81,12 @@ func (r *accountant) apply(e event.Event) {
 	w.cpu += float64(cpu) * part
 	r.seen++
 	w.end, w.last = r.seen, e.Time
-	if r.began == 0 {
-		r.began = e.Time
+	if w.from == 0 {
+		w.from = e.Time
 	}
-	if w.runs >= windowRuns || r.unseen() && e.Time-r.began >= unseenAfter {
+	if w.runs >= windowRuns || r.unseen() && e.Time-w.from >= unseenAfter {
 		r.windows = append(r.windows, *w)
-		*w, r.began = window{}, 0
+		*w = window{}
 	}
 }
 
@@ -167,6 +167,26 @@ func (a *account) unseen() int64 {
 		}
 	}
 	return int64(sum + .5)
+}
+
+// Unsampled returns the stretches of th whose CPU time, in ns, no sample has: what Steps.Unseen gets as a sum.
+func (v *View) Unsampled(th *Thread) []Unsampled {
+	var out []Unsampled
+	if v.side == OffCPU || v.focus != nil {
+		return nil
+	}
+	for _, w := range v.account(th.Seq).windows {
+		if ns := int64(w.cpu + .5); w.runs == 0 && ns > 0 {
+			out = append(out, Unsampled{w.from, w.last, ns})
+		}
+	}
+	return out
+}
+
+// Unsampled is a stretch with CPU time, in ns, that no sample has.
+type Unsampled struct {
+	From, To stack.Time
+	NS       int64
 }
 
 // seenAt is when the stack of the next Seen was first observed, or the time of the last Seen of the

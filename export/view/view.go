@@ -340,7 +340,7 @@ func (v *View) Steps(th *Thread, h Steps) int64 {
 	}
 	s.flushHeld()
 	if ns := s.account.unseen(); ns > 0 && v.side != OffCPU && v.focus == nil {
-		h.Unseen(ns)
+		h.Unseen(ns) // v.Unsampled has it by stretches
 	}
 	if only != nil {
 		return only.ns

@@ -97,6 +97,11 @@ export function analyze(
   const tree = new Merged();
   const funcs: AFunc[] = [...head.funcs];
   const fn = (place: number): number => head.places[place]![0];
+  let missedAt = -1;
+  const missed = (): number => {
+    if (missedAt < 0) missedAt = funcs.push({ name: '(not sampled)' }) - 1;
+    return missedAt;
+  };
   const kinds = new Set(head.funcs.map((f) => f.kind ?? 'native'));
   const owned = ownCode(kinds, head.process.exe);
   const asker = (places: number[]): string => {
@@ -140,6 +145,15 @@ export function analyze(
       c.cpu[n]! += t.ran.ns[i]!;
       c.samples[n]!++;
       time.cpu += t.ran.ns[i]!;
+    }
+    // The range gets its share of CPU time that no sample has.
+    for (let i = 0; i < t.missed.start.length; i++) {
+      const [a, b] = [t.missed.start[i]!, Math.max(t.missed.end[i]!, t.missed.start[i]! + 1)];
+      const ns = (t.missed.value[i]! * Math.max(0, Math.min(b, t1) - Math.max(a, t0))) / (b - a);
+      if (ns > 0) {
+        c.cpu[tree.node(root, missed())]! += ns;
+        time.cpu += ns;
+      }
     }
     const walk = new Walk(t, t0);
     const s = t.states;

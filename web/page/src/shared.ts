@@ -87,6 +87,7 @@ export interface SharedThread {
   locks: Lane;
   pauses: Lane;
   gaps: Lane;
+  missed: Lane; // CPU time, ns, that no sample has
   ran: { at: number[]; ns: Float64Array }; // CPU time, at times
   first: number;
   last: number;
@@ -291,6 +292,7 @@ function thread(t: Header['threads'][number], col: (name: string) => Column, hea
     locks: lane(col('locktime'), col('locklen'), col('lock'), u),
     pauses: lane(col('pausetime'), col('pauselen'), null, u),
     gaps: lane(col('gaptime'), col('gaplen'), col('gap'), u, true),
+    missed: lane(col('misstime'), col('misslen'), col('miss'), u),
     ran: { at: ran.at, ns: Float64Array.from(ran.ns) },
     first: Math.max(first, 0) * u,
     last: at * u,

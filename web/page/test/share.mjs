@@ -189,12 +189,16 @@ else
     await page.keyboard.press('0');
     await settled(page);
     const whole = await total();
+    await select(page, 0, 1);
+    const full = await total();
+    await page.keyboard.press('Escape');
     await select(page, 0, 0.5);
     const a = await total();
     await page.keyboard.press('Escape');
     await select(page, 0.5, 1);
     const b = await total();
-    assert.ok(a > 0 && b > 0 && Math.abs(a + b - whole) < 0.03 * whole, `two halves have ${a} and ${b} ns of CPU time, the whole ${whole}`);
+    assert.ok(a > 0 && b > 0 && Math.abs(a + b - full) < 0.001 * whole, `two halves have ${a} and ${b} ns of CPU time, all of it ${full}`);
+    assert.ok(Math.abs(full - whole) < 0.001 * whole, `a range over all has ${full} ns of CPU time, the file ${whole}`);
     await tab(page, 'Locks');
     assert.match(await text(), /mutex oven/);
     await page.keyboard.press('Escape');
