@@ -29,17 +29,28 @@ const tags = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-prac
 const found = new Map(); // elements by rule, and where
 let rules = 0;
 
-// look runs axe over the page as it is now.
+// look runs axe over the page as it is now. A panel that waits for new sums is dimmed: it is not looked at.
 async function look(page, where, tries = 5) {
+  await until(page, () => !document.querySelector('.stale'));
   await picture(page, `axe-${where.replace(/\W+/g, '-')}`);
   await page.evaluate(axe);
-  const { violations, passes } = await page.evaluate((t) => window.axe.run(document, { runOnly: t, resultTypes: ['violations'] }), tags);
+  const { violations, passes, dimmed } = await page.evaluate(async (t) => {
+    let dimmed = !!document.querySelector('.stale');
+    const watch = new MutationObserver(() => {
+      dimmed ||= !!document.querySelector('.stale');
+    });
+    watch.observe(document.getElementById('panel'), { attributeFilter: ['class'] });
+    const found = await window.axe.run(document, { runOnly: t, resultTypes: ['violations'] });
+    dimmed ||= watch.takeRecords().length > 0;
+    watch.disconnect();
+    return { ...found, dimmed };
+  }, tags);
   const nodes = violations.flatMap((v) => v.nodes.map((n) => ({ v, n, near: n.any.flatMap((x) => x.relatedNodes) })));
   const fine = await page.evaluate(
     fits,
     nodes.map(({ v, n, near }) => [v.id, n.target[0], near.map((k) => k.target[0])]),
   );
-  if (fine.includes(null) && tries) return look(page, where, tries - 1); // the page has replaced an element since
+  if ((fine.includes(null) || dimmed) && tries) return look(page, where, tries - 1); // the page has replaced an element since
   rules += passes.length;
   nodes.forEach(({ v, n, near }, i) => {
     if (fine[i]) return;
