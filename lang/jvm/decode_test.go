@@ -79,11 +79,11 @@ func TestStackDepth(t *testing.T) {
 	}
 	prologue := []byte{0x89, 0x84, 0x24, 0, 0xc0, 0xfe, 0xff, 0x55, 0x48, 0x83, 0xec, 0x20} // mov [rsp-0x14000], eax; push rbp; sub rsp, 0x20
 	for n, want := range map[int]uint64{0: 0, 7: 0, 8: 8, 12: 0x28} {
-		if got, ok := pushed(prologue[:n]); !ok || got != want {
+		if got, ok := pushed(prologue[:n], true); !ok || got != want {
 			t.Errorf("%d bytes of a prologue: %d, %v, not %d", n, got, ok, want)
 		}
 	}
-	if _, ok := pushed(prologue[:9]); ok {
+	if _, ok := pushed(prologue[:9], true); ok {
 		t.Error("half an instruction is taken")
 	}
 	for _, x := range []struct {
@@ -124,7 +124,7 @@ func FuzzDecode(f *testing.F) {
 		popped(b)
 		follow(b, uint64(at), maxRestored, true)
 		keeps(b)
-		pushed(b)
+		pushed(b, true)
 		afterCall(b)
 	})
 }

@@ -388,16 +388,29 @@ func (r *Runtime) compiled(s *State, p *place, out []stack.Frame) ([]stack.Frame
 // early reports whether a compiled method was interrupted before it stored its caller's rbp, though
 // its frame may already exist.
 func (r *Runtime) early(p *place, pc uint64) bool {
-	b := p.b
-	if b.complete == 0 || pc >= b.code+b.complete {
+	entry := p.b.entry(pc)
+	if entry == 0 {
 		return false
 	}
 	if p.known&knownEarly == 0 {
-		code := make([]byte, min(pc-b.code, maxPrologue*maxInst))
-		p.early = len(code) == 0 || read(r.mem, code, b.code) == nil && !keeps(code)
+		code := make([]byte, min(pc-entry, maxPrologue*maxInst))
+		p.early = len(code) == 0 || read(r.mem, code, entry) == nil && !keeps(code)
 		p.known |= knownEarly
 	}
 	return p.early
+}
+
+// entry returns the entry of the method before pc, if its frame may be incomplete there. A method that is
+// entered in a loop (on-stack replacement) has a second one: with C1 behind the first, whose frame
+// complete covers (C1's emit_osr_entry, src/hotspot/share/c1/c1_LIRAssembler.cpp: openjdk/jdk@07a9cb5).
+func (b *blob) entry(pc uint64) uint64 {
+	switch {
+	case b.complete > 0 && pc < b.code+b.complete:
+		return b.code
+	case b.nm != nil && b.nm.osr > b.code && b.nm.osr < b.end && pc >= b.nm.osr && pc-b.nm.osr <= maxPrologue*maxInst:
+		return b.nm.osr
+	}
+	return 0
 }
 
 // arguments returns the number of bytes that were pushed for the call that returns to pc, from the
@@ -481,14 +494,14 @@ func (r *Runtime) entered(s *State, p *place, whole uint64) uint64 {
 // leafDepth returns the distance from the stack pointer up to the return address where a compiled
 // method stopped at pc. ok is false if its frame is complete.
 func (r *Runtime) leafDepth(b *blob, pc uint64) (depth uint64, ok bool) {
-	if b.complete > 0 && pc < b.code+b.complete {
-		if n := pc - b.code; n <= maxPrologue*maxInst {
+	if entry := b.entry(pc); entry != 0 {
+		if n := pc - entry; n <= maxPrologue*maxInst {
 			code := make([]byte, n)
 			if n == 0 {
 				return 0, true
 			}
-			if read(r.mem, code, b.code) == nil {
-				if d, ok := pushed(code); ok {
+			if read(r.mem, code, entry) == nil {
+				if d, ok := pushed(code, entry == b.code); ok {
 					return d, true
 				}
 			}
@@ -516,7 +529,7 @@ func (r *Runtime) stubDepth(b *blob, pc uint64) (depth uint64, ok bool) {
 	if n := pc - b.code; b.kind == kindOther && n < 1<<8 {
 		code := make([]byte, n)
 		if read(r.mem, code, b.code) == nil {
-			return pushed(code)
+			return pushed(code, true)
 		}
 	}
 	return 0, false

@@ -279,7 +279,7 @@ func (r *Runtime) exception(s *State, p *place) (cfa, ra uint64, ok bool) {
 		if len(code) > 0 && read(r.mem, code, b.code) != nil {
 			return 0, 0, false
 		}
-		if n, ok := pushed(code); ok {
+		if n, ok := pushed(code, true); ok {
 			d, kept = n, keeps(code)
 		} else {
 			code = make([]byte, min(maxRestored*maxInst, b.end-s.PC))

@@ -145,8 +145,9 @@ func popped(code []byte) (depth uint64, ok bool) {
 }
 
 // pushed returns the distance from the stack pointer up to the return address at the end of code,
-// which begins at a function's entry. ok is false if it cannot be computed.
-func pushed(code []byte) (depth uint64, ok bool) {
+// which begins at a function's entry. ok is false if it cannot be computed, for which a jump is enough
+// unless past is set.
+func pushed(code []byte, past bool) (depth uint64, ok bool) {
 	var d int64
 	for n := 0; len(code) > 0; n++ {
 		if k := vex(code); k > 0 {
@@ -159,6 +160,9 @@ func pushed(code []byte) (depth uint64, ok bool) {
 		}
 		switch in.Op {
 		case x86asm.CALL, x86asm.RET, x86asm.LEAVE, x86asm.ENTER:
+			return 0, false
+		}
+		if _, jump := in.Args[0].(x86asm.Rel); jump && !past {
 			return 0, false
 		}
 		by, known := moves(&in)
