@@ -48,8 +48,8 @@ func put(mem words, at, class uint64, fields ...uint64) {
 	}
 }
 
-// TestChunks: the chunks of a virtual thread are found, innermost first, and what cannot be one ends the
-// walk within its bounds.
+// TestChunks: the chunks of a virtual thread are found, innermost first. An object that is not a chunk, or
+// more bytes than the bounds allow, ends the walk.
 func TestChunks(t *testing.T) {
 	const inner, outer, empty = 0x2000, 0x3000, 0x4000
 	good := func() words {
@@ -104,7 +104,7 @@ func TestChunks(t *testing.T) {
 			}
 		}
 	}
-	// What was found before stays.
+	// Earlier chunks in the list stay.
 	m := good()
 	put(m, outer, contClass, 0)
 	got, buf, _ := chunkRuntime(bounded{m, 1 << 20}).Chunks(Carrier{}, threadAt, []Chunk{{Addr: 1}}, []byte{7})

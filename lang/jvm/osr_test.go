@@ -20,7 +20,7 @@ func TestOSREntry(t *testing.T) {
 		{[]byte{0x0f, 0x1f, 0x40, 0, 0x0f, 0x1f, 0x40, 0, 0x0f, 0x1f, 0x40, 0}, 0x38, false}, // nop
 	}
 	var code []byte
-	ends := map[uint64]bool{} // what lies after a jump is not taken from the entry
+	ends := map[uint64]bool{} // after a jump: unknown from the entry
 	type expected struct {
 		depth uint64
 		early bool
