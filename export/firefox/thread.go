@@ -105,7 +105,7 @@ func (r *reader) Spent(real []diff.Frame, known bool, at stack.Time, ns int64) {
 func (r *reader) Ran([]diff.Frame, bool, stack.Time, int64) {}
 
 // Unseen receives unobserved time from View.Steps.
-func (r *reader) Unseen(int64) {}
+func (r *reader) Unseen(view.Unsampled) {}
 
 // Changed receives the depth of a stack change from View.Steps.
 func (r *reader) Changed(depth int) { r.valid = min(r.valid, depth) }

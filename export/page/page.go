@@ -158,6 +158,7 @@ type builder struct {
 	open   bool // a change is under way
 	seen   int64
 	ran    int64
+	miss   int64 // end of the last stretch without a sample
 	n      int64 // samples
 	state  span
 	last   [3]int64 // ends of the last state, lock, pause
@@ -206,14 +207,13 @@ func (b *builder) units(t stack.Time) int64 { return max(int64(t-b.base), 0) / u
 
 func (b *builder) thread(th *view.Thread, idle bool) {
 	b.cols = make([]column, len(columns))
-	b.at, b.ends, b.begins, b.open, b.seen, b.ran, b.n, b.gap = 0, 0, b.begins[:0], false, 0, 0, 0, 0
+	b.at, b.ends, b.begins, b.open, b.seen, b.ran, b.miss, b.n, b.gap = 0, 0, b.begins[:0], false, 0, 0, 0, 0, 0
 	b.state, b.last = span{}, [3]int64{}
 	b.replay = b.v.Replay(th, b)
 	end := b.units(b.replay.Run())
 	b.change(end + 1)
 	b.close(end)
 	b.v.Steps(th, steps{b, end})
-	b.missed(th)
 	t := thread{Seq: th.Seq, TID: th.ID, Name: th.Label, Main: th.Main, Samples: b.n, Idle: idle}
 	for i := range b.cols {
 		t.Lens = append(t.Lens, b.cols[i].Len())

@@ -16,7 +16,6 @@ type steps struct {
 func (steps) Spent([]diff.Frame, bool, stack.Time, int64) {}
 func (steps) Changed(int)                                 {}
 func (steps) Other(event.Event, []diff.Frame, bool)       {}
-func (steps) Unseen(int64)                                {}
 
 func (s steps) Ran(_ []diff.Frame, _ bool, at stack.Time, ns int64) {
 	b := s.b
@@ -26,15 +25,12 @@ func (s steps) Ran(_ []diff.Frame, _ bool, at stack.Time, ns int64) {
 	b.ran = t
 }
 
-// missed puts the CPU time that no sample has.
-func (b *builder) missed(th *view.Thread) {
-	at := int64(0)
-	for _, u := range b.v.Unsampled(th) {
-		from := max(b.units(u.From), at)
-		to := max(b.units(u.To), from)
-		b.cols[colMissTime].put(from - at)
-		b.cols[colMissLen].put(to - from)
-		b.cols[colMiss].put(u.NS)
-		at = to
-	}
+func (s steps) Unseen(u view.Unsampled) {
+	b := s.b
+	from := max(b.units(u.From), b.miss)
+	to := max(b.units(u.To), from)
+	b.cols[colMissTime].put(from - b.miss)
+	b.cols[colMissLen].put(to - from)
+	b.cols[colMiss].put(u.NS)
+	b.miss = to
 }

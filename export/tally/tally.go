@@ -336,10 +336,10 @@ func (v *Values) add(ns int64, elapsed bool) {
 }
 
 // Unseen implements view.Steps. Other stacks already have this elapsed time.
-func (t *Tally) Unseen(ns int64) {
+func (t *Tally) Unseen(u view.Unsampled) {
 	t.valid = 0
 	t.move(t.Tree.Child(0, NotSampled), 0)
-	t.current().add(ns, t.onCPU)
+	t.current().add(u.NS, t.onCPU)
 }
 
 // Changed implements view.Steps.

@@ -1,6 +1,8 @@
 package view
 
 import (
+	"iter"
+
 	"github.com/sliverprof/sliver/diff"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace/event"
@@ -156,37 +158,36 @@ func (w *Weights) Total() (ns float64) {
 }
 
 // Unseen returns the CPU time, in ns, without a sample.
-func (w *Weights) Unseen() int64 { return w.account.unseen() }
-
-// unseen returns the CPU time, in ns, without a sample.
-func (a *account) unseen() int64 {
-	sum := 0.0
-	for i := range a.windows {
-		if w := &a.windows[i]; w.runs == 0 {
-			sum += w.cpu
-		}
+func (w *Weights) Unseen() (ns int64) {
+	for u := range w.account.unsampled() {
+		ns += u.NS
 	}
-	return int64(sum + .5)
+	return ns
 }
 
-// Unsampled returns the stretches of th whose CPU time, in ns, no sample has: what Steps.Unseen gets as a sum.
-func (v *View) Unsampled(th *Thread) []Unsampled {
-	var out []Unsampled
-	if v.side == OffCPU || v.focus != nil {
-		return nil
-	}
-	for _, w := range v.account(th.Seq).windows {
-		if ns := int64(w.cpu + .5); w.runs == 0 && ns > 0 {
-			out = append(out, Unsampled{w.from, w.last, ns})
-		}
-	}
-	return out
-}
-
-// Unsampled is a stretch with CPU time, in ns, that no sample has.
+// Unsampled is a stretch of a thread with CPU time, in ns, that no sample has.
 type Unsampled struct {
 	From, To stack.Time
 	NS       int64
+}
+
+// unsampled yields the stretches without a sample of a running thread. They add up to the rounded sum.
+func (a *account) unsampled() iter.Seq[Unsampled] {
+	return func(yield func(Unsampled) bool) {
+		sum, given := 0.0, int64(0)
+		for i := range a.windows {
+			w := &a.windows[i]
+			if w.runs != 0 {
+				continue
+			}
+			sum += w.cpu
+			ns := int64(sum+.5) - given
+			given += ns
+			if ns > 0 && !yield(Unsampled{w.from, w.last, ns}) {
+				return
+			}
+		}
+	}
 }
 
 // seenAt is when the stack of the next Seen was first observed, or the time of the last Seen of the

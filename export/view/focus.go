@@ -171,7 +171,7 @@ func (f *focusSteps) Ran(real []diff.Frame, known bool, at stack.Time, ns int64)
 }
 
 // Unseen drops the time: it has no stack, so it is not in focus.
-func (f *focusSteps) Unseen(int64) {}
+func (f *focusSteps) Unseen(Unsampled) {}
 
 // Found returns the threads of v, by Seq, that have anything to show.
 func (v *View) Found() []int {

@@ -151,7 +151,7 @@ func (s *stateSum) Other(e event.Event, _ []diff.Frame, _ bool) {
 func (s *stateSum) Ran(_ []diff.Frame, _ bool, _ stack.Time, ns int64) { s.cpu += ns }
 
 // Unseen implements Steps.
-func (s *stateSum) Unseen(ns int64) { s.cpu += ns }
+func (s *stateSum) Unseen(u Unsampled) { s.cpu += u.NS }
 
 // states splits the observed time by state.
 func (s *stateSum) states(side Side) States {

@@ -321,8 +321,8 @@ type Steps interface {
 	// Ran reports that the samples of the last Seen found the thread on a CPU; ns is their
 	// share of its CPU time.
 	Ran(real []diff.Frame, known bool, at stack.Time, ns int64)
-	// Unseen reports the CPU time in ns, over the whole range, that has no sample.
-	Unseen(ns int64)
+	// Unseen reports CPU time that has no sample, after everything else.
+	Unseen(Unsampled)
 }
 
 // Steps replays th into h as consecutive stacks: every nanosecond between the first and the
@@ -339,8 +339,10 @@ func (v *View) Steps(th *Thread, h Steps) int64 {
 		s.apply(e)
 	}
 	s.flushHeld()
-	if ns := s.account.unseen(); ns > 0 && v.side != OffCPU && v.focus == nil {
-		h.Unseen(ns) // v.Unsampled has it by stretches
+	if v.side != OffCPU && v.focus == nil {
+		for u := range s.account.unsampled() {
+			h.Unseen(u)
+		}
 	}
 	if only != nil {
 		return only.ns

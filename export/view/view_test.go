@@ -151,7 +151,7 @@ func (s *sum) Spent(_ []diff.Frame, _ bool, at stack.Time, ns int64) {
 	s.total += ns
 }
 func (s *sum) Ran([]diff.Frame, bool, stack.Time, int64) {}
-func (s *sum) Unseen(int64)                              {}
+func (s *sum) Unseen(view.Unsampled)                     {}
 func (s *sum) Changed(int)                               {}
 func (s *sum) Other(e event.Event, _ []diff.Frame, _ bool) {
 	if e.Time < s.at {
