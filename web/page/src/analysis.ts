@@ -217,6 +217,8 @@ export interface Analysis {
 }
 
 // States of a thread's time, in the order in which bars show them.
+// notSampled is the function of CPU time that no sample has.
+export const notSampled = '(not sampled)';
 export const parts = ['cpu', 'runnable', 'lock', 'io', 'sleep', 'other', 'stopped', 'idle'] as const;
 export type Part = (typeof parts)[number];
 export const partWords: Record<Part, string> = {
@@ -305,7 +307,7 @@ export function ownCPU(a: Analysis, owned: Owned): OwnCPU[] {
 
 // coverage is the share of the CPU time that samples attribute to a stack; 1: all of it.
 export function coverage(a: Analysis): number {
-  const lost = a.report.on_cpu.find((f) => f.name === '(not sampled)')?.self_ns ?? 0;
+  const lost = a.report.on_cpu.find((f) => f.name === notSampled)?.self_ns ?? 0;
   const cpu = cpuTotal(a);
   return cpu > 0 ? 1 - Math.min(1, lost / cpu) : 1;
 }

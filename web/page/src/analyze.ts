@@ -1,7 +1,7 @@
 // The analysis of a part of the recording that the page carries: what package web/analysis does on a
 // server. CPU time comes from the shares that were computed for the whole recording.
 
-import type { AFunc, Analysis, LockRow, OnCPU, Share, ThreadTime, TreeColumns } from './analysis';
+import { type AFunc, type Analysis, type LockRow, notSampled, type OnCPU, type Share, type ThreadTime, type TreeColumns } from './analysis';
 import type { Calls, Recording, SharedThread } from './shared';
 import { ownCode } from './own';
 
@@ -99,7 +99,7 @@ export function analyze(
   const fn = (place: number): number => head.places[place]![0];
   let missedAt = -1;
   const missed = (): number => {
-    if (missedAt < 0) missedAt = funcs.push({ name: '(not sampled)' }) - 1;
+    if (missedAt < 0) missedAt = funcs.push({ name: notSampled }) - 1;
     return missedAt;
   };
   const kinds = new Set(head.funcs.map((f) => f.kind ?? 'native'));

@@ -6,6 +6,7 @@ import {
   cpuTotal,
   type Finding,
   findings,
+  notSampled,
   type Owned,
   type Part,
   parts,
@@ -148,7 +149,7 @@ function summary(a: Analysis, owned: Owned, act: Actions): HTMLElement {
 
 function functionsCard(a: Analysis, act: Actions): HTMLElement {
   const cpu = cpuTotal(a);
-  const rows = a.report.on_cpu.filter((f) => f.self_ns > 0 && f.name !== '(not sampled)').slice(0, most);
+  const rows = a.report.on_cpu.filter((f) => f.self_ns > 0 && f.name !== notSampled).slice(0, most);
   const covered = coverage(a);
   return card(
     'On the CPUs',
