@@ -17,7 +17,7 @@ import (
 )
 
 // recursive returns a recording of a thread that recurses for 4 s and then sleeps for 1 s, one waiting for a lock of the first, one that
-// bakes, and a goroutine. Of the 4 s it was on a CPU for 3.9 s.
+// bakes, and a goroutine. Of the 4 s it was on a CPU for 3.9 s. By the account, the nap begins 10 ms before its first sample.
 func recursive(t testing.TB) *trace.Recording {
 	const ms = exporttest.Ms
 	b := exporttest.New(t)
@@ -114,14 +114,14 @@ func TestExamples(t *testing.T) {
 // the scheduler's.
 func TestKnownAnswers(t *testing.T) {
 	for q, want := range map[string]string{
-		"select total_wall/1000000, self_wall/1000000, total_cpu/1000000, self_cpu/1000000 from profile where function = 'fib'":                                                                   "4010,4010,3900,3900",
-		"select self_cpu, total_wall/1000000 from profile where function = 'nap'":                                                                                                                 "0,990",
-		"select sum(self) = 4010000000 from slices join functions f on f.id = function where name = 'fib'":                                                                                        "1",
+		"select total_wall/1000000, self_wall/1000000, total_cpu/1000000, self_cpu/1000000 from profile where function = 'fib'":                                                                   "4001,4001,3900,3900",
+		"select self_cpu, total_wall/1000000 from profile where function = 'nap'":                                                                                                                 "0,998",
+		"select sum(self) = 4001250000 from slices join functions f on f.id = function where name = 'fib'":                                                                                        "1",
 		"select sum(dur)/1000000 from states where thread = 0 and state = 'running'":                                                                                                              "3900",
 		"select sum(dur)/1000000 from states where thread = 0":                                                                                                                                    "5000",
 		"select running/1000000, blocked/1000000, observed/1000000 from thread_states where thread = 0":                                                                                           "3900,1100,5000",
 		"select symbol, holder, count, dur/1000000, threads from hot_locks":                                                                                                                       "cache_lock,1234,1,4500,1",
-		"select kind, count, dur/1000000 from hot_waits where kind = 'sleep'":                                                                                                                     "sleep,1,990",
+		"select kind, count, dur/1000000 from hot_waits where kind = 'sleep'":                                                                                                                     "sleep,1,998",
 		"select count(*) from (select sum(dur) d, (select running from thread_states x where x.thread = s.thread) r from states s where state = 'running' group by thread) where abs(d-r) > r/50": "0",
 	} {
 		got := strings.ReplaceAll(must(t, recursive(t), view.Options{}, "csv", q), "\r", "")

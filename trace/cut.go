@@ -132,7 +132,7 @@ func cutMaps(tw *Writer, rec *Recording) error {
 // omitted. It returns the time of the last event written.
 func cutThread(tw *Writer, rec *Recording, th Thread, p Part) (stack.Time, error) {
 	c := cutter{tw: tw, th: th, part: p}
-	for e := range rec.Events(th.Seq) {
+	for e := range rec.events(th.Seq) {
 		if p.To != 0 && e.Time > p.To && !c.inSync() {
 			c.stop()
 			break

@@ -198,7 +198,7 @@ func (rec *Recording) EachLoc(yield func(k LocKey)) {
 		}
 	}
 	for i := range rec.Threads {
-		for e := range rec.Events(rec.Threads[i].Seq) {
+		for e := range rec.events(rec.Threads[i].Seq) {
 			if k := e.Kind(); k == event.Enter || k == event.Move {
 				word(event.Word(e.Payload()), e.Time)
 			}

@@ -270,16 +270,18 @@ func (rec *Recording) Count(seq int) (n uint64) {
 	return n
 }
 
-// Events yields the events of thread seq in the order they were written. A damaged chunk appears as a Gap of
-// stack.WhyLost.
+// Events yields the events of thread seq in order. Changes of state have times between the samples that agree
+// with the scheduler's account: see fit. A damaged chunk appears as a Gap of stack.WhyLost.
 func (rec *Recording) Events(seq int) iter.Seq[event.Event] {
+	events := fit(rec.events(seq), rec.Maps)
 	own := rec.runtimes()
 	if own == nil && rec.less&^Runtime == 0 {
-		return rec.events(seq) // there is nothing to leave out
+		return events // there is nothing to leave out
 	}
-	return sift(rec.events(seq), AllKinds&^rec.less, own)
+	return sift(events, AllKinds&^rec.less, own)
 }
 
+// events yields the events of thread seq as they were written.
 func (rec *Recording) events(seq int) iter.Seq[event.Event] {
 	return func(yield func(event.Event) bool) {
 		var buf []byte
@@ -354,7 +356,7 @@ func (rec *Recording) Begin() stack.Time {
 	for i := range rec.Threads {
 		t := &rec.Threads[i]
 		since = min(since, t.Since)
-		for e := range rec.Events(t.Seq) {
+		for e := range rec.events(t.Seq) {
 			if e.Kind() != event.Sync && e.Kind() != event.Enter { // frames of a Sync have earlier times
 				begin = min(begin, e.Time)
 				break
@@ -388,7 +390,7 @@ func (rec *Recording) Span() (from, to stack.Time) {
 		// Only the last chunk of each thread can reach further.
 		for i := range rec.Threads {
 			if cs := rec.chunks[rec.Threads[i].Seq]; len(cs) > 0 {
-				for e := range rec.Events(rec.Threads[i].Seq) {
+				for e := range rec.events(rec.Threads[i].Seq) {
 					to = max(to, e.Time)
 				}
 			}

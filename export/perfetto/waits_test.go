@@ -30,23 +30,23 @@ func TestWaits(t *testing.T) {
 
 	behind := func(th *exporttest.Thread, from, to int64) {
 		th.Look(exporttest.Look{At: 0, State: run, Stack: "start:1 work:1"})
-		th.Look(exporttest.Look{At: from, CPU: 5 * ms, Times: 1, State: wait, Call: 203, Stack: "start:1 find:2 pthread_mutex_lock:1"})
+		th.Look(exporttest.Look{At: from, CPU: from, Times: 1, State: wait, Call: 203, Stack: "start:1 find:2 pthread_mutex_lock:1"})
 		th.Event(from, event.Wait, cache)
 		th.Event(from, event.Lock, 0x8000)
 		th.Event(from, event.Holder, event.HolderOf(1234, event.KnownByWord))
-		th.Look(exporttest.Look{At: to - ms, CPU: 5 * ms, Times: 1, State: wait, Call: 203, Way: stack.WayUnrun})
-		th.Look(exporttest.Look{At: to, CPU: 6 * ms, Times: 2, State: run, Stack: "start:1 take:1"})
+		th.Look(exporttest.Look{At: to - ms, CPU: from, Times: 1, State: wait, Call: 203, Way: stack.WayUnrun})
+		th.Look(exporttest.Look{At: to, CPU: from, Times: 2, State: run, Stack: "start:1 take:1"})
 	}
 	behind(one, 10*ms, 50*ms)
 	behind(two, 20*ms, 52*ms)
 	// two continues in take, which one now waits to enter.
-	one.Look(exporttest.Look{At: 60 * ms, CPU: 7 * ms, Times: 3, State: wait, Call: 203, Stack: "start:1 take:3 pthread_mutex_lock:2"})
+	one.Look(exporttest.Look{At: 60 * ms, CPU: 20 * ms, Times: 3, State: wait, Call: 203, Stack: "start:1 take:3 pthread_mutex_lock:2"})
 	one.Event(60*ms, event.Wait, rust)
 	one.Event(60*ms, event.Lock, 0x9000)
-	one.Look(exporttest.Look{At: 79 * ms, CPU: 7 * ms, Times: 3, State: wait, Call: 203, Way: stack.WayUnrun})
-	one.Look(exporttest.Look{At: 80 * ms, CPU: 7 * ms, Times: 4, State: run, Stack: "start:1 take:4"})
-	two.Look(exporttest.Look{At: 79 * ms, CPU: 30 * ms, Times: 2, State: run, Stack: "start:1 take:1"})
-	two.Look(exporttest.Look{At: 80 * ms, CPU: 30 * ms, Times: 2, State: run, Stack: "start:1 rest:1"})
+	one.Look(exporttest.Look{At: 79 * ms, CPU: 20 * ms, Times: 3, State: wait, Call: 203, Way: stack.WayUnrun})
+	one.Look(exporttest.Look{At: 80 * ms, CPU: 20 * ms, Times: 4, State: run, Stack: "start:1 take:4"})
+	two.Look(exporttest.Look{At: 79 * ms, CPU: 47 * ms, Times: 2, State: run, Stack: "start:1 take:1"})
+	two.Look(exporttest.Look{At: 80 * ms, CPU: 48 * ms, Times: 2, State: run, Stack: "start:1 rest:1"})
 	rec := b.Finish(100 * ms)
 
 	file := export(t, rec, view.Options{})
@@ -65,8 +65,8 @@ func TestWaits(t *testing.T) {
 			join track up on up.id = k.parent_id where up.name = 'locks' order by lane, ts`,
 		`select k.name lane, c.ts - 5000000000 ts, c.value n from counter c join track k on k.id = c.track_id where k.name like 'waiting for %' order by lane, ts`)
 	for i, want := range []string{
-		"[map[call:recvfrom 7 unix /run/db.sock dur:40000000 file:unix /run/db.sock holder:<nil> lock:<nil> name:unix /run/db.sock to PID 77 (db) " +
-			"state:blocked: recvfrom thread:main ts:60000000] " +
+		"[map[call:recvfrom 7 unix /run/db.sock dur:42000000 file:unix /run/db.sock holder:<nil> lock:<nil> name:unix /run/db.sock to PID 77 (db) " +
+			"state:blocked: recvfrom thread:main ts:58000000] " +
 			"map[call:futex mutex cache_lock, timeout 1s dur:40000000 file:<nil> holder:main (1234), known by lock word " +
 			"lock:mutex cache_lock at 0x8000 in /opt/app/server, known by layout name:mutex cache_lock state:blocked: futex thread:one ts:10000000] " +
 			"map[call:<nil> dur:20000000 file:<nil> holder:two (1241), inferred lock:mutex at 0x9000, known by function name:mutex at 0x9000 " +

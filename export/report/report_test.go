@@ -38,15 +38,15 @@ func recording(t testing.TB) *trace.Recording {
 		w := b.Thread(1240+i, "worker")
 		at := int64(10+10*i) * ms
 		w.Look(exporttest.Look{At: 0, State: run, Stack: "start:1 work:1"})
-		w.Look(exporttest.Look{At: at, CPU: 5 * ms, Times: 1, State: wait, Call: 203, Stack: "start:1 find:2 pthread_mutex_lock:1"})
+		w.Look(exporttest.Look{At: at, CPU: at, Times: 1, State: wait, Call: 203, Stack: "start:1 find:2 pthread_mutex_lock:1"})
 		w.Event(at, event.Wait, cache)
 		w.Event(at, event.Lock, 0x8000)
 		w.Event(at, event.Holder, event.HolderOf(1234, event.KnownByWord))
-		w.Look(exporttest.Look{At: end * ms, CPU: 5 * ms, Times: 2, State: run, Stack: "start:1 find:3"})
-		w.Look(exporttest.Look{At: 100 * ms, CPU: 40 * ms, Times: 3, State: wait, Call: 203, Stack: "start:1 idle:1 pthread_cond_wait:1"})
+		w.Look(exporttest.Look{At: end * ms, CPU: at, Times: 2, State: run, Stack: "start:1 find:3"})
+		w.Look(exporttest.Look{At: 100 * ms, CPU: at + (100-end)*ms, Times: 3, State: wait, Call: 203, Stack: "start:1 idle:1 pthread_cond_wait:1"})
 		w.Event(100*ms, event.Wait, cond)
 		w.Event(100*ms, event.Lock, 0x9000)
-		w.Look(exporttest.Look{At: 190 * ms, CPU: 40 * ms, Times: 3, State: wait, Call: 203, Way: stack.WayUnrun})
+		w.Look(exporttest.Look{At: 190 * ms, CPU: at + (100-end)*ms, Times: 3, State: wait, Call: 203, Way: stack.WayUnrun})
 	}
 	b.Stats.Pause = stack.Pauses{Count: 6, Mean: 38_000, P99: 46_000, Max: 46_000}
 	return b.Finish(200 * ms)
@@ -75,7 +75,7 @@ func TestTextAndJSON(t *testing.T) {
 		t.Errorf("longest %+v", w)
 	}
 	for _, th := range r.Threads {
-		if th.TID == 1234 && (th.CPU != 58*ms || th.Blocked != 141*ms || th.Runnable != ms || th.Locks != 0) || th.TID == 1240 && (th.Locks != 150*ms*40/130 || th.Blocked != 150*ms) {
+		if th.TID == 1234 && (th.CPU != 58*ms || th.Blocked != 141*ms || th.Runnable != ms || th.Locks != 0) || th.TID == 1240 && (th.Locks != 40*ms || th.Blocked != 130*ms) {
 			t.Errorf("thread %+v", th)
 		}
 		if th.CPU+th.Runnable+th.Blocked+th.Disk+th.Stopped != th.Observed {
@@ -129,11 +129,11 @@ func TestHeldIn(t *testing.T) {
 			}
 			w := b.Thread(1240, "worker")
 			w.Look(exporttest.Look{At: 0, State: stack.StateRunning, Stack: "start:1 work:1"})
-			w.Look(exporttest.Look{At: c.from * ms, CPU: ms, Times: 1, State: stack.StateBlocked, Call: 203, Stack: "start:1 find:2 pthread_mutex_lock:1"})
+			w.Look(exporttest.Look{At: c.from * ms, CPU: c.from * ms, Times: 1, State: stack.StateBlocked, Call: 203, Stack: "start:1 find:2 pthread_mutex_lock:1"})
 			w.Event(c.from*ms, event.Wait, lock)
 			w.Event(c.from*ms, event.Lock, 0x8000)
 			w.Event(c.held*ms, event.Holder, event.HolderOf(1234, event.KnownByWord))
-			w.Look(exporttest.Look{At: c.to * ms, CPU: ms, Times: 2, State: stack.StateRunning, Stack: "start:1 find:3"})
+			w.Look(exporttest.Look{At: c.to * ms, CPU: c.from * ms, Times: 2, State: stack.StateRunning, Stack: "start:1 find:3"})
 			l := report.Of(b.Finish(50*ms), view.Options{}, 0).Locks
 			if len(l) != 1 || len(l[0].HolderIn) != 1 || l[0].HolderIn[0].Name != c.want {
 				t.Errorf("%+v, want %s", l, c.want)

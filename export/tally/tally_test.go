@@ -44,11 +44,11 @@ func TestTotal(t *testing.T) {
 		if i%5 == 4 {
 			s = stack.StateBlocked
 		}
-		th.Look(exporttest.Look{At: i * 10 * ms, CPU: i * 6 * ms, State: s, Stack: fmt.Sprintf("main:%d f%d:1", 1+i%2, i%3)})
+		th.Look(exporttest.Look{At: i * 10 * ms, CPU: i * 8 * ms, State: s, Stack: fmt.Sprintf("main:%d f%d:1", 1+i%2, i%3)})
 	}
 	v := view.New(b.Finish(500*ms), view.Options{})
 	x := tally.Of(v, &v.Threads[0], tally.NewTree()).Total()
-	if want := (tally.Values{Samples: 50, CPU: 49 * 6 * ms, Wall: 490 * ms, Off: 90 * ms}); x != want {
+	if want := (tally.Values{Samples: 50, CPU: 49 * 8 * ms, Wall: 490 * ms, Off: 98 * ms}); x != want {
 		t.Errorf("%+v, want %+v", x, want)
 	}
 	for what, value := range map[string]struct {

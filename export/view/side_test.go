@@ -16,12 +16,12 @@ func TestSidesAddUp(t *testing.T) {
 	th := b.Thread(1234, "main")
 	run, wait := stack.StateRunning, stack.StateBlocked
 	th.Look(exporttest.Look{At: 0, State: run, Stack: "main:1 work:1"})
-	th.Look(exporttest.Look{At: 10 * ms, CPU: 9 * ms, State: wait, Call: 1, Stack: "main:2 read:1"})
-	th.Look(exporttest.Look{At: 20 * ms, CPU: 9 * ms, State: wait, Call: 1, Way: stack.WayUnrun})
+	th.Look(exporttest.Look{At: 10 * ms, CPU: 10 * ms, State: wait, Call: 1, Stack: "main:2 read:1"})
+	th.Look(exporttest.Look{At: 20 * ms, CPU: 10 * ms, State: wait, Call: 1, Way: stack.WayUnrun})
 	th.Look(exporttest.Look{At: 30 * ms, CPU: 10 * ms, State: run, Stack: "main:2 work:3"})
 	th.Look(exporttest.Look{At: 40 * ms, CPU: 20 * ms, State: stack.StateRunnable, Stack: "main:2 work:3"})
-	th.Look(exporttest.Look{At: 55 * ms, CPU: 22 * ms, State: run, Stack: "main:2 work:4"})
-	th.Look(exporttest.Look{At: 60 * ms, CPU: 27 * ms, State: run, Stack: "main:2 work:4"})
+	th.Look(exporttest.Look{At: 55 * ms, CPU: 20 * ms, Delay: 15 * ms, State: run, Stack: "main:2 work:4"})
+	th.Look(exporttest.Look{At: 60 * ms, CPU: 25 * ms, Delay: 15 * ms, State: run, Stack: "main:2 work:4"})
 	rec := b.Finish(60 * ms)
 	for side, want := range map[view.Side]string{
 		view.OffCPU: "10+main 10+read 30-read 30-main 40+main 40+work 55-work 55-main",
@@ -36,7 +36,7 @@ func TestSidesAddUp(t *testing.T) {
 		return tally.Of(v, &v.Threads[0], tally.NewTree()).Total()
 	}
 	on, off, all := sum(view.OnCPU), sum(view.OffCPU), sum(view.BothSides)
-	if on.Wall != 27*ms || off.Wall != 33*ms || off.Off != 33*ms || on.Off != 0 || on.CPU != 27*ms || off.CPU != 0 || on.Samples+off.Samples != all.Samples || all.Wall != 60*ms {
+	if on.Wall != 25*ms || off.Wall != 35*ms || off.Off != 35*ms || on.Off != 0 || on.CPU != 25*ms || off.CPU != 0 || on.Samples+off.Samples != all.Samples || all.Wall != 60*ms {
 		t.Errorf("on %+v, off %+v, all %+v", on, off, all)
 	}
 }

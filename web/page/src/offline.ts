@@ -235,23 +235,31 @@ export class Offline implements Link {
     };
   }
 
+  // loads spreads the CPU time: a running thread uses one CPU. Its states agree with the account of the
+  // scheduler; CPU time without a sample is spread over the stretch that it is known for.
   private loads(t0: number, t1: number, n: number): Loads {
     const bins = new Array<number>(n).fill(0);
     const width = (t1 - t0) / n;
     const share = this.rec!.threads.map((t) => {
       let sum = 0;
-      t.ran.at.forEach((at, i) => {
-        // The CPU time of a sample is drawn around it.
-        const ns = t.ran.ns[i]!;
-        const a = Math.max(at - ns, t0);
-        const b = Math.min(at + ns, t1);
-        const part = (b - a) / (2 * ns);
-        if (!(part > 0)) return;
-        sum += ns * part;
-        const k0 = Math.min(n - 1, Math.max(0, Math.floor((a - t0) / width)));
-        const k1 = Math.min(n - 1, Math.max(k0, Math.floor((b - t0) / width)));
-        for (let k = k0; k <= k1; k++) bins[k]! += (ns * part) / (k1 - k0 + 1) / width;
-      });
+      const add = (from: number, to: number, cpus: number): void => {
+        const a = Math.max(from, t0);
+        const b = Math.min(to, t1);
+        if (!(b > a)) return;
+        sum += (b - a) * cpus;
+        const k0 = Math.min(n - 1, Math.floor((a - t0) / width));
+        const k1 = Math.min(n - 1, Math.floor((b - t0) / width));
+        for (let k = k0; k <= k1; k++)
+          bins[k]! += (Math.max(0, Math.min(b, t0 + (k + 1) * width) - Math.max(a, t0 + k * width)) * cpus) / width;
+      };
+      const s = t.states;
+      for (let i = s.at(t0); i < s.start.length && s.start[i]! < t1; i++) {
+        if (stateNames[s.value[i]! & 0xff] === 'running') add(s.start[i]!, s.end[i]!, 1);
+      }
+      const m = t.missed;
+      for (let i = m.at(t0); i < m.start.length && m.start[i]! < t1; i++) {
+        add(m.start[i]!, m.end[i]!, Math.min(1, m.value[i]! / Math.max(1, m.end[i]! - m.start[i]!)));
+      }
       return { seq: t.seq, cpu: sum / (t1 - t0) };
     });
     return { t0, t1, bins, share };

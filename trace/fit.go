@@ -1,0 +1,330 @@
+package trace
+
+import (
+	"iter"
+	"sort"
+
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace/event"
+)
+
+// A sample that finds a thread in another state than the sample before does not show when between the two the
+// state changed. The recorder gives the change the time of the later sample. That is right on average as long
+// as samples are taken regardless of the state. Ticks that are left out to hold the overhead bound are not:
+// a running thread costs a stop, a sleeping one does not, so that sleeping calls would get the time of the
+// samples that are missing.
+//
+// The scheduler knows how long a thread ran and how long it waited for a CPU. fit moves the changes to earlier
+// times, none beyond the sample before it and none further than the account between the two samples allows, so
+// that the time in these states adds up to the scheduler's account where that is possible. What a sample found
+// stays true at the time of the sample. Moving every change as far as its own account allows would be wrong:
+// waits shorter than the interval between samples are mostly between two samples that found the thread running.
+// Between two samples that found it in different waits, it runs in what their stacks share.
+
+// Limits of a batch of events that are fitted together.
+const (
+	fitChanges = 1024
+	fitEvents  = 1 << 16
+)
+
+// fitter buffers the events of one thread between accounts.
+type fitter struct {
+	yield func(event.Event) bool
+	maps  []Maps
+
+	buf     []event.Event
+	out     []event.Event
+	changes []change
+	cpu     int64 // ns by the account
+	delay   int64
+	ran     int64 // ns by the samples
+	ready   int64
+
+	state stack.State
+	at    stack.Time // time summed so far
+	seen  stack.Time // of the last sample
+	on    int64      // ns on a CPU by the account of the last sample
+	high  stack.Time // of the events in out
+	sync  uint64     // remaining Enter events of a Sync
+	again bool       // the next State repeats the present one, after a Sync
+}
+
+// change is a change of state in the buffer.
+type change struct {
+	event    int // index of its State
+	from, to stack.State
+	since    int64 // ns from the sample before
+	room     int64 // ns by which it may be earlier
+	shift    int64 // ns by which it is
+	known    bool  // the account of the time since the sample before is known
+}
+
+// between reports whether the thread ran between two waits.
+func (c *change) between() bool { return !wantsCPU(c.from) && !wantsCPU(c.to) }
+
+// account bounds the room by the time that the thread was on a CPU or waited for one, in ns, from the sample
+// before the change until after ns behind the change.
+func (c *change) account(on, after int64) {
+	c.known = true
+	if wantsCPU(c.to) {
+		on -= after
+	}
+	on = min(max(on, 0), c.since)
+	switch {
+	case wantsCPU(c.from) && wantsCPU(c.to):
+	case !wantsCPU(c.from):
+		c.room = min(c.room, on)
+	default:
+		c.room = min(c.room, c.since-on)
+	}
+}
+
+func wantsCPU(s stack.State) bool { return s == stack.StateRunning || s == stack.StateRunnable }
+
+// fit yields the events of a thread with changes of state at times that agree with the scheduler's account.
+func fit(events iter.Seq[event.Event], maps []Maps) iter.Seq[event.Event] {
+	return func(yield func(event.Event) bool) {
+		f := &fitter{yield: yield, maps: maps}
+		for e := range events {
+			if !f.apply(e) {
+				return
+			}
+		}
+		f.flush()
+	}
+}
+
+// apply buffers an event. It returns false if yield did.
+func (f *fitter) apply(e event.Event) bool {
+	k := e.Kind()
+	if k == event.Enter && f.sync > 0 { // it has the time at which its frame was entered
+		f.sync--
+		f.buf = append(f.buf, e)
+		return true
+	}
+	f.sync = 0
+	f.spend(e.Time)
+	if k != event.Seen && k != event.Sched {
+		f.account(0)
+	}
+	switch k {
+	case event.Sync:
+		f.sync, f.again = e.Payload(), true
+	case event.Seen:
+		if len(f.changes) >= fitChanges || len(f.buf) >= fitEvents {
+			if !f.flush() {
+				return false
+			}
+		}
+		_, _, ns := event.SeenFields(e.Payload())
+		f.account(0)
+		f.cpu += ns
+		f.seen, f.on = e.Time, ns
+	case event.Sched:
+		_, ns := event.SchedFields(e.Payload())
+		f.delay += ns
+		f.account(ns)
+	case event.State:
+		f.change(e)
+	case event.Gap:
+		if why, _ := event.GapFields(e.Payload()); why == stack.WhyLost {
+			f.state = stack.StateUnknown
+		}
+	case event.Mark:
+		if why := stack.Why(e.Payload()); why == stack.WhyGone || why == stack.WhyExec {
+			f.state = stack.StateUnknown
+		}
+	}
+	f.buf = append(f.buf, e)
+	return true
+}
+
+// account gives the newest change the account of the last sample, with ns of waiting for a CPU.
+func (f *fitter) account(ns int64) {
+	if n := len(f.changes); n > 0 && f.on >= 0 {
+		c := &f.changes[n-1]
+		if at := f.buf[c.event].Time; !c.known && f.seen >= at {
+			c.account(f.on+ns, int64(f.seen-at))
+		}
+	}
+	f.on = -1
+}
+
+// spend counts the time up to t for the present state.
+func (f *fitter) spend(t stack.Time) {
+	if t <= f.at {
+		return
+	}
+	switch f.state {
+	case stack.StateRunning:
+		f.ran += int64(t - f.at)
+	case stack.StateRunnable:
+		f.ready += int64(t - f.at)
+	}
+	f.at = t
+}
+
+// change notes a change of state.
+func (f *fitter) change(e event.Event) {
+	to, _ := event.StateFields(e.Payload())
+	from, again := f.state, f.again
+	f.state, f.again = to, false
+	known := func(s stack.State) bool { return s != stack.StateUnknown && s != stack.StateDead }
+	if !known(from) || !known(to) || again || from == to && wantsCPU(to) {
+		return
+	}
+	since := int64(e.Time - f.seen)
+	first := f.seen
+	// The names of the later sample's frames depend on the mappings at its time.
+	if i := sort.Search(len(f.maps), func(i int) bool { return f.maps[i].At > e.Time }); i > 0 {
+		first = max(first, f.maps[i-1].At)
+	}
+	// The sample before found the thread in the old state for a while.
+	room := int64(e.Time-first) * 7 / 8
+	if room > 0 && len(f.buf) > 0 && f.seen != 0 {
+		f.changes = append(f.changes, change{event: len(f.buf), from: from, to: to, since: since, room: room})
+	}
+}
+
+// flush yields the buffered events.
+func (f *fitter) flush() bool {
+	f.account(0)
+	if f.cpu+f.delay > 0 { // otherwise the recording has no account
+		on := func(c *change) int64 { // what moving it by a ns adds to the time on a CPU or waiting for one
+			switch {
+			case !wantsCPU(c.from):
+				return 1
+			case !wantsCPU(c.to):
+				return -1
+			}
+			return 0
+		}
+		f.move(f.cpu+f.delay-f.ran-f.ready, on)
+		for i := range f.changes {
+			switch c := &f.changes[i]; {
+			case c.from == stack.StateRunnable:
+				f.ready -= c.shift
+			case c.to == stack.StateRunnable:
+				f.ready += c.shift
+			default:
+				f.ran += on(c) * c.shift
+			}
+		}
+		f.move(f.cpu-f.ran, func(c *change) int64 { // the same for the time on a CPU alone
+			switch {
+			case on(c) != 0:
+				return 0
+			case c.to == stack.StateRunning:
+				return 1
+			}
+			return -1
+		})
+	}
+	f.out = f.out[:0]
+	next := 0
+	for i := range f.changes {
+		if c := &f.changes[i]; c.shift >= minShift && c.event >= next { // not at the same time as the one before
+			next = f.shift(c, next)
+		}
+	}
+	f.out = append(f.out, f.buf[next:]...)
+	for _, e := range f.out {
+		if !f.yield(e) {
+			return false
+		}
+	}
+	f.buf, f.changes = f.buf[:0], f.changes[:0]
+	f.cpu, f.delay, f.ran, f.ready = 0, 0, 0, 0
+	return true
+}
+
+// minShift is the shortest time, in ns, by which a change is moved.
+const minShift = 1000
+
+// move shifts changes that make a time longer by ns, which may be negative, each in proportion to its room. adds
+// is 1 for a change that makes it longer, -1 for one that makes it shorter, and else 0.
+func (f *fitter) move(ns int64, adds func(*change) int64) {
+	sign := int64(1)
+	if ns < 0 {
+		sign, ns = -1, -ns
+	}
+	room := int64(0)
+	for i := range f.changes {
+		if c := &f.changes[i]; adds(c) == sign {
+			room += c.room
+		}
+	}
+	part := 1.0
+	if ns < room {
+		part = float64(ns) / float64(room)
+	}
+	exact, given := 0.0, int64(0)
+	for i := range f.changes {
+		if c := &f.changes[i]; adds(c) == sign {
+			exact += float64(c.room) * part
+			c.shift = min(int64(exact+.5)-given, c.room)
+			given += c.shift
+		}
+	}
+}
+
+// shift writes the events from number next up to those of a change, which get their time, and returns the number
+// of the event after them. Events in between that are about neither the stack nor the state keep their time, and
+// come later.
+func (f *fitter) shift(c *change, next int) int {
+	at := f.buf[c.event].Time
+	to := at - stack.Time(c.shift)
+	first := c.event
+	for first > next && f.buf[first-1].Time > to && aside(f.buf[first-1].Kind()) {
+		first--
+	}
+	for _, e := range f.buf[next:first] {
+		f.high = max(f.high, e.Time)
+	}
+	to = max(to, f.high)
+	end := c.event
+	for end < len(f.buf) && f.buf[end].Time == at && found(f.buf[end].Kind()) {
+		end++
+	}
+	f.out = append(f.out, f.buf[next:first]...)
+	group := f.buf[c.event:end]
+	f.high = at
+	if !c.between() {
+		for _, e := range group {
+			f.out = append(f.out, event.Event{Time: to, Value: e.Value})
+		}
+		f.out = append(f.out, f.buf[first:c.event]...)
+		return end
+	}
+	f.out = append(f.out, event.Make(to, event.State, event.StateOf(stack.StateRunning, -1)))
+	for _, e := range group {
+		if e.Kind() == event.Exit {
+			f.out = append(f.out, event.Event{Time: to, Value: e.Value})
+		}
+	}
+	f.out = append(f.out, f.buf[first:c.event]...)
+	for _, e := range group {
+		if e.Kind() != event.Exit {
+			f.out = append(f.out, e)
+		}
+	}
+	return end
+}
+
+// aside reports whether events of a kind are about neither the stack nor the state.
+func aside(k event.Kind) bool {
+	switch k {
+	case event.Pause, event.Gap, event.Rate, event.Parked:
+		return true
+	}
+	return false
+}
+
+// found reports whether events of a kind say what a sample found.
+func found(k event.Kind) bool {
+	switch k {
+	case event.Enter, event.Exit, event.Move, event.State, event.Wait, event.Lock, event.Holder, event.Task:
+		return true
+	}
+	return false
+}

@@ -1,0 +1,214 @@
+package trace
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/sliverprof/sliver/diff"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace/event"
+)
+
+// turns is a program that works and sleeps in turns, as samples find it.
+type turns struct {
+	work, nap int64 // ns on average
+	rnd       *rand.Rand
+	ends      []int64 // of its turns, in ns; the first one is work
+}
+
+func (p *turns) until(t int64) {
+	for len(p.ends) == 0 || p.ends[len(p.ends)-1] <= t {
+		last := int64(0)
+		if n := len(p.ends); n > 0 {
+			last = p.ends[n-1]
+		}
+		of := p.work
+		if len(p.ends)%2 == 1 {
+			of = p.nap
+		}
+		p.ends = append(p.ends, last+of/2+p.rnd.Int64N(of))
+	}
+}
+
+// at returns the number of the turn at t and the CPU time so far.
+func (p *turns) at(t int64) (turn int, cpu int64) {
+	p.until(t)
+	last := int64(0)
+	for i, end := range p.ends {
+		if i%2 == 0 {
+			cpu += min(t, end) - last
+		}
+		if t < end {
+			return i, cpu
+		}
+		last = end
+	}
+	panic("unreachable")
+}
+
+// sampled returns the events of a recording of length ns, with samples at every interval. Of those that find the
+// program at work, the given part is left out.
+func (p *turns) sampled(ns, interval int64, leftOut float64) (out []event.Event) {
+	const start = 1_000_000_000
+	var d diff.Differ
+	frame := func(pc uint64) stack.Frame { return stack.Frame{PC: pc, Func: pc, CFA: 1<<40 - pc, Exact: true} }
+	for t := int64(0); t < ns; t += interval/2 + p.rnd.Int64N(interval) {
+		turn, cpu := p.at(t)
+		s := stack.Sample{Time: stack.Time(start + t), CPU: cpu, State: stack.StateRunning, Call: stack.Call{Nr: -1}, Switches: uint64(turn / 2), Way: stack.WayStop,
+			Stack: []stack.Frame{frame(0x2000), frame(0x1000)}}
+		if turn%2 == 0 && p.rnd.Float64() < leftOut {
+			out = d.Gap(s.Time, stack.WhyLate, interval, out)
+			continue
+		}
+		if turn%2 == 1 {
+			s.State, s.Call.Nr, s.Way, s.Stack[0] = stack.StateBlocked, 230, stack.WayRead, frame(0x3000)
+			s.Call.Args[0] = uint64(turn)
+		}
+		out = d.Step(&s, out)
+	}
+	return d.Flush(out)
+}
+
+// spent sums the time of events by state.
+func spent(events []event.Event) map[stack.State]int64 {
+	sum := map[stack.State]int64{}
+	var s stack.State
+	at := stack.Time(0)
+	for _, e := range events {
+		if e.Kind() == event.Enter && e.Time < at {
+			continue
+		}
+		if at != 0 {
+			sum[s] += int64(e.Time - at)
+		}
+		at = e.Time
+		if e.Kind() == event.State {
+			s, _ = event.StateFields(e.Payload())
+		}
+	}
+	return sum
+}
+
+// TestFit compares the time of waits with the program's own account, where samples are missing at random, and
+// where most of those at work are missing.
+func TestFit(t *testing.T) {
+	const length, interval = 60_000_000_000, 10_000_000
+	for _, c := range []struct {
+		work, nap int64
+		leftOut   float64
+	}{
+		{13_000_000, 10_000_000, 0}, {13_000_000, 10_000_000, .6}, {50_000_000, 2_000_000, 0}, {2_000_000, 60_000_000, 0}, {2_000_000, 60_000_000, .5},
+		{200_000, 200_000, 0}, {20_000, 380_000, 0}, {300_000_000, 400_000_000, .5},
+	} {
+		p := &turns{work: c.work, nap: c.nap, rnd: rand.New(rand.NewPCG(uint64(c.work), uint64(c.nap)))}
+		raw := p.sampled(length, interval, c.leftOut)
+		events := slices.Collect(fit(slices.Values(raw), nil))
+		last := raw[len(raw)-1].Time - 1_000_000_000
+		_, cpu := p.at(int64(last))
+		truth := int64(last) - cpu
+		was, is := spent(raw)[stack.StateBlocked], spent(events)[stack.StateBlocked]
+		off := func(ns int64) float64 { return 100 * float64(ns-truth) / float64(last) }
+		t.Logf("%v / %v ns, %.0f%% left out: waits %+.1f points of the time off, without fit %+.1f", c.work, c.nap, 100*c.leftOut, off(is), off(was))
+		if x := off(is); x > 1 || x < -1 {
+			t.Errorf("%v / %v ns, %.0f%% left out: %.1f points off", c.work, c.nap, 100*c.leftOut, x)
+		}
+		checkFit(t, raw, events)
+	}
+}
+
+// checkFit checks what fit must keep: the order of times, each sample at its time in the state that it found, and
+// the stacks.
+func checkFit(t *testing.T, raw, events []event.Event) {
+	t.Helper()
+	type found struct {
+		e     event.Event
+		state stack.State
+		top   event.Word
+	}
+	seen := func(events []event.Event) (all []found) {
+		var r diff.Replayer
+		at := stack.Time(0)
+		for _, e := range events {
+			if e.Time < at && e.Kind() != event.Enter {
+				t.Fatalf("%s at %d follows an event at %d", e.Kind(), e.Time, at)
+			}
+			at = max(at, e.Time)
+			r.Apply(e, quiet{})
+			if e.Kind() == event.Seen && len(r.Stack) > 0 {
+				w := r.Waiting()
+				s, _ := w.State()
+				all = append(all, found{e, s, r.Stack[len(r.Stack)-1].Word})
+			}
+		}
+		if r.Odd != 0 {
+			t.Errorf("%d invalid events", r.Odd)
+		}
+		return all
+	}
+	if a, b := seen(raw), seen(events); !slices.Equal(a, b) {
+		t.Errorf("%d samples, %d after fit, or not the same", len(a), len(b))
+	}
+}
+
+type quiet struct{}
+
+func (quiet) Other(event.Event)                 {}
+func (quiet) Enter(stack.Time, int, diff.Frame) {}
+func (quiet) Exit(stack.Time, int, diff.Frame)  {}
+func (quiet) Move(stack.Time, int, diff.Frame)  {}
+
+// Without an account nothing moves, and any events are yielded in full: fit drops none and adds only states.
+func FuzzFit(f *testing.F) {
+	f.Add(uint64(1), uint16(100))
+	f.Add(uint64(2), uint16(3000))
+	f.Fuzz(func(t *testing.T, seed uint64, n uint16) {
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		var raw []event.Event
+		at := stack.Time(1_000_000)
+		for range n {
+			if rnd.IntN(3) == 0 {
+				at += stack.Time(rnd.Int64N(20_000_000))
+			}
+			k := event.Kind(rnd.IntN(int(event.Parked) + 1))
+			payload := rnd.Uint64()
+			switch k {
+			case event.State:
+				payload = event.StateOf(stack.State(rnd.IntN(9)), int32(rnd.IntN(5)))
+			case event.Seen:
+				payload = event.SeenOf(stack.WayStop, rnd.IntN(4), rnd.Int64N(20_000_000))
+			case event.Sync:
+				payload = rnd.Uint64N(4)
+			case event.Exit:
+				payload = 0
+			}
+			raw = append(raw, event.Make(at, k, payload))
+		}
+		got := slices.Collect(fit(slices.Values(raw), []Maps{{At: 5_000_000}}))
+		count := func(events []event.Event) map[uint64]int {
+			m := map[uint64]int{}
+			for _, e := range events {
+				m[e.Value]++
+			}
+			return m
+		}
+		a, b := count(raw), count(got)
+		for v, n := range a {
+			if b[v] < n {
+				t.Fatalf("%d of %d events %#x", b[v], n, v)
+			}
+		}
+		for v, n := range b {
+			if (event.Event{Value: v}).Kind() != event.State && a[v] != n {
+				t.Fatalf("%d events %#x, want %d", n, v, a[v])
+			}
+		}
+		last := stack.Time(0)
+		for _, e := range got {
+			if e.Time < last {
+				t.Fatalf("%s at %d follows an event at %d", e.Kind(), e.Time, last)
+			}
+			last = e.Time
+		}
+	})
+}
