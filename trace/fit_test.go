@@ -158,6 +158,19 @@ func (quiet) Enter(stack.Time, int, diff.Frame) {}
 func (quiet) Exit(stack.Time, int, diff.Frame)  {}
 func (quiet) Move(stack.Time, int, diff.Frame)  {}
 
+// TestFitBound reads events without samples: the buffer is bounded.
+func TestFitBound(t *testing.T) {
+	most := 0
+	f := &fitter{yield: func(event.Event) bool { return true }}
+	for i := range 10 * fitEvents {
+		f.apply(event.Make(stack.Time(i), event.State, event.StateOf(stack.State(1+i%3), -1)))
+		most = max(most, len(f.buf), len(f.changes))
+	}
+	if most > 2*fitEvents {
+		t.Errorf("%d events in the buffer", most)
+	}
+}
+
 // Without an account nothing moves, and any events are yielded in full: fit drops none and adds only states.
 func FuzzFit(f *testing.F) {
 	f.Add(uint64(1), uint16(100))
