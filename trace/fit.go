@@ -97,7 +97,7 @@ func fit(events iter.Seq[event.Event], maps []Maps) iter.Seq[event.Event] {
 // apply buffers an event. It returns false if yield did.
 func (f *fitter) apply(e event.Event) bool {
 	k := e.Kind()
-	if len(f.buf) >= 2*fitEvents && !f.flush() { // there was no sample for long
+	if len(f.buf) >= 2*fitEvents && !f.flush() { // events without samples
 		return false
 	}
 	if k == event.Enter && f.sync > 0 { // it has the time at which its frame was entered
