@@ -236,7 +236,7 @@ func (f *fitter) flush() bool {
 			return false
 		}
 	}
-	f.buf, f.changes = f.buf[:0], f.changes[:0]
+	f.buf, f.changes, f.high = f.buf[:0], f.changes[:0], max(f.high, f.at)
 	f.cpu, f.delay, f.ran, f.ready = 0, 0, 0, 0
 	return true
 }
