@@ -314,10 +314,11 @@ func (f *fitter) shift(c *change, next int) int {
 	return end
 }
 
-// aside reports whether events of a kind are about neither the stack nor the state.
+// aside reports whether events of a kind are about neither the stack nor the state. A Mark or Gap that is about
+// them is followed by a stack of its own, and no change.
 func aside(k event.Kind) bool {
 	switch k {
-	case event.Pause, event.Gap, event.Rate, event.Parked:
+	case event.Pause, event.Gap, event.Rate, event.Parked, event.Mark:
 		return true
 	}
 	return false

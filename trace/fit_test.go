@@ -59,6 +59,8 @@ func (p *turns) sampled(ns, interval int64, leftOut float64) (out []event.Event)
 			Stack: []stack.Frame{frame(0x2000), frame(0x1000)}}
 		if turn%2 == 0 && p.rnd.Float64() < leftOut {
 			out = d.Gap(s.Time, stack.WhyLate, interval, out)
+			out = d.Event(s.Time, event.Mark, uint64(stack.WhyLate), out)
+			out = d.Event(s.Time, event.Rate, uint64(interval), out)
 			continue
 		}
 		if turn%2 == 1 {
