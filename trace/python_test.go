@@ -92,7 +92,7 @@ func TestPythonReader(t *testing.T) {
 	for _, th := range rec.Threads {
 		want := counter{summary{Seq: th.Seq, Name: th.Name, Functions: map[string]int{}}, rec, names}
 		var r diff.Replayer
-		for e := range rec.Written(th.Seq) {
+		for e := range rec.Events(th.Seq) {
 			want.Events++
 			r.Apply(e, &want)
 		}

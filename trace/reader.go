@@ -270,10 +270,18 @@ func (rec *Recording) Count(seq int) (n uint64) {
 	return n
 }
 
-// Events yields the events of thread seq in order. Changes of state have times between the samples that agree
-// with the scheduler's account: see fit. A damaged chunk appears as a Gap of stack.WhyLost.
-func (rec *Recording) Events(seq int) iter.Seq[event.Event] {
-	events := fit(rec.events(seq), rec.Maps)
+// Events yields the events of thread seq in the order they were written: changes have the time of the sample that
+// found them. A damaged chunk appears as a Gap of stack.WhyLost.
+func (rec *Recording) Events(seq int) iter.Seq[event.Event] { return rec.sifted(rec.events(seq)) }
+
+// Fitted yields the events of thread seq in order. Changes of state have times between two samples that agree with
+// the scheduler's account: see fit.
+func (rec *Recording) Fitted(seq int) iter.Seq[event.Event] {
+	return rec.sifted(fit(rec.events(seq), rec.Maps))
+}
+
+// sifted leaves out the frames of filtered kinds.
+func (rec *Recording) sifted(events iter.Seq[event.Event]) iter.Seq[event.Event] {
 	own := rec.runtimes()
 	if own == nil && rec.less&^Runtime == 0 {
 		return events // there is nothing to leave out

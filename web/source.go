@@ -161,7 +161,7 @@ func (l *loader) load(ctx context.Context, seq int, t *store.Thread) {
 		buf = buf[:0]
 		l.st.Trim()
 	}
-	for e := range l.rec.Events(seq) {
+	for e := range l.rec.Fitted(seq) {
 		if buf = append(buf, e); len(buf) == batch {
 			if ctx.Err() != nil {
 				return

@@ -329,9 +329,7 @@ func TestSize(t *testing.T) {
 	rec := exporttest.Big(t, 200_000, 4)
 	events := uint64(0)
 	for _, th := range rec.Threads {
-		for range rec.Events(th.Seq) {
-			events++
-		}
+		events += rec.Count(th.Seq)
 	}
 	raw, err := write(io.Discard, rec, view.Options{}, false)
 	if err != nil {

@@ -49,7 +49,7 @@ type account struct {
 // account splits the events of a thread into windows.
 func (v *View) account(seq int) *account {
 	r := &accountant{v: v, least: float64(unseenTicks * max(v.Rec.Process.Interval, 1))}
-	for e := range v.Rec.Events(seq) {
+	for e := range v.Rec.Fitted(seq) {
 		if r.apply(e); e.Kind() == event.Seen && e.Time > v.to {
 			break // last window that overlaps the range
 		}

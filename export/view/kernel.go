@@ -10,11 +10,11 @@ import (
 // events returns the events of a thread, with kernel frames if requested.
 func (v *View) events(seq int) iter.Seq[event.Event] {
 	if !v.kernel {
-		return v.Rec.Events(seq)
+		return v.Rec.Fitted(seq)
 	}
 	return func(yield func(event.Event) bool) {
 		k := &kernel{v: v, yield: yield}
-		for e := range v.Rec.Events(seq) {
+		for e := range v.Rec.Fitted(seq) {
 			if !k.apply(e) {
 				return
 			}

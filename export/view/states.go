@@ -64,7 +64,7 @@ func (s *stateSum) read(seq int) {
 	var told seenAt
 	var at stack.Time
 	part, cpu, delay, switches := 0.0, 0.0, 0.0, 0.0
-	for e := range s.v.Rec.Events(seq) {
+	for e := range s.v.Rec.Fitted(seq) {
 		if e.Kind() != event.Enter && e.Time > at { // the frames of a Sync were entered earlier
 			t := min(e.Time, maxTime)
 			s.spent(int64(max(min(t, s.v.to)-max(at, s.v.from), 0)))

@@ -39,7 +39,7 @@ func (g *taskGatherer) firstsOf(th *Thread) {
 			}
 		}
 	}
-	for e := range g.v.Rec.Events(th.Seq) {
+	for e := range g.v.Rec.Fitted(th.Seq) {
 		if e.Time > since { // the stack is from the sample that reported the goroutine, or a later one
 			name()
 		}

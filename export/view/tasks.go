@@ -132,7 +132,7 @@ func (g *taskGatherer) thread(th *Thread) {
 		p := g.parts(now.ID)
 		p.on = append(p.on, TaskSpan{From: from, To: to, Thread: th.Index, State: now.State, Reason: g.reason(now.Reason)})
 	}
-	for e := range g.v.Rec.Events(th.Seq) {
+	for e := range g.v.Rec.Fitted(th.Seq) {
 		switch e.Kind() {
 		case event.Enter, event.Sync: // the frames of a Sync have earlier times
 			continue
