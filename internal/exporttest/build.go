@@ -348,7 +348,11 @@ func Calls(rec *trace.Recording) []Call {
 	n := trace.NewNames(rec)
 	for i := range rec.Threads {
 		c := &calls{names: n, seq: rec.Threads[i].Seq, out: &out}
-		rec.Replay(rec.Threads[i].Seq, n, c)
+		slices := trace.NewSlices(n, c)
+		for e := range rec.Fitted(rec.Threads[i].Seq) {
+			slices.Apply(e)
+		}
+		slices.Close(0)
 	}
 	return out
 }
