@@ -100,7 +100,7 @@ func (f *fitter) apply(e event.Event) bool {
 	if len(f.buf) >= 2*fitEvents && !f.flush() { // events without samples
 		return false
 	}
-	if k == event.Enter && f.sync > 0 { // it has the time at which its frame was entered
+	if k == event.Enter && f.sync > 0 { // with the time at which its frame was entered
 		f.sync--
 		f.buf = append(f.buf, e)
 		return true

@@ -216,9 +216,10 @@ export interface Analysis {
   processes?: number; // how many there are
 }
 
-// States of a thread's time, in the order in which bars show them.
 // notSampled is the function of CPU time that no sample has.
 export const notSampled = '(not sampled)';
+
+// States of a thread's time, in the order in which bars show them.
 export const parts = ['cpu', 'runnable', 'lock', 'io', 'sleep', 'other', 'stopped', 'idle'] as const;
 export type Part = (typeof parts)[number];
 export const partWords: Record<Part, string> = {
