@@ -61,7 +61,7 @@ func (e *Engine) faulted(ev *Event) {
 	if d.path == "" {
 		return
 	}
-	took := uint64(max(ev.Took, 0))
+	took := uint64(ev.Busy())
 	if f := e.file(d); f != nil {
 		f.Faults++
 		f.Faulted += took

@@ -353,7 +353,7 @@ func (e *Engine) Apply(ev *Event) {
 
 // longest keeps the longest operation on the main thread, and on an event loop.
 func (u *use) longest(ev *Event, main stack.TID) {
-	took := uint64(max(ev.Took, 0))
+	took := uint64(ev.Busy())
 	switch {
 	case ev.TID == main:
 		u.onMain = max(u.onMain, took)

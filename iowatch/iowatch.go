@@ -102,7 +102,8 @@ type StackID uint32
 type Event struct {
 	Op      Op
 	End     stack.Time // when it ended
-	Took    int64      // ns
+	Took    int64      // ns from its begin to its end
+	Queued  int64      // ns of those in which the thread waited for a CPU; 0: none, or the kernel has no account
 	TID     stack.TID
 	FD      int32
 	Gen     uint32 // numbers the descriptors that had FD one after the other
@@ -125,6 +126,9 @@ type Event struct {
 	Messages []Message
 }
 
+// Busy returns the ns that the operation took, without waits for a CPU: what the rules and sums count.
+func (e *Event) Busy() int64 { return max(e.Took-max(e.Queued, 0), 0) }
+
 // Buckets is the size of a histogram of durations.
 const Buckets = 64
 
@@ -138,7 +142,7 @@ type Sums struct {
 	Want        uint64 // requested bytes of reads and writes
 	Got         uint64 // bytes that were read or written
 	Written     uint64 // bytes that were written
-	Time        uint64 // ns in reads and writes
+	Time        uint64 // ns in reads and writes, as Event.Busy
 	SyncTime    uint64 // ns in syncs
 	Longest     uint64 // ns of the longest read or write
 	Run         uint64 // ns in operations each of which ended within the gap after the one before
@@ -154,7 +158,7 @@ type Sums struct {
 
 // Add counts an operation. gap is the most time in ns between the ends of two operations of a run.
 func (s *Sums) Add(e *Event, gap int64) {
-	took := uint64(max(e.Took, 0))
+	took := uint64(e.Busy())
 	if s.Ops+s.Syncs == 0 {
 		s.TID = e.TID
 	} else if s.TID != e.TID {

@@ -93,7 +93,7 @@ func (e *Engine) called(ev *Event) {
 		d = e.find(ev)
 	}
 	if f := e.file(d); f != nil {
-		took := uint64(max(ev.Took, 0))
+		took := uint64(ev.Busy())
 		f.Time += took
 		f.Longest = max(f.Longest, took)
 		f.Hist[Bucket(took)]++
@@ -108,11 +108,11 @@ func (e *Engine) slowCall(d *desc, ev *Event) {
 	if ev.TID == e.main {
 		r = MainIO
 	}
-	if !(ev.Loop || r == MainIO && !e.c.Own) || time.Duration(ev.Took) <= e.c.Slow || !d.onDisk() {
+	if !(ev.Loop || r == MainIO && !e.c.Own) || time.Duration(ev.Busy()) <= e.c.Slow || !d.onDisk() {
 		return
 	}
-	f := &Finding{Rule: r, Path: d.name(), Kind: d.kind, Size: d.size, Ops: 1, Cost: ev.Took, First: ev.Op, TID: ev.TID, At: ev.End,
-		Stack: d.place.stack, Where: ev.Stack, Count: 1, Longer: ev.Took, Call: ev.Call, Main: ev.TID == e.main, seeded: d.seeded}
+	f := &Finding{Rule: r, Path: d.name(), Kind: d.kind, Size: d.size, Ops: 1, Cost: ev.Busy(), First: ev.Op, TID: ev.TID, At: ev.End,
+		Stack: d.place.stack, Where: ev.Stack, Count: 1, Longer: ev.Busy(), Call: ev.Call, Main: ev.TID == e.main, seeded: d.seeded}
 	if e.Slow != nil && e.c.On[r] {
 		e.Slow(f)
 	}
@@ -125,12 +125,12 @@ func (e *Engine) slowNow(d *desc, u *use, ev *Event) {
 	if ev.TID == e.main {
 		r = MainIO
 	}
-	if e.Slow == nil || ev.Op == OpSync || time.Duration(ev.Took) <= e.c.Slow || !d.onDisk() || !e.c.On[r] || r == LoopIO && !(ev.Loop || u.loop && u.tid != 0) {
+	if e.Slow == nil || ev.Op == OpSync || time.Duration(ev.Busy()) <= e.c.Slow || !d.onDisk() || !e.c.On[r] || r == LoopIO && !(ev.Loop || u.loop && u.tid != 0) {
 		return
 	}
 	want := uint64(max(ev.Want, 0))
-	e.Slow(&Finding{Rule: r, Path: d.name(), Kind: d.kind, Size: d.size, Ops: 1, Buffer: want, Cost: ev.Took, First: ev.Op, Bytes: want, TID: ev.TID, At: ev.End,
-		Stack: d.place.stack, Where: ev.Stack, Count: 1, Longer: ev.Took, Main: r == MainIO})
+	e.Slow(&Finding{Rule: r, Path: d.name(), Kind: d.kind, Size: d.size, Ops: 1, Buffer: want, Cost: ev.Busy(), First: ev.Op, Bytes: want, TID: ev.TID, At: ev.End,
+		Stack: d.place.stack, Where: ev.Stack, Count: 1, Longer: ev.Busy(), Main: r == MainIO})
 }
 
 // repeat is repeat-read. As in Matrix, a path is watched once it had a slow run, a file whose first

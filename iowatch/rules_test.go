@@ -27,6 +27,8 @@ type script struct {
 	fd  int32
 	sp  uint64
 	at  StackID
+
+	queued int64 // ns of each operation in which the thread waits for a CPU
 }
 
 func newScript(t *testing.T, set ...string) *script {
@@ -46,7 +48,7 @@ func (s *script) open(path string) {
 // io makes an operation that ends after a pause and its own time.
 func (s *script) io(op Op, pause, took, want int64) {
 	s.now += stack.Time(pause + took)
-	s.e.Apply(&Event{Op: op, End: s.now, Took: took, TID: s.tid, FD: s.fd, Gen: s.gen, Want: want, Ret: want, Kind: KindFile, Size: 10, Call: "fsync"})
+	s.e.Apply(&Event{Op: op, End: s.now, Took: took, Queued: s.queued, TID: s.tid, FD: s.fd, Gen: s.gen, Want: want, Ret: want, Kind: KindFile, Size: 10, Call: "fsync"})
 }
 
 func (s *script) close() {
@@ -102,6 +104,9 @@ func TestEdges(t *testing.T) {
 		{"a run of 500 ms", "main-io", steady(OpRead, 250, 0, 2*ms, 1), ""},
 		{"501 ms, 8.1 ms apart", "main-io", steady(OpRead, 167, 51*ms/10, 3*ms, 1), ""},
 		{"501 ms, 8 ms apart", "main-io", steady(OpRead, 167, 5*ms, 3*ms, 1), ""},
+		{"13.2 ms, 0.1 of them without a CPU", "main-io", func(s *script) { s.queued = ms / 10; steady(OpRead, 1, 0, 132*ms/10, 1)(s) }, "main-io:1"},
+		{"13.2 ms, 0.3 of them without a CPU", "main-io", func(s *script) { s.queued = 3 * ms / 10; steady(OpRead, 1, 0, 132*ms/10, 1)(s) }, ""},
+		{"a run of 501 ms, 2 of them without a CPU", "main-io", func(s *script) { s.queued = 12_000; steady(OpRead, 167, 49*ms/10, 3*ms, 1)(s) }, ""},
 		{"on another thread", "main-io", func(s *script) { s.tid = worker; steady(OpRead, 1, 0, 50*ms, 1)(s) }, ""},
 
 		{"21 operations", "small-buffer", steady(OpRead, 21, 0, ms, 4095), "small-buffer:0"},

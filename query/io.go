@@ -20,10 +20,11 @@ func ioTables(ts, dur, process Column) []Table {
 			tid, thread, ts, dur, {"op", "TEXT", "read, write, sync, open, make (a socket, pipe, …), close, connect, fault (a page of a mapped file was read), call (flock, stat, rename …, only slow ones)"}, {"call", "TEXT", "system call"},
 			path, kind, {"fd", "INTEGER", "descriptor; NULL of a fault, and of a call on a path"}, {"requested", "INTEGER", "bytes; NULL if it moves none"}, {"bytes", "INTEGER", "that were read or written"},
 			{"missed", "INTEGER", "1: a read waited, since the page cache did not have the data"},
+			{"queued", "INTEGER", "ns of dur in which the thread waited for a CPU: rules and sums leave them out"},
 			{"stack", "TEXT", "functions, leaf first, with ' < ' between them; NULL for quick operations"}, process}},
 		{"io_files", "the files of `io`, with all operations; of the whole recording", []Column{
 			path, kind, {"opens", "INTEGER", ""}, {"open", "INTEGER", "descriptors that were open at the end"}, {"ops", "INTEGER", "reads and writes"}, {"syncs", "INTEGER", ""},
-			requested, {"read", "INTEGER", "bytes"}, {"written", "INTEGER", "bytes"}, {"dur", "INTEGER", "ns in reads, writes and syncs"},
+			requested, {"read", "INTEGER", "bytes"}, {"written", "INTEGER", "bytes"}, {"dur", "INTEGER", "ns in reads, writes and syncs, without waits for a CPU"},
 			{"p50", "INTEGER", "ns, at most half too high"}, {"p99", "INTEGER", "the same"}, {"longest", "INTEGER", "ns"},
 			{"misses", "INTEGER", "reads that waited, since the page cache did not have the data"}, {"missed", "INTEGER", "ns in those"},
 			{"faults", "INTEGER", "major page faults in the mapped file"}, {"faulted", "INTEGER", "ns in those"}, {"stack", "TEXT", "of the last open, as in io"}, process}},
@@ -88,7 +89,7 @@ func (f *filler) io() {
 				missed = 1
 			}
 			f.row("io", int64(o.TID), thread(o.Thread), f.ts(o.Begin), o.Took, o.Op.String(), orNull(view.Text(names.Call(o.Call), 64)), orNull(f.v.IOPath(o.File)),
-				kind(o.File), fd, want, got, missed, text(o.Stack), f.process)
+				kind(o.File), fd, want, got, missed, o.Queued, text(o.Stack), f.process)
 			return f.err == nil
 		})
 	}

@@ -100,7 +100,7 @@ func (x *ioLog) each(r *kernel.IORecord, path string, kind iowatch.Kind) {
 	if r.Sort == iowatch.OpNone || r.Sort > iowatch.OpClose && r.Sort != iowatch.OpConnect && r.Sort != iowatch.OpFault && r.Sort != iowatch.OpCall {
 		return
 	}
-	o := trace.IOOp{TID: r.TID, Op: r.Sort, Begin: r.End - stack.Time(r.Took), Took: r.Took, FD: r.FD, File: x.file(path, kind), Call: x.call(r.Call),
+	o := trace.IOOp{TID: r.TID, Op: r.Sort, Begin: r.End - stack.Time(r.Took), Took: r.Took, Queued: r.Queued, FD: r.FD, File: x.file(path, kind), Call: x.call(r.Call),
 		Want: r.Want, Ret: r.Ret, Stack: x.stack(r.Event.Stack), Missed: r.Missed}
 	if x.ops = append(x.ops, o); len(x.ops) >= ioBatch {
 		x.flushOps()

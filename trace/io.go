@@ -125,7 +125,8 @@ type IOOp struct {
 	TID    stack.TID
 	Op     iowatch.Op // read, write, sync, open, make, close, connect, fault or call
 	Begin  stack.Time
-	Took   int64 // ns
+	Took   int64 // ns from begin to end
+	Queued int64 // ns of those in which the thread waited for a CPU
 	FD     int32 // 0 of a fault; -1 of a call on a path
 	File   int   // index of IONames.Files; -1: unknown
 	Call   int   // index of IONames.Calls; -1: unknown
@@ -137,6 +138,9 @@ type IOOp struct {
 
 // End returns when the operation ended.
 func (o *IOOp) End() stack.Time { return o.Begin + stack.Time(o.Took) }
+
+// Busy returns the ns that it took, without waits for a CPU.
+func (o *IOOp) Busy() int64 { return o.Took - o.Queued }
 
 // Bounds on what a hostile recording can make a reader keep.
 const (

@@ -24,6 +24,9 @@ func someOps(n int) []IOOp {
 		if r.IntN(9) == 0 {
 			o.Stack = r.IntN(2)
 		}
+		if r.IntN(5) == 0 {
+			o.Queued = r.Int64N(o.Took + 1)
+		}
 		out = append(out, o)
 	}
 	return out

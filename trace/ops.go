@@ -10,10 +10,10 @@ import (
 )
 
 // opRecords are chunks of operations. An operation is a byte (bits 0..3 sort, bit 4 a stack follows, bit 5 the
-// read waited since the page cache did not have the data), the
+// read waited since the page cache did not have the data, bit 6 a wait for a CPU follows), the
 // varint of its begin minus that of the operation before (at first the time of the head), a uvarint
 // duration, the uvarints of descriptor, file + 1 and call + 1, the varints of requested bytes and result,
-// and with bit 4 a uvarint stack.
+// with bit 4 a uvarint stack, and with bit 6 the uvarint ns in which the thread waited for a CPU.
 var opRecords = records[IOOp]{
 	chunk: chunkOps, what: "operation",
 	tid:   func(o *IOOp) stack.TID { return o.TID },
@@ -26,6 +26,7 @@ const (
 	opSort  = 15
 	opStack = 1 << 4
 	opMiss  = 1 << 5
+	opQueue = 1 << 6
 )
 
 func putOp(b []byte, o, before *IOOp) []byte {
@@ -36,6 +37,9 @@ func putOp(b []byte, o, before *IOOp) []byte {
 	if o.Missed {
 		flags |= opMiss
 	}
+	if o.Queued > 0 {
+		flags |= opQueue
+	}
 	b = append(b, flags)
 	b = binary.AppendVarint(b, int64(o.Begin-before.Begin))
 	for _, n := range [...]uint64{uint64(max(o.Took, 0)), uint64(uint32(o.FD)), uint64(o.File + 1), uint64(o.Call + 1)} {
@@ -45,6 +49,9 @@ func putOp(b []byte, o, before *IOOp) []byte {
 	b = binary.AppendVarint(b, o.Ret)
 	if o.Stack >= 0 {
 		b = binary.AppendUvarint(b, uint64(o.Stack))
+	}
+	if o.Queued > 0 {
+		b = binary.AppendUvarint(b, uint64(o.Queued))
 	}
 	return b
 }
@@ -59,12 +66,17 @@ func takeOp(n *recordNumbers, o *IOOp) {
 	if flags&opStack != 0 {
 		o.Stack = int(min(n.unsigned(), maxIOStacks))
 	}
+	queued := uint64(0)
+	if flags&opQueue != 0 {
+		queued = n.unsigned()
+	}
+	o.Queued = int64(queued)
 	o.Op, o.Took, o.FD = iowatch.Op(flags&opSort), int64(took), int32(uint32(fd))
 	o.File, o.Call = int(min(file, maxIOFiles))-1, int(min(call, maxIOCalls))-1
 	switch {
 	case !validOp(o.Op):
 		n.bad("operation of sort %d", flags&opSort)
-	case o.Begin < 0 || took > 1<<62 || o.End() < o.Begin:
+	case o.Begin < 0 || took > 1<<62 || queued > took || o.End() < o.Begin:
 		n.bad("times, %d and %d ns", o.Begin, took)
 	case fd > 1<<31-1 && (o.Op != iowatch.OpCall || fd != 1<<32-1):
 		n.bad("descriptor %d", fd)

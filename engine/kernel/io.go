@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/features"
 	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/ringbuf"
 	"golang.org/x/sys/unix"
@@ -173,7 +176,15 @@ func kernelLayout() (*layout, error) {
 	if len(taskTLSPath) > 0 {
 		want = append(want, member{&l.tls, "task_struct", taskTLSPath})
 	}
-	return l, offsets(want)
+	if err := offsets(want); err != nil {
+		return nil, err
+	}
+	// A kernel without the account (CONFIG_SCHED_INFO) has no such member: waits for a CPU count then.
+	if err := offsets([]member{{&l.queued, "task_struct", []string{"sched_info", "run_delay"}}}); err != nil || l.queued > math.MaxInt16 {
+		l.queued = 0
+	}
+	l.typed = features.HaveProgramHelper(ebpf.RawTracepoint, asm.FnGetCurrentTaskBtf) == nil
+	return l, nil
 }
 
 // member is an offset that the programs need: of a member, by its path, in a structure of the kernel.

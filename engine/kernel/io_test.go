@@ -24,7 +24,8 @@ func record(form, op byte, size int) []byte {
 	b[recForm], b[recOp] = form, op
 	le := binary.NativeEndian
 	le.PutUint64(b[recEnd:], 1000)
-	le.PutUint64(b[recTook:], 13)
+	le.PutUint64(b[recBusy:], 11)
+	le.PutUint64(b[recQueued:], 2)
 	le.PutUint32(b[recTID:], 77)
 	le.PutUint32(b[recFD:], 5)
 	le.PutUint32(b[recGen:], 6)
@@ -40,7 +41,7 @@ func TestParseIO(t *testing.T) {
 	binary.NativeEndian.PutUint32(deepOne[recPages:], deep)
 	binary.NativeEndian.PutUint64(deepOne[recExtras+8:], 0x7000)
 	if err := parseIO(deepOne, &r); err != nil || r.Path != "/etc/hosts" || r.Cut || len(r.Memory) != deep*pageBytes || len(r.Extras) != 1 || r.Extras[0].Addr != 0x7000 ||
-		r.TID != 77 || r.FD != 5 || r.Gen != 6 || r.End != 1000 || r.Took != 13 || r.Kind != iowatch.KindFile || r.Size != 4096 || len(r.Regs) != regBlock {
+		r.TID != 77 || r.FD != 5 || r.Gen != 6 || r.End != 1000 || r.Took != 13 || r.Queued != 2 || r.Busy() != 11 || r.Kind != iowatch.KindFile || r.Size != 4096 || len(r.Regs) != regBlock {
 		t.Errorf("%+v, %v", r.Event, err)
 	}
 	sums := record(formSums, byte(iowatch.OpClose), bytesSums)

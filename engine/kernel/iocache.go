@@ -43,7 +43,7 @@ func cacheOffsets() (*cacheLayout, error) {
 // watchCache attaches the two programs. Without them, reads that waited and page faults are not counted,
 // and the error says why.
 func (e *IO) watchCache(c *ioConfig, m ioMaps, l *layout) error {
-	added, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "sliver_cached", Type: ebpf.RawTracepoint, License: "GPL", Instructions: pageAdded(c, m, l.cache)})
+	added, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "sliver_cached", Type: ebpf.RawTracepoint, License: "GPL", Instructions: pageAdded(c, m, l)})
 	if err != nil {
 		return fmt.Errorf("load program sliver_cached: %w", err)
 	}
@@ -108,7 +108,8 @@ func (a *assembler) identity(l *cacheLayout) {
 }
 
 // pageAdded is the program that runs when a page is put into the cache. Its argument is the folio.
-func pageAdded(c *ioConfig, m ioMaps, l *cacheLayout) asm.Instructions {
+func pageAdded(c *ioConfig, m ioMaps, all *layout) asm.Instructions {
+	l := all.cache
 	a := &assembler{}
 	a.own(c.pid)
 	a.task(m, true)
@@ -121,6 +122,8 @@ func pageAdded(c *ioConfig, m ioMaps, l *cacheLayout) asm.Instructions {
 	a.add(asm.LoadMem(asm.R1, asm.RFP, onSize, asm.DWord), asm.StoreMem(asm.R9, taskAddIno, asm.R1, asm.DWord),
 		asm.LoadMem(asm.R1, asm.RFP, onMode, asm.DWord), asm.StoreMem(asm.R9, taskAddDev, asm.R1, asm.Word),
 		asm.FnKtimeGetNs.Call(), asm.StoreMem(asm.R9, taskAddAt, asm.R0, asm.DWord))
+	a.queued(all)
+	a.add(asm.StoreMem(asm.R9, taskAddQ, asm.R0, asm.DWord))
 	a.add(asm.LoadMem(asm.R1, asm.R9, taskStart, asm.DWord), asm.JEq.Imm(asm.R1, 0, "out"),
 		asm.LoadMem(asm.R1, asm.R9, taskClass, asm.DWord), asm.And.Imm(asm.R1, 0xff), asm.JNE.Imm(asm.R1, classRead, "out"),
 		asm.LoadMem(asm.R1, asm.R9, taskMiss, asm.DWord), asm.JNE.Imm(asm.R1, 0, "out"))
@@ -139,7 +142,7 @@ func (a *assembler) missed(l *layout) {
 	a.switches(l.cache)
 	a.add(asm.LoadMem(asm.R2, asm.R9, taskMiss, asm.DWord), storeWord(asm.R9, taskMiss, 0), storeWord(asm.R9, taskAddAt, 0), asm.JEq.Reg(asm.R1, asm.R2, "hit"))
 	a.set(recMissed, 1, asm.Byte)
-	a.get(asm.R1, recTook, asm.DWord)
+	a.get(asm.R1, recBusy, asm.DWord)
 	a.more(useMissTime, asm.R1)
 	a.add(asm.Mov.Imm(asm.R1, 1))
 	a.more(useMisses, asm.R1)
@@ -172,7 +175,8 @@ func faulted(c *ioConfig, m ioMaps, l *layout) asm.Instructions {
 	// The wait began when the page was put into the cache. A page of swapped memory has none.
 	a.add(asm.LoadMem(asm.R1, asm.R9, taskAddAt, asm.DWord), asm.JEq.Imm(asm.R1, 0, "unknown"), asm.JGT.Reg(asm.R1, asm.R0, "unknown"),
 		storeWord(asm.R9, taskAddAt, 0), asm.Sub.Reg(asm.R0, asm.R1))
-	a.put(recTook, asm.R0, asm.DWord)
+	a.put(recBusy, asm.R0, asm.DWord)
+	a.busy(l, taskAddQ)
 	a.add(asm.LoadMem(asm.R1, asm.R9, taskAddIno, asm.DWord))
 	a.put(recIno, asm.R1, asm.DWord)
 	a.add(asm.LoadMem(asm.R1, asm.R9, taskAddDev, asm.Word))

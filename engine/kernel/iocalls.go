@@ -128,7 +128,7 @@ func (a *assembler) called(c *ioConfig, m ioMaps, l *layout) {
 	a.label("failed")
 	a.add(asm.JNE.Imm(asm.R6, classOpen, "out"), asm.Mov.Reg(asm.R1, asm.R7), asm.And.Imm(asm.R1, classPath0|classPath1), asm.JEq.Imm(asm.R1, 0, "out"))
 	a.label("call")
-	a.get(asm.R1, recTook, asm.DWord)
+	a.get(asm.R1, recBusy, asm.DWord)
 	a.add(asm.LoadImm(asm.R2, int64(c.slow), asm.DWord), asm.JLE.Reg(asm.R1, asm.R2, "out"))
 	a.set(recOp, int64(iowatch.OpCall), asm.Byte)
 	a.set(recDir, atCwd, asm.Word)

@@ -65,7 +65,8 @@ func leave(c *ioConfig, m ioMaps, l *layout) asm.Instructions {
 		asm.FnKtimeGetNs.Call())
 	a.put(recEnd, asm.R0, asm.DWord)
 	a.add(asm.Sub.Reg(asm.R0, asm.R7))
-	a.put(recTook, asm.R0, asm.DWord)
+	a.put(recBusy, asm.R0, asm.DWord)
+	a.busy(l, taskQueued)
 	a.add(asm.LoadMem(asm.R1, asm.R6, 8, asm.DWord))
 	a.put(recRet, asm.R1, asm.DWord)
 	a.add(asm.LoadMem(asm.R1, asm.RFP, onTID, asm.Word))
@@ -128,7 +129,7 @@ func (a *assembler) statistics(m ioMaps) {
 	a.add(asm.StoreMem(asm.RFP, onKey, asm.R1, asm.DWord))
 	a.lookup(m.stats, onKey)
 	a.add(asm.JEq.Imm(asm.R0, 0, "counted"), asm.LoadMem(asm.R1, asm.R0, 0, asm.DWord), asm.Add.Imm(asm.R1, 1), asm.StoreMem(asm.R0, 0, asm.R1, asm.DWord))
-	a.get(asm.R2, recTook, asm.DWord)
+	a.get(asm.R2, recBusy, asm.DWord)
 	a.add(asm.LoadMem(asm.R1, asm.R0, 16, asm.DWord), asm.Add.Reg(asm.R1, asm.R2), asm.StoreMem(asm.R0, 16, asm.R1, asm.DWord))
 	a.get(asm.R2, recRet, asm.DWord)
 	a.add(asm.JSGE.Imm(asm.R2, 0, "counted"), asm.LoadMem(asm.R1, asm.R0, 8, asm.DWord), asm.Add.Imm(asm.R1, 1), asm.StoreMem(asm.R0, 8, asm.R1, asm.DWord))
@@ -205,7 +206,7 @@ func (a *assembler) use(m ioMaps, l *layout) {
 
 // histogram counts the duration: see iowatch.Bucket.
 func (a *assembler) histogram() {
-	a.get(asm.R1, recTook, asm.DWord)
+	a.get(asm.R1, recBusy, asm.DWord)
 	a.add(asm.Mov.Imm(asm.R2, 0), asm.JLT.Imm(asm.R1, 2, "bucket"), asm.Mov.Reg(asm.R3, asm.R1), asm.RSh.Imm(asm.R3, 32), asm.JEq.Imm(asm.R3, 0, "log"),
 		asm.Mov.Imm(asm.R2, iowatch.Buckets-1), asm.Ja.Label("bucket"))
 	a.label("log")
@@ -226,7 +227,7 @@ func (a *assembler) histogram() {
 // transfer adds a read, write or sync to the sums, and decides whether it gets a record. The sums are
 // those of iowatch.Sums.Add.
 func (a *assembler) transfer(c *ioConfig, m ioMaps, l *layout) {
-	a.get(asm.R1, recTook, asm.DWord)
+	a.get(asm.R1, recBusy, asm.DWord)
 	a.add(asm.JNE.Imm(asm.R6, classSync, "bytes"))
 	a.more(useSync, asm.R1)
 	a.most(useSyncMax, asm.R1)
@@ -242,7 +243,7 @@ func (a *assembler) transfer(c *ioConfig, m ioMaps, l *layout) {
 
 	a.label("bytes")
 	a.missed(l)
-	a.get(asm.R1, recTook, asm.DWord)
+	a.get(asm.R1, recBusy, asm.DWord)
 	a.more(useTime, asm.R1)
 	a.most(useLongest, asm.R1)
 	// The run.
@@ -277,7 +278,7 @@ func (a *assembler) transfer(c *ioConfig, m ioMaps, l *layout) {
 	// Only files wait for storage. Threads that wait for a peer are idle.
 	a.add(asm.LoadMem(asm.R1, asm.R8, useMode, asm.Word), asm.And.Imm(asm.R1, 0o170000), asm.JEq.Imm(asm.R1, 0o100000, "file"), asm.JEq.Imm(asm.R1, 0o140000, "socket"), asm.JNE.Imm(asm.R1, 0o060000, "message"))
 	a.label("file")
-	a.get(asm.R1, recTook, asm.DWord)
+	a.get(asm.R1, recBusy, asm.DWord)
 	a.add(asm.LoadImm(asm.R2, int64(c.slow), asm.DWord), asm.JGT.Reg(asm.R1, asm.R2, "stack"),
 		asm.JNE.Imm(asm.R5, int32(c.smallOps)+1, "one"))
 	a.set(recOp, int64(iowatch.OpMark), asm.Byte) // one for many operations
@@ -321,7 +322,7 @@ func (a *assembler) message() {
 
 // each writes a record without a stack, unless the thread has had too many in this second.
 func (a *assembler) each(c *ioConfig, m ioMaps) {
-	a.get(asm.R1, recTook, asm.DWord)
+	a.get(asm.R1, recBusy, asm.DWord)
 	a.add(asm.LoadImm(asm.R2, int64(c.slower), asm.DWord), asm.JLT.Reg(asm.R1, asm.R2, "out"))
 	a.window()
 	a.add(asm.LoadMem(asm.R1, asm.R9, taskOps, asm.Word), asm.Add.Imm(asm.R1, 1), asm.StoreMem(asm.R9, taskOps, asm.R1, asm.Word),

@@ -68,17 +68,19 @@ const (
 	taskStacks = 32 // 32 bits
 	taskGen    = 36 // 32 bits: of the descriptor that is being closed
 	taskSize   = 40
-	taskMode   = 48 // 32 bits
-	taskUsers  = 52 // 32 bits
-	taskSyncs  = 56 // 32 bits: as taskStacks, of syncs
-	taskOps    = 60 // 32 bits: records of reads and writes in that second
-	taskMiss   = 64 // voluntary switches plus 1 when this read put a page into the cache; 0: it did not
-	taskAddAt  = 72 // when the thread put a page into the cache last; 0: not since the last fault
-	taskAddIno = 80 // of which file
-	taskAddDev = 88 // 32 bits
-	taskFaults = 92 // 32 bits: as taskStacks, of page faults
-	taskMissed = 96 // 32 bits: as taskStacks, of reads that waited
-	taskBytes  = 104
+	taskMode   = 48  // 32 bits
+	taskUsers  = 52  // 32 bits
+	taskSyncs  = 56  // 32 bits: as taskStacks, of syncs
+	taskOps    = 60  // 32 bits: records of reads and writes in that second
+	taskMiss   = 64  // voluntary switches plus 1 when this read put a page into the cache; 0: it did not
+	taskAddAt  = 72  // when the thread put a page into the cache last; 0: not since the last fault
+	taskAddIno = 80  // of which file
+	taskAddDev = 88  // 32 bits
+	taskFaults = 92  // 32 bits: as taskStacks, of page faults
+	taskMissed = 96  // 32 bits: as taskStacks, of reads that waited
+	taskQueued = 104 // ns in which the thread had waited for a CPU when the call began
+	taskAddQ   = 112 // the same, when it put a page into the cache last
+	taskBytes  = 120
 )
 
 // Value of the map of descriptors.
@@ -114,10 +116,10 @@ const (
 	useBytes    = useMissTime + 8
 )
 
-// Offsets in a record's header of 12 words.
+// Offsets in a record's header of 13 words.
 const (
 	recEnd     = 0
-	recTook    = 8
+	recBusy    = 8  // ns without recQueued
 	recTID     = 16 // 32 bits
 	recOp      = 20 // 8 bits: iowatch.Op
 	recLoop    = 21 // 8 bits
@@ -137,7 +139,8 @@ const (
 	recUsers   = 84         // 32 bits; of a pair: generation of FD2
 	recDev     = recUsers   // 32 bits: of an open or a fault, as recIno
 	recDir     = 88         // 32 bits: of an open, the folder's descriptor; of a dup, the old one
-	recBytes   = 96
+	recQueued  = 96         // ns in which the thread waited for a CPU
+	recBytes   = 104
 
 	recPath    = recBytes
 	recSums    = recBytes
@@ -189,6 +192,8 @@ const (
 type layout struct {
 	files, fdt, maxFDs, fds, inode, mode, size, super, magic uint32
 	tls                                                      uint32       // in task_struct; 0: not read
+	queued                                                   uint32       // in task_struct: ns in which the thread waited for a CPU; 0: not read
+	typed                                                    bool         // programs may read a task_struct without a call (Linux 5.11)
 	cache                                                    *cacheLayout // nil: the page cache is not watched
 }
 
@@ -369,8 +374,42 @@ func entry(c *ioConfig, m ioMaps, l *layout) asm.Instructions {
 	a.add(asm.LoadMem(asm.R1, asm.RFP, onMode, asm.DWord), asm.StoreMem(asm.R9, taskMode, asm.R1, asm.Word),
 		asm.LoadMem(asm.R1, asm.RFP, onSize, asm.DWord), asm.StoreMem(asm.R9, taskSize, asm.R1, asm.DWord))
 	a.label("start")
-	a.add(storeWord(asm.R9, taskMiss, 0), asm.FnKtimeGetNs.Call(), asm.StoreMem(asm.R9, taskStart, asm.R0, asm.DWord))
+	a.add(storeWord(asm.R9, taskMiss, 0))
+	a.queued(l)
+	a.add(asm.StoreMem(asm.R9, taskQueued, asm.R0, asm.DWord), asm.FnKtimeGetNs.Call(), asm.StoreMem(asm.R9, taskStart, asm.R0, asm.DWord))
 	return a.end()
+}
+
+// queued sets R0 to the ns in which the thread has waited for a CPU so far, by the scheduler's account
+// (sched_info.run_delay, include/linux/sched.h); 0 if the kernel has none.
+func (a *assembler) queued(l *layout) {
+	switch {
+	case l.queued == 0:
+		a.add(asm.Mov.Imm(asm.R0, 0))
+	case l.typed:
+		a.add(asm.FnGetCurrentTaskBtf.Call(), asm.LoadMem(asm.R0, asm.R0, int16(l.queued), asm.DWord))
+	default:
+		a.add(asm.FnGetCurrentTask.Call(), asm.Mov.Reg(asm.R3, asm.R0), storeWord(asm.RFP, onTmp, 0))
+		a.kernelRead(onTmp, 8, int32(l.queued))
+		a.add(asm.LoadMem(asm.R0, asm.RFP, onTmp, asm.DWord))
+	}
+}
+
+// busy takes the wait for a CPU since an earlier reading, which is in the thread's value, out of recBusy: a
+// call is slow because of what it does.
+func (a *assembler) busy(l *layout, since int16) {
+	if l.queued == 0 {
+		return
+	}
+	most := a.fresh("queued")
+	a.queued(l)
+	a.add(asm.LoadMem(asm.R1, asm.R9, since, asm.DWord), asm.Sub.Reg(asm.R0, asm.R1))
+	a.get(asm.R1, recBusy, asm.DWord)
+	a.add(asm.JLE.Reg(asm.R0, asm.R1, most), asm.Mov.Reg(asm.R0, asm.R1)) // two clocks
+	a.label(most)
+	a.put(recQueued, asm.R0, asm.DWord)
+	a.add(asm.Sub.Reg(asm.R1, asm.R0))
+	a.put(recBusy, asm.R1, asm.DWord)
 }
 
 // storeWord stores a constant of 64 bits. The library has no function for that, because a compiler

@@ -58,7 +58,7 @@ func parseIO(b []byte, r *IORecord) error {
 	word := func(off int) uint64 { return binary.NativeEndian.Uint64(b[off:]) }
 	half := func(off int) uint32 { return binary.NativeEndian.Uint32(b[off:]) }
 	call := callOf(half(recNr))
-	*r = IORecord{Event: iowatch.Event{Op: iowatch.Op(b[recOp]), End: stack.Time(word(recEnd)), Took: int64(word(recTook)), TID: stack.TID(half(recTID)),
+	*r = IORecord{Event: iowatch.Event{Op: iowatch.Op(b[recOp]), End: stack.Time(word(recEnd)), Took: int64(word(recBusy) + word(recQueued)), Queued: int64(word(recQueued)), TID: stack.TID(half(recTID)),
 		FD: int32(half(recFD)), Gen: half(recGen), Want: int64(word(recWant)), Ret: int64(word(recRet)), Size: int64(word(recSize)), SP: word(recSP),
 		Loop: b[recLoop] != 0, Written: word(recWritten), Missed: b[recMissed] != 0, Call: call.name, Summed: true, Kind: iowatch.KindOf(half(recMode))}, nr: half(recNr)}
 	if r.Op == iowatch.OpNone || r.Op > iowatch.OpCall {

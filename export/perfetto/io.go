@@ -28,9 +28,10 @@ const (
 	annotateRule
 	annotateOpened
 	annotateCache
+	annotateQueued
 )
 
-var ioAnnotations = []string{"file", "call", "bytes", "requested", "fd", "thread", "stack", "rule", "opened", "page_cache"}
+var ioAnnotations = []string{"file", "call", "bytes", "requested", "fd", "thread", "stack", "rule", "opened", "page_cache", "cpu_wait_ns"}
 
 // ioTrack is the operations of one thread on one file. Those of one thread do not overlap, so that they
 // nest; the reader shows tracks of the same name as one.
@@ -134,6 +135,9 @@ func (e *exporter) operation(t *ioTrack, o *view.Op) {
 	}
 	if cache != 0 {
 		text(annotateCache, cache)
+	}
+	if o.Queued > 0 {
+		number(annotateQueued, o.Queued)
 	}
 	if where != 0 {
 		text(annotateStack, where)

@@ -153,7 +153,7 @@ func usedFiles(v *view.View) []trace.IOFile {
 		case iowatch.OpClose, iowatch.OpConnect:
 			return true
 		case iowatch.OpFault:
-			u.Faults, u.Faulted = u.Faults+1, u.Faulted+uint64(o.Took)
+			u.Faults, u.Faulted = u.Faults+1, u.Faulted+uint64(o.Busy())
 			return true
 		case iowatch.OpSync:
 			u.Syncs++
@@ -164,11 +164,11 @@ func usedFiles(v *view.View) []trace.IOFile {
 			u.Ops, u.Read = u.Ops+1, u.Read+uint64(max(o.Ret, 0))
 		}
 		if o.Missed {
-			u.Misses, u.Missed = u.Misses+1, u.Missed+uint64(o.Took)
+			u.Misses, u.Missed = u.Misses+1, u.Missed+uint64(o.Busy())
 		}
-		u.Time += uint64(o.Took)
-		u.Max = max(u.Max, uint64(o.Took))
-		u.times[iowatch.Bucket(uint64(o.Took))]++
+		u.Time += uint64(o.Busy())
+		u.Max = max(u.Max, uint64(o.Busy()))
+		u.times[iowatch.Bucket(uint64(o.Busy()))]++
 		return true
 	})
 	var out []trace.IOFile

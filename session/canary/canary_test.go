@@ -117,21 +117,32 @@ func (s *seen) stackOf(id iowatch.StackID) string {
 	return strings.Join(names, " ")
 }
 
+// filesTruth is the program's own account of a run: see testdata/targets/c/files.c.
+type filesTruth struct {
+	ops                                       int
+	longest, nearest, farthest, other, busier time.Duration
+}
+
 // filesRun runs a scenario of c/files once while it is watched. It returns the program's own account.
 func filesRun(t *testing.T, set []string, scenario, path string, n, size int) (s *seen, ops int, longest time.Duration) {
+	t.Helper()
+	s, truth := filesTruly(t, set, scenario, path, n, size)
+	return s, truth.ops, truth.longest
+}
+
+func filesTruly(t *testing.T, set []string, scenario, path string, n, size int) (s *seen, got filesTruth) {
 	t.Helper()
 	testprog.Need(t, "gcc", "ptrace")
 	p := testprog.Start(t, testprog.Build(t, "c/files", "O2"), scenario, path, strconv.Itoa(n), strconv.Itoa(size))
 	p.Ready()
 	s = watch(t, p.PID, set...)
 	p.Go()
-	var ns int64
-	if _, err := fmt.Sscanf(p.Line("truth "), "truth %d %d", &ops, &ns); err != nil {
+	if _, err := fmt.Sscanf(p.Line("truth "), "truth %d %d %d %d %d %d", &got.ops, &got.longest, &got.nearest, &got.farthest, &got.other, &got.busier); err != nil {
 		t.Fatal(err)
 	}
 	p.Done()
 	s.end(t)
-	return s, ops, time.Duration(ns)
+	return s, got
 }
 
 // only returns the one finding.
@@ -150,8 +161,9 @@ func TestMainIO(t *testing.T) {
 	const limit = 13 * time.Millisecond
 	for _, delay := range []time.Duration{11 * time.Millisecond, 14 * time.Millisecond} {
 		path := slow(t, delay)
-		s, ops, longest := filesRun(t, []string{"main-io"}, "read", path, 3, 100)
-		all := s.Engine.Findings()
+		s, truth := filesTruly(t, []string{"main-io"}, "read", path, 3, 100)
+		ops, longest := truth.ops, truth.longest
+		all := ofReads(t, s, truth, limit)
 		// The program's measure includes the way into the kernel and back, and waits for a CPU.
 		switch {
 		case len(all) > 0 && longest <= limit:
@@ -162,7 +174,10 @@ func TestMainIO(t *testing.T) {
 		if delay < limit {
 			continue
 		}
-		f := only(t, s)
+		if len(all) != 1 {
+			t.Fatalf("%d findings about reads, not 1: %+v", len(all), all)
+		}
+		f := all[0]
 		if f.Rule != iowatch.MainIO || f.Path != path || f.Ops != uint64(ops) || f.Bytes != 300 || f.Buffer != 100 || f.First != iowatch.OpRead || f.Count&1 == 0 ||
 			f.Cost < int64(3*limit) || f.Longer > int64(longest) || f.Size != 1<<20 || s.Thread(f.TID) != "files" {
 			t.Errorf("%+v; the program measured %v", f, longest)
@@ -180,17 +195,56 @@ func TestMainIO(t *testing.T) {
 	}
 }
 
+// ofReads returns the findings about reads. The file's server may have no CPU for a while, so that an open or
+// a close takes long too; the program's own measure of these must say so.
+func ofReads(t *testing.T, s *seen, truth filesTruth, limit time.Duration) (reads []*iowatch.Finding) {
+	t.Helper()
+	for _, f := range s.Engine.Findings() {
+		switch {
+		case f.Call == "":
+			reads = append(reads, f)
+		case truth.other <= limit || f.Longer > int64(truth.other):
+			t.Errorf("%+v; the program's longest open or close took %v", f, truth.other)
+		}
+	}
+	return reads
+}
+
 // TestLoopIO reads the same on a thread that waits in epoll.
 func TestLoopIO(t *testing.T) {
 	path := slow(t, 15*time.Millisecond)
-	s, _, _ := filesRun(t, []string{"main-io", "loop-io"}, "loop", path, 2, 100)
-	f := only(t, s)
-	for i := 0; i < 10 && f.Call != ""; i++ { // on a busy machine, the open was slow too
-		s, _, _ = filesRun(t, []string{"main-io", "loop-io"}, "loop", path, 2, 100)
-		f = only(t, s)
+	s, truth := filesTruly(t, []string{"main-io", "loop-io"}, "loop", path, 2, 100)
+	all := ofReads(t, s, truth, 13*time.Millisecond)
+	if len(all) != 1 {
+		t.Fatalf("%d findings about reads, not 1: %+v", len(all), all)
 	}
-	if f.Rule != iowatch.LoopIO || !strings.Contains(s.stackOf(f.Where), "reading reader looping ") {
+	if f := all[0]; f.Rule != iowatch.LoopIO || !strings.Contains(s.stackOf(f.Where), "reading reader looping ") {
 		t.Errorf("%+v at %s", f, s.stackOf(f.Where))
+	}
+}
+
+// TestStarved has a program that waits for a CPU after each read. Its reads are as long as the file took.
+func TestStarved(t *testing.T) {
+	const limit = 40 * time.Millisecond
+	path := slow(t, time.Millisecond)
+	s, truth := filesTruly(t, []string{"main-io slow=40ms"}, "starved", path, 20, 100)
+	t.Logf("longest read %v, without waits for a CPU %v", truth.longest, truth.busier)
+	if truth.longest <= limit {
+		t.Fatalf("the longest read took %v: the program was never without a CPU", truth.longest)
+	}
+	// Between the program's two looks at its account it may get and lose the CPU once more.
+	const margin = time.Millisecond
+	var found *iowatch.Finding
+	for _, f := range s.Engine.Findings() {
+		if f.Call == "" && f.Path == path {
+			found = f
+		}
+	}
+	switch {
+	case found != nil && truth.busier+margin <= limit:
+		t.Errorf("%+v; without waits for a CPU, the longest read took %v", found, truth.busier)
+	case found == nil && truth.busier > limit+margin:
+		t.Errorf("no finding; without waits for a CPU, the longest read took %v", truth.busier)
 	}
 }
 

@@ -30,6 +30,8 @@ type Copies struct {
 	all  []copied // by number
 	key  []byte
 
+	mapped stack.Time // when the maps were read last because of a stack
+
 	Incomplete uint64 // stacks that could not be followed to their end
 	Dropped    uint64 // stacks beyond maxCopies
 }
@@ -78,6 +80,9 @@ func (c *Copies) Walk(tid stack.TID, at stack.Time, regs *stack.Regs, pages []un
 	th := c.thread(tid)
 	blocks := c.planned(c.once.PlanCopied(th.Copied), pages)
 	s := c.once.WalkCopied(th.Copied, at, regs, append(blocks, st), c.read)
+	if s.Reason == stack.ReasonUnmapped && c.remapped(at) {
+		s = c.once.WalkCopied(th.Copied, at, regs, append(c.planned(c.once.PlanCopied(th.Copied), pages), st), c.read)
+	}
 	frames := s.Stack
 	if s.Reason != stack.ReasonNone && len(frames) > 0 {
 		frames = frames[:len(frames)-1] // the last one is the reason
@@ -87,6 +92,24 @@ func (c *Copies) Walk(tid stack.TID, at stack.Time, regs *stack.Regs, pages []un
 		c.Incomplete++
 	}
 	return c.number(frames, s.Reason, gap)
+}
+
+// remapEvery is the least time in ns between two readings of the maps because of stacks.
+const remapEvery = 20_000_000
+
+// remapped reads the maps if a stack of time at has code that they lack, and reports whether they changed.
+// Maps that were read after that time would have it.
+func (c *Copies) remapped(at stack.Time) bool {
+	now := target.Now()
+	if at < c.mapped || now-c.mapped < remapEvery {
+		return false
+	}
+	c.mapped = now
+	changed, _ := c.v.t.Mapped() // a process that has ended keeps its last maps
+	if changed {
+		c.hold()
+	}
+	return changed
 }
 
 func (c *Copies) thread(tid stack.TID) *copier {

@@ -4,11 +4,13 @@
  *   files SCENARIO PATH N SIZE
  *
  * prints "ready PID" and waits for a line of input, runs the scenario, prints
- * "truth OPERATIONS LONGEST NEAREST FARTHEST" (ns: the longest call, and the least and the
- * most time between the ends of two calls in turn, or with again from the first close to
- * the last), then "done", and waits for the end of its input.
+ * "truth OPERATIONS LONGEST NEAREST FARTHEST OTHER BUSY" (ns: the longest call; the least and
+ * the most time between the ends of two calls in turn, or with again from the first close to
+ * the last; the longest open or close; with starved the longest call without its wait for a
+ * CPU), then "done", and waits for the end of its input.
  *
  *   read     main opens PATH, reads N times SIZE bytes, closes it
+ *   starved  as read, at the lowest priority on a CPU that four other processes keep busy
  *   reopen   main does that N times with one read each
  *   again:US main does that, closing US microseconds after the close before
  *   thread   as read, on another thread
@@ -41,7 +43,9 @@
 #include <linux/io_uring.h>
 #include <netinet/in.h>
 #include <pthread.h>
+#include <sched.h>
 #include <semaphore.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,6 +55,7 @@
 #include <sys/eventfd.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/inotify.h>
 #include <sys/socket.h>
@@ -65,7 +70,7 @@
 
 static const char *path;
 static long count, size;
-static uint64_t longest, last, nearest, farthest;
+static uint64_t longest, last, nearest, farthest, other, busiest;
 static long operations;
 static char buf[1 << 20];
 
@@ -97,11 +102,27 @@ static void account(uint64_t from)
 	operations++;
 }
 
+static void aside(uint64_t from)
+{
+	uint64_t took = now() - from;
+	if (took > other)
+		other = took;
+}
+
 NOINLINE int opening(int flags)
 {
+	uint64_t from = now();
 	int fd = open(path, flags, 0600);
 	check(fd, path);
+	aside(from);
 	return fd;
+}
+
+static void closing(int fd)
+{
+	uint64_t from = now();
+	check(close(fd), "close");
+	aside(from);
 }
 
 NOINLINE void reading(int fd, long n)
@@ -140,8 +161,57 @@ static void *reader(void *arg)
 	(void)arg;
 	int fd = opening(O_RDONLY);
 	reading(fd, count);
-	close(fd);
+	closing(fd);
 	return NULL;
+}
+
+/* How long this thread has waited for a CPU, in ns: the second number of schedstat. */
+static int schedstat = -1;
+
+static uint64_t queued(void)
+{
+	char line[100] = "";
+	check(pread(schedstat, line, sizeof line - 1, 0), "schedstat");
+	return strtoull(strchr(line, ' '), NULL, 10);
+}
+
+static void starve(void)
+{
+	cpu_set_t one;
+	int cpu = sched_getcpu();
+	CPU_ZERO(&one);
+	CPU_SET(cpu < 0 ? 0 : cpu, &one);
+	check(sched_setaffinity(0, sizeof one, &one), "sched_setaffinity");
+	for (int i = 0; i < 4; i++) {
+		pid_t parent = getpid(), child = fork();
+		check(child, "fork");
+		if (!child) {
+			prctl(PR_SET_PDEATHSIG, SIGKILL);
+			while (getppid() == parent)
+				;
+			_exit(0);
+		}
+	}
+	struct sched_param none = { 0 };
+	check(sched_setscheduler(0, SCHED_IDLE, &none), "sched_setscheduler");
+	schedstat = open("/proc/thread-self/schedstat", O_RDONLY);
+	check(schedstat, "schedstat");
+}
+
+static void starved(void)
+{
+	int fd = opening(O_RDONLY);
+	for (long i = 0; i < count; i++) {
+		uint64_t waited = queued(), from = now();
+		check(pread(fd, buf, size, 0), "pread");
+		uint64_t took = now() - from;
+		account(from);
+		waited = queued() - waited;
+		took -= waited < took ? waited : took;
+		if (took > busiest)
+			busiest = took;
+	}
+	closing(fd);
 }
 
 NOINLINE void connecting(const struct sockaddr_in *to)
@@ -522,12 +592,16 @@ int main(int argc, char **argv)
 		return 2;
 	char line[64];
 	int fd, early = strcmp(s, "uring") ? -1 : opening(O_RDWR);
+	if (!strcmp(s, "starved"))
+		starve();
 	printf("ready %d\n", getpid());
 	fflush(stdout);
 	while (fgets(line, sizeof line, stdin)) {
-		longest = last = nearest = farthest = 0, operations = 0;
+		longest = last = nearest = farthest = other = busiest = 0, operations = 0;
 		if (!strcmp(s, "read")) {
 			reader(NULL);
+		} else if (!strcmp(s, "starved")) {
+			starved();
 		} else if (!strcmp(s, "reopen")) {
 			for (long i = 0; i < count; i++) {
 				fd = opening(O_RDONLY);
@@ -571,7 +645,8 @@ int main(int argc, char **argv)
 		} else if (!calling(s)) {
 			return 2;
 		}
-		printf("truth %ld %llu %llu %llu\ndone\n", operations, (unsigned long long)longest, (unsigned long long)nearest, (unsigned long long)farthest);
+		printf("truth %ld %llu %llu %llu %llu %llu\ndone\n", operations, (unsigned long long)longest, (unsigned long long)nearest,
+			(unsigned long long)farthest, (unsigned long long)other, (unsigned long long)busiest);
 		fflush(stdout);
 	}
 	return 0;
