@@ -57,6 +57,8 @@ func Of(w *trace.Wait, call string, frames []Frame) bool {
 		return inLoop(frames)
 	case told, signaled, counted:
 		return pooled(frames, c)
+	case restarted:
+		return inLoop(frames) || pooled(frames, counted)
 	}
 	return false
 }
@@ -73,6 +75,7 @@ const (
 	counted               // for a semaphore, or a futex of unknown kind: either may be a lock
 	signaled              // on a descriptor that another thread writes to, to wake this one
 	sleeping              // for time to pass
+	restarted             // a futex, poll or sleep with a timeout: the kernel continues it, and its arguments are unknown
 )
 
 // wakers are the classes of waits that their kind decides. For others, the call does.
@@ -115,6 +118,8 @@ func classOf(w *trace.Wait, call string) class {
 		return sleeping
 	case "futex", "futex_wait", "futex_waitv":
 		return counted
+	case "restart_syscall":
+		return restarted
 	}
 	return never
 }
