@@ -227,7 +227,7 @@ func TestLoopIO(t *testing.T) {
 func TestStarved(t *testing.T) {
 	const limit = 40 * time.Millisecond
 	path := slow(t, time.Millisecond)
-	s, truth := filesTruly(t, []string{"main-io slow=40ms"}, "starved", path, 20, 100)
+	s, truth := filesTruly(t, []string{"main-io slow=40ms"}, "starved", path, 5000, 100)
 	t.Logf("longest read %v, without waits for a CPU %v", truth.longest, truth.busier)
 	if truth.longest <= limit {
 		t.Fatalf("the longest read took %v: the program was never without a CPU", truth.longest)

@@ -100,7 +100,7 @@ func TestPageFaults(t *testing.T) {
 			continue
 		}
 		faults++
-		took += o.Took
+		took += o.Busy()
 		if o.Stack != 0 {
 			stacks++
 			if got := s.stackOf(o.Stack); !strings.HasPrefix(got, "touching evicted main ") {

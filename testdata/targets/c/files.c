@@ -10,7 +10,8 @@
  * CPU), then "done", and waits for the end of its input.
  *
  *   read     main opens PATH, reads N times SIZE bytes, closes it
- *   starved  as read, at the lowest priority on a CPU that four other processes keep busy
+ *   starved  as read, at the lowest priority on a CPU that four other processes keep busy, until
+ *            a read took 100 ms
  *   reopen   main does that N times with one read each
  *   again:US main does that, closing US microseconds after the close before
  *   thread   as read, on another thread
@@ -201,7 +202,7 @@ static void starve(void)
 static void starved(void)
 {
 	int fd = opening(O_RDONLY);
-	for (long i = 0; i < count; i++) {
+	for (long i = 0; i < count && longest < 100000000; i++) {
 		uint64_t waited = queued(), from = now();
 		check(pread(fd, buf, size, 0), "pread");
 		uint64_t took = now() - from;
