@@ -34,6 +34,8 @@ type fitter struct {
 
 	buf     []event.Event
 	out     []event.Event
+	group   []event.Event // of one change
+	aside   []event.Event // events between its old and its new time that stay
 	changes []change
 	cpu     int64 // ns by the account
 	delay   int64
@@ -272,13 +274,13 @@ func (f *fitter) move(ns int64, adds func(*change) int64) {
 }
 
 // shift writes the events from number next up to those of a change, which get their time, and returns the number
-// of the event after them. Events in between that are about neither the stack nor the state keep their time, and
-// come later.
+// of the event after them. A Task before the State is of the same sample, and moves with it. Events in between that
+// are about neither the stack nor the state keep their time, and come later.
 func (f *fitter) shift(c *change, next int) int {
 	at := f.buf[c.event].Time
 	to := at - stack.Time(c.shift)
 	first := c.event
-	for first > next && f.buf[first-1].Time > to && aside(f.buf[first-1].Kind()) {
+	for first > next && f.buf[first-1].Time > to && (aside(f.buf[first-1].Kind()) || f.buf[first-1].Time == at && found(f.buf[first-1].Kind())) {
 		first--
 	}
 	for _, e := range f.buf[next:first] {
@@ -290,23 +292,31 @@ func (f *fitter) shift(c *change, next int) int {
 		end++
 	}
 	f.out = append(f.out, f.buf[next:first]...)
-	group := f.buf[c.event:end]
+	f.group, f.aside = f.group[:0], f.aside[:0]
+	for _, e := range f.buf[first:c.event] {
+		if aside(e.Kind()) {
+			f.aside = append(f.aside, e)
+		} else {
+			f.group = append(f.group, e)
+		}
+	}
+	f.group = append(f.group, f.buf[c.event:end]...)
 	f.high = at
 	if !c.between() {
-		for _, e := range group {
+		for _, e := range f.group {
 			f.out = append(f.out, event.Event{Time: to, Value: e.Value})
 		}
-		f.out = append(f.out, f.buf[first:c.event]...)
+		f.out = append(f.out, f.aside...)
 		return end
 	}
 	f.out = append(f.out, event.Make(to, event.State, event.StateOf(stack.StateRunning, -1)))
-	for _, e := range group {
+	for _, e := range f.group {
 		if e.Kind() == event.Exit {
 			f.out = append(f.out, event.Event{Time: to, Value: e.Value})
 		}
 	}
-	f.out = append(f.out, f.buf[first:c.event]...)
-	for _, e := range group {
+	f.out = append(f.out, f.aside...)
+	for _, e := range f.group {
 		if e.Kind() != event.Exit {
 			f.out = append(f.out, e)
 		}
