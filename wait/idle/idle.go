@@ -67,15 +67,15 @@ func Of(w *trace.Wait, call string, frames []Frame) bool {
 type class uint8
 
 const (
-	never    class = iota // it waits for something specific
-	always                // whatever the stack
-	events                // for any of a set of events: an event loop, unless an asker is on the stack
-	several               // for one of several descriptors, some of which may carry an answer to a request
-	told                  // for a notification: a condition variable or the like
-	counted               // for a semaphore, or a futex of unknown kind: either may be a lock
-	signaled              // on a descriptor that another thread writes to, to wake this one
-	sleeping              // for time to pass
-	restarted             // a futex, poll or sleep with a timeout: the kernel continues it, and its arguments are unknown
+	never     class = iota // it waits for something specific
+	always                 // whatever the stack
+	events                 // for any of a set of events: an event loop, unless an asker is on the stack
+	several                // for one of several descriptors, some of which may carry an answer to a request
+	told                   // for a notification: a condition variable or the like
+	counted                // for a semaphore, or a futex of unknown kind: either may be a lock
+	signaled               // on a descriptor that another thread writes to, to wake this one
+	sleeping               // for time to pass
+	restarted              // a futex, poll or sleep with a timeout: the kernel continues it, and its arguments are unknown
 )
 
 // wakers are the classes of waits that their kind decides. For others, the call does.
