@@ -93,7 +93,7 @@ func Tables() []Table {
 			thread, ts, {"count", "INTEGER", "samples since the row before"}, {"how", "TEXT", "stop, unrun, read, part, clock"},
 			{"cpu", "INTEGER", "ns that the thread ran since the row before"}, {"slice", "INTEGER", "slices.id of the innermost call"},
 			{"state", "TEXT", ""}}},
-		{"states", "what threads did, with the running and runnable time of the scheduler's account", []Column{
+		{"states", "what threads did, with changes of state where the scheduler's account puts them", []Column{
 			thread, ts, dur, {"state", "TEXT", "running, runnable, blocked, uninterruptible, …"},
 			{"call", "TEXT", "system call that it was in"}, {"slice", "INTEGER", "slices.id of the innermost call at its beginning"}}},
 		{"waits", "what blocked threads waited for, as far as that was found out", []Column{

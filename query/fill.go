@@ -146,7 +146,6 @@ func (f *filler) one() error {
 		if f.asked("slices", "samples", "states", "waits", "locks", "gaps", "functions") {
 			r := &reader{f: f, start: f.start, seq: f.thread(th.Seq), arch: f.v.Rec.Process.Arch}
 			r.close(f.v.Slices(th, r))
-			r.putStates()
 		}
 		if f.err != nil {
 			return f.err
@@ -239,10 +238,6 @@ type reader struct {
 	lockID  int // ID of the wait description that addr belongs to
 	addr    uint64
 	holder  uint64
-	runs    []view.StateRun
-	rows    [][2]any   // system call and slice of each run
-	cpu     int64      // ns on a CPU during runs, from the scheduler
-	delay   int64      // ns waiting for a CPU during runs, from the scheduler
 	lost    stack.Time // when events were lost; 0: none are missing
 }
 
@@ -316,11 +311,7 @@ func (r *reader) Other(e event.Event) {
 	switch e.Kind() {
 	case event.Seen:
 		w, n, cpu := event.SeenFields(e.Payload())
-		r.cpu += cpu
 		r.f.row("samples", r.seq, int64(e.Time-r.start), n, w.String(), cpu, r.leaf(), r.kind.String())
-	case event.Sched:
-		_, ns := event.SchedFields(e.Payload())
-		r.delay += ns
 	case event.State:
 		r.endState(e.Time)
 		r.endLock(e.Time)
@@ -403,25 +394,11 @@ func (r *reader) endState(t stack.Time) {
 		if r.call >= 0 {
 			call = syscalls.Name(r.arch, r.call)
 		}
-		r.runs = append(r.runs, view.StateRun{At: stack.Time(ts), NS: dur, State: r.kind})
-		r.rows = append(r.rows, [2]any{call, r.state.slice})
-	}
-	if len(r.runs) >= view.AgreeRuns {
-		r.putStates()
+		r.f.row("states", r.seq, ts, dur, r.kind.String(), call, r.state.slice)
 	}
 	// A wait ends with the state that it explains. If the same wait continues, the
 	// recording repeats it.
 	r.endWait(t)
-}
-
-// putStates writes the states buffered since its last call.
-func (r *reader) putStates() {
-	r.f.v.Agree(r.runs, r.cpu, r.delay)
-	for i := range r.runs {
-		x, row := &r.runs[i], &r.rows[i]
-		r.f.row("states", r.seq, int64(x.At), x.NS, x.State.String(), row[0], row[1])
-	}
-	r.runs, r.rows, r.cpu, r.delay = r.runs[:0], r.rows[:0], 0, 0
 }
 
 func (r *reader) endWait(t stack.Time) {

@@ -86,9 +86,8 @@ func (s *Sampler) ledger(now stack.Time) (l ledger, ok bool) {
 	if l.costs, ok = s.target.Costs(); !ok {
 		return l, false
 	}
-	l.at, l.held = now, s.Held()
+	l.at, l.held, l.spent = now, s.Held(), s.spent()
 	for _, g := range s.groups {
-		l.spent += g.breath.all.Load()
 		l.asleep += g.tally.asleep.Load()
 		l.awake += g.tally.awakes.Load()
 	}
@@ -129,7 +128,7 @@ func (s *Sampler) govern(now stack.Time) {
 	if v.looks++; v.looks >= soonLooks {
 		v.due.Store(int64(now) + governEvery)
 	}
-	v.steer(s, cost, sleepers)
+	v.steer(s, cost/s.cfg.MaxOverhead, sleepers)
 }
 
 // cost returns the cost since the last check, as a share of the target's possible work, and the
@@ -157,15 +156,14 @@ func (v *governor) cost(l *ledger, cpus int) (cost, sleepers float64) {
 	return cost, asleep / max(asleep+awake, 1)
 }
 
-// steer adjusts the naps and the interval.
-func (v *governor) steer(s *Sampler, cost, sleepers float64) {
-	limit := s.cfg.MaxOverhead
-	factor, nap := v.factor(), s.gov.napLeast.Load()
+// steer adjusts the naps and the interval. load is the cost as a part of the bound.
+func (v *governor) steer(s *Sampler, load, sleepers float64) {
+	factor, nap := v.factor(), v.napLeast.Load()
 	switch {
-	case cost > limit:
+	case load > 1:
 		v.low = 0
 		v.high++
-		over := min(cost/(aim*limit), 2)
+		over := min(load/aim, 2)
 		if sleepers > .25 && nap < mostNap {
 			v.high = 0
 			nap = min(nap+int32(math.Ceil(math.Log2(over))), mostNap)
@@ -176,14 +174,14 @@ func (v *governor) steer(s *Sampler, cost, sleepers float64) {
 		}
 		v.high = 0
 		factor = min(factor*over, mostStretch, float64(MaxInterval)/float64(s.ctl.ivl.Load()))
-	case cost < lowShare*limit:
+	case load < lowShare:
 		v.high = 0
 		if v.low++; v.low < lowLooks {
 			return
 		}
 		v.low = 0
 		if factor > 1 {
-			if factor *= max(cost/(aim*limit), .5); factor < 1.1 {
+			if factor *= max(load/aim, .5); factor < 1.1 {
 				factor = 1
 			}
 		} else if nap > 0 {
@@ -192,7 +190,7 @@ func (v *governor) steer(s *Sampler, cost, sleepers float64) {
 	default:
 		v.low, v.high = 0, 0
 	}
-	s.gov.napLeast.Store(nap)
+	v.napLeast.Store(nap)
 	v.most.Store(max(v.most.Load(), nap))
 	if was := v.factor(); factor != was {
 		v.stretch.Store(math.Float64bits(factor))
@@ -202,6 +200,8 @@ func (v *governor) steer(s *Sampler, cost, sleepers float64) {
 // Cost is the cost of a recording so far.
 type Cost struct {
 	Bound    float64 // Config.MaxOverhead
+	Limit    float64 // of Config.Limit, as a share of one CPU; 0: none
+	Limited  bool    // it has stretched the interval
 	Own      float64 // CPU time of this program, as a share of all CPUs' time
 	Stops    float64 // time for which stops held threads, as a share of the target's CPU time; 0 if that is negligible
 	Factor   float64 // current factor on the chosen interval
@@ -213,7 +213,10 @@ type Cost struct {
 // Cost returns the cost so far. Any goroutine may call it.
 func (s *Sampler) Cost(now stack.Time) Cost {
 	v := &s.gov
-	c := Cost{Bound: s.cfg.MaxOverhead, Factor: v.factor(), Naps: 1 << v.most.Load(), CPUs: s.cpus}
+	c := Cost{Bound: s.cfg.MaxOverhead, Factor: s.factor(), Naps: 1 << v.most.Load(), CPUs: s.cpus}
+	if s.cfg.Limit != nil {
+		c.Limit, c.Limited = s.cfg.Limit.share, s.cfg.Limit.factor() > v.factor()
+	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if !v.begun || now <= v.from.at {

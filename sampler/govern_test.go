@@ -33,7 +33,7 @@ func TestGovern(t *testing.T) {
 		early := 1.
 		for range 60 {
 			all, sleepers := cost()
-			s.gov.steer(s, all, sleepers)
+			s.gov.steer(s, all/.01, sleepers)
 			if s.gov.napLeast.Load() == 0 && sleepers > .25 {
 				early = max(early, s.gov.factor())
 			}
@@ -45,7 +45,7 @@ func TestGovern(t *testing.T) {
 			t.Errorf("%s: the interval is stretched by %.2f, by %.2f before sleepers napped", c.name, s.gov.factor(), early)
 		}
 		for range 200 {
-			s.gov.steer(s, .0001, 0)
+			s.gov.steer(s, .01, 0)
 		}
 		if s.gov.factor() != 1 || s.gov.napLeast.Load() != 0 {
 			t.Errorf("%s: afterwards sleepers nap %d, and the interval is stretched by %.2f", c.name, s.gov.napLeast.Load(), s.gov.factor())

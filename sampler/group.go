@@ -192,7 +192,7 @@ func (g *group) resumed(now stack.Time) {
 }
 
 func (g *group) every() int64 {
-	return int64(float64(g.s.ctl.ivl.Load()) * g.s.gov.factor())
+	return int64(float64(g.s.ctl.ivl.Load()) * g.s.factor())
 }
 
 // setRate restarts the clock at now.
@@ -210,7 +210,7 @@ func (g *group) setRate(now stack.Time) {
 	if changed {
 		for _, th := range g.threads {
 			th.sink.Event(now, event.Rate, uint64(g.tick.every<<th.sleep.nap.level))
-			if g.s.gov.factor() > 1 {
+			if g.s.factor() > 1 {
 				th.sink.Event(now, event.Mark, uint64(stack.WhyBudget))
 			}
 		}

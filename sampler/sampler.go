@@ -38,6 +38,9 @@ type Config struct {
 	// threads that share few CPUs are then sampled less often. The caller then bounds this
 	// program's own work.
 	OverheadOfCPU bool
+	// Limit bounds this program's work for samples, together with other Samplers; nil: it has no bound but
+	// MaxOverhead.
+	Limit *Limit
 	// Clock samples threads that use CPUs by clocks of the kernel where it allows that: see
 	// Thread.StartClock.
 	Clock    bool
@@ -261,6 +264,8 @@ func (s *Sampler) Run(ctx context.Context) error {
 		}
 	}
 	defer context.AfterFunc(ctx, stop)()
+	s.cfg.Limit.join(s)
+	defer s.cfg.Limit.leave(s)
 	if err := s.hooks.begin(s.groups[0]); err != nil {
 		wg.Wait()
 		return err
@@ -368,6 +373,7 @@ func (s *Sampler) rest(ctx context.Context, every time.Duration) bool {
 // threads has to be read.
 func (s *Sampler) peek(now stack.Time) {
 	s.govern(now)
+	s.cfg.Limit.check(s, now)
 	last := s.list.peeked.Load()
 	if int64(now)-last < int64(s.followEvery())*3/4 || !s.list.peeked.CompareAndSwap(last, int64(now)) {
 		return

@@ -43,6 +43,8 @@ type Options struct {
 	Groups      int
 	Stop        sampler.StopPolicy
 	MaxOverhead float64
+	MaxCPU      float64       // limit of this program's work for samples of all processes, as a share of one CPU; 0: none
+	MaxCPUFrom  int           // processes from which MaxCPU applies
 	Clock       bool          // sample running threads by clocks of the kernel where it allows that
 	Yield       bool          // release the process when another tracer arrives
 	Duration    time.Duration // 0: until stopped or the target ends
@@ -58,6 +60,7 @@ type Options struct {
 	RingCap     int           // events, 0: the recorder's default
 	// Hosts are OS threads shared by Flights; nil: each has its own.
 	Hosts *sampler.Hosts
+	limit *sampler.Limit // of MaxCPU
 	// Deaths shows where a thread was when a signal killed it; nil: the last sample
 	// shows it. For a Flight only.
 	Deaths *target.Deaths
@@ -132,6 +135,9 @@ type Session struct {
 // outputs are writable, so that errors occur before the target is touched. The caller
 // must call Close.
 func New(p *target.Process, o Options) (*Session, error) {
+	if o.MaxCPU > 0 {
+		o.limit = sampler.NewLimit(o.MaxCPU, o.MaxCPUFrom)
+	}
 	s := &Session{o: o, proc: p, phases: newPhases(o.Tracer, p.PID()), opened: target.Now()}
 	if err := s.prepare(); err != nil {
 		s.phases.end(err)
@@ -181,7 +187,7 @@ func (s *Session) prepare() (err error) {
 	s.jit = newPerfMap(p, s.live, s.mods, s.recorder.Capture, 0)
 	s.smp, err = sampler.New(s.live, sampler.Config{
 		Interval: o.Interval, Jitter: o.Jitter, Groups: o.Groups, Hosts: o.Hosts, Together: s.together(), Selection: o.Selection, Stop: o.Stop, Clock: o.Clock,
-		MaxOverhead: o.MaxOverhead, OverheadOfCPU: o.Hosts != nil, Harmless: live.Harmless, Delays: live.Delays, Sleeps: target.Sleeps, Yield: o.Yield, Waits: s.waits.group,
+		MaxOverhead: o.MaxOverhead, OverheadOfCPU: o.Hosts != nil, Limit: o.limit, Harmless: live.Harmless, Delays: live.Delays, Sleeps: target.Sleeps, Yield: o.Yield, Waits: s.waits.group,
 		Start: func(in stack.ThreadInfo) sampler.Sink {
 			if o.Started != nil {
 				s.started.Do(o.Started)

@@ -8,7 +8,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -45,6 +44,7 @@ type recordFlags struct {
 	stop        string
 	engine      string
 	maxOverhead percent
+	maxCPU      cpuLimit
 	yield       bool
 	kinds       kindFlags
 	names       nameFlags
@@ -79,6 +79,7 @@ func (f *recordFlags) register(fs *pflag.FlagSet) {
 	registerEngine(fs, &f.engine)
 	f.maxOverhead = .01
 	fs.Var(&f.maxOverhead, "max-overhead", "limit of the cost: time in stops, and CPU that sliver takes from the process; the interval grows to keep it (0: no limit)")
+	f.maxCPU.register(fs)
 	fs.BoolVar(&f.yield, "yield", false, "pause while a debugger is attached to the process")
 	f.kinds.register(fs)
 	f.names.register(fs, "")
@@ -88,27 +89,6 @@ func (f *recordFlags) register(fs *pflag.FlagSet) {
 	fs.BoolVarP(&f.quiet, "quiet", "q", false, "print no status line and no summary")
 	fs.StringVar(&f.metrics, "metrics", "", "serve Prometheus metrics about sliver itself at this address (a port alone: on loopback)")
 	fs.BoolVar(&f.json, "json", false, "print the summary as JSON to standard output")
-}
-
-// percent is a flag such as 1% or 0.01, stored as a share of one.
-type percent float64
-
-func (p *percent) String() string { return strconv.FormatFloat(float64(*p)*100, 'g', 4, 64) + "%" }
-func (p *percent) Type() string   { return "percent" }
-
-func (p *percent) Set(s string) error {
-	num, isPercent := strings.CutSuffix(strings.TrimSpace(s), "%")
-	v, err := strconv.ParseFloat(strings.TrimSpace(num), 64)
-	if err != nil || v != v {
-		return fmt.Errorf("invalid percentage %q (example: 1%%)", s)
-	}
-	if isPercent {
-		v /= 100
-	} else if v > 1 {
-		return fmt.Errorf("%q is over 1; write %s%% for percent", s, num)
-	}
-	*p = percent(v)
-	return nil
 }
 
 const threadsUsage = "which threads: a comma-separated list of main, all, TIDs, positions, names, globs (worker-*) and /regexp/; ! in front excludes"
@@ -202,6 +182,10 @@ func (f *recordFlags) options() (o session.Options, err error) {
 	if f.maxOverhead < 0 || f.maxOverhead >= 1 {
 		return o, usagef("record", "max-overhead: %v is out of range; use 0%% (no bound) to 99%%", &f.maxOverhead)
 	}
+	if err := f.maxCPU.check("record"); err != nil {
+		return o, err
+	}
+	o.MaxCPU, o.MaxCPUFrom = f.maxCPU.share(f.maxOverhead)
 	if f.duration < 0 {
 		return o, usagef("record", "duration: %v is negative", f.duration)
 	}

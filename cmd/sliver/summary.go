@@ -307,10 +307,16 @@ func costText(c *sampler.Cost, interval time.Duration) string {
 	if c.Stops > 0 {
 		s += fmt.Sprintf(", %s of the process's time in stops", share(c.Stops))
 	}
-	if c.Bound <= 0 {
+	var did, bounds []string
+	if c.Bound > 0 {
+		bounds = append(bounds, "--max-overhead "+share(c.Bound))
+	}
+	if c.Limit > 0 && c.Limited {
+		bounds = append(bounds, "--max-cpu "+share(c.Limit))
+	}
+	if len(bounds) == 0 {
 		return s
 	}
-	var did []string
 	if c.Naps > 1 {
 		did = append(did, fmt.Sprintf("sleeping threads were looked at each %s tick at least", ordinal(int(c.Naps))))
 	}
@@ -318,7 +324,7 @@ func costText(c *sampler.Cost, interval time.Duration) string {
 		did = append(did, fmt.Sprintf("the interval was stretched from %s to %s", moment(int64(interval)), moment(int64(float64(interval)*c.Factor))))
 	}
 	if len(did) > 0 {
-		s += fmt.Sprintf("; to hold --max-overhead %s, %s", share(c.Bound), strings.Join(did, " and "))
+		s += fmt.Sprintf("; to hold %s, %s", strings.Join(bounds, " and "), strings.Join(did, " and "))
 	}
 	return s
 }
@@ -376,6 +382,7 @@ type summaryJSON struct {
 
 type costJSON struct {
 	Bound   float64 `json:"bound"`
+	MaxCPU  float64 `json:"max_cpu"`
 	Own     float64 `json:"own"`
 	Stops   float64 `json:"stops"`
 	Stretch float64 `json:"stretch"`
@@ -421,7 +428,7 @@ func writeSummaryJSON(w io.Writer, r *session.Result) error {
 		out.LeftOut = &r.LeftOut
 	}
 	if c := r.Cost; c.Measured {
-		out.Cost = &costJSON{c.Bound, c.Own, c.Stops, c.Factor, c.Naps}
+		out.Cost = &costJSON{c.Bound, c.Limit, c.Own, c.Stops, c.Factor, c.Naps}
 	}
 	for _, f := range r.Files {
 		out.Files = append(out.Files, fileJSON{f.Path, f.Format, f.Bytes, f.Left})

@@ -38,6 +38,7 @@ type topFlags struct {
 	stop        string
 	engine      string
 	maxOverhead percent
+	maxCPU      cpuLimit
 	names       nameFlags
 	kinds       kindFlags
 	set         setFlags
@@ -74,6 +75,7 @@ func topCommand() *command {
 			registerEngine(fs, &f.engine)
 			f.maxOverhead = .01
 			fs.Var(&f.maxOverhead, "max-overhead", "limit of the cost: time in stops, and CPU that sliver takes from the process; the interval grows to keep it (0: no limit)")
+			f.maxCPU.register(fs)
 			f.set.register(fs, "show", ", including ones started later")
 			fs.IntVar(&f.most, "max-processes", procset.DefaultMax, "limit of the number of processes shown at once")
 			f.kinds.register(fs)
@@ -192,6 +194,10 @@ func (f *topFlags) options() (o feed.Options, l *top.Layout, err error) {
 	case f.maxOverhead < 0 || f.maxOverhead >= 1:
 		return o, l, usagef("top", "max-overhead: %v is out of range; use 0%% (no bound) to 99%%", &f.maxOverhead)
 	}
+	if err := f.maxCPU.check("top"); err != nil {
+		return o, l, err
+	}
+	o.MaxCPU, o.MaxCPUFrom = f.maxCPU.share(f.maxOverhead)
 	if o.Selection, err = sampler.ParseSelection(f.threads); err != nil {
 		return o, l, usagef("top", "%v", err)
 	}

@@ -25,8 +25,7 @@ func (e *exporter) thread(th *view.Thread) {
 	}
 	e.samples.rewind()
 	w.unseen = newUnseen(e, th)
-	w.cuts.Yield = w.states.add
-	w.states.w = w
+	w.cuts.Yield = w.stateSlice
 	w.weights = e.v.Weights(th)
 	w.knowsCPU = w.weights.Total() > 0
 	w.waits = e.waitsOf(th)
@@ -52,7 +51,6 @@ type writer struct {
 	unseen   *unseen
 	tasks    taskSlices
 	cuts     view.Intervals
-	states   states
 	waits    []contend.Wait // of the thread, still to come
 	facts    []view.Detail
 	now      stack.State
@@ -182,7 +180,6 @@ func (w *writer) Other(e event.Event) {
 func (w *writer) close(t stack.Time) {
 	w.flushPause()
 	w.cuts.Close(t)
-	w.states.flush()
 	w.unseen.Close(t)
 	w.window(t, true)
 	if k := w.weights.Unseen() / w.interval; k > 0 && w.knowsCPU {

@@ -10,7 +10,6 @@ import (
 	"github.com/sliverprof/sliver/diff"
 	"github.com/sliverprof/sliver/export/contend"
 	"github.com/sliverprof/sliver/export/view"
-	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace/event"
 )
 
@@ -56,10 +55,8 @@ func (m *message) number(name int, v uint64) {
 	m.end(a)
 }
 
-// stateSlice writes an interval of the thread: its state and the wait in it. run is its time, and x.Begin and
-// x.End are the times by samples alone, which identify its wait.
-func (w *writer) stateSlice(x *view.Interval, run view.StateRun) {
-	begin, end := run.At, run.At+stack.Time(run.NS)
+// stateSlice writes an interval of the thread: its state and the wait in it.
+func (w *writer) stateSlice(x *view.Interval) {
 	o, in := w.e.out, w.stateIn
 	if !w.state.begun {
 		w.e.hasState[w.th.Index] = true
@@ -69,7 +66,7 @@ func (w *writer) stateSlice(x *view.Interval, run view.StateRun) {
 	s, nr := x.Waiting.State()
 	in.annotation()
 	id := in.words(w.e.v.StateName(s, nr))
-	at := w.state.begin(begin, true)
+	at := w.state.begin(x.Begin, true)
 	in.take(o)
 	ev := o.open(packetTrackEvent)
 	o.uint(eventType, typeBegin)
@@ -77,9 +74,9 @@ func (w *writer) stateSlice(x *view.Interval, run view.StateRun) {
 	o.end(ev)
 	o.done(at)
 
-	w.waitSlice(x, max(begin, x.Begin), min(end, x.End)) // as long as in the other outputs, where the state allows it
+	w.waitSlice(x)
 
-	at = w.state.begin(end, x.CPU >= 1000 || x.Switches > 0 || x.Delay >= 1000)
+	at = w.state.begin(x.End, x.CPU >= 1000 || x.Switches > 0 || x.Delay >= 1000)
 	ev = o.open(packetTrackEvent)
 	o.uint(eventType, typeEnd)
 	o.number(annotateCPU, uint64(max(x.CPU, 0)/1000))
@@ -89,8 +86,8 @@ func (w *writer) stateSlice(x *view.Interval, run view.StateRun) {
 	o.done(at)
 }
 
-// waitSlice writes the wait in x, if it is known, from begin to end.
-func (w *writer) waitSlice(x *view.Interval, begin, end stack.Time) {
+// waitSlice writes the wait in x, if it is known.
+func (w *writer) waitSlice(x *view.Interval) {
 	var lock *contend.Wait
 	for len(w.waits) > 0 && w.waits[0].Begin <= x.Begin {
 		if w.waits[0].Begin == x.Begin && w.waits[0].End == x.End {
@@ -105,7 +102,7 @@ func (w *writer) waitSlice(x *view.Interval, begin, end stack.Time) {
 	if lock != nil {
 		name = w.e.contention.Locks[lock.Lock].Name
 	}
-	if name == "" || end <= begin {
+	if name == "" || x.End <= x.Begin {
 		return
 	}
 	o, in := w.e.out, w.stateIn
@@ -115,7 +112,7 @@ func (w *writer) waitSlice(x *view.Interval, begin, end stack.Time) {
 	for i, f := range w.facts {
 		values[i] = in.value(f.Value)
 	}
-	at := w.state.begin(begin, true)
+	at := w.state.begin(x.Begin, true)
 	in.take(o)
 	ev := o.open(packetTrackEvent)
 	o.uint(eventCategory, categoryWait)
@@ -134,7 +131,7 @@ func (w *writer) waitSlice(x *view.Interval, begin, end stack.Time) {
 	}
 	o.end(ev)
 	o.done(at)
-	w.state.end(end)
+	w.state.end(x.End)
 }
 
 // facts returns the annotations of a wait. They are few, as every wait repeats them: the

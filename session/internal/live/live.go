@@ -78,7 +78,12 @@ func newTarget(p *target.Process, s *Shared, onMap func(maps []stack.Mapping, at
 }
 
 // Release ends the use of shared files. Sampling must have ended.
-func (t *Target) Release() { t.shares.release() }
+func (t *Target) Release() {
+	if t.shares.of != nil {
+		t.shares.of.without(t.engines)
+	}
+	t.shares.release()
+}
 
 // NoteDeaths makes the last sample of a thread killed by a signal show where it died.
 // Call it before sampling begins; the caller keeps d open until sampling ends.
@@ -128,6 +133,9 @@ func (t *Target) Engine(maxStack int) (sampler.Engine, error) {
 	t.mu.Lock()
 	t.engines = append(t.engines, e)
 	t.mu.Unlock()
+	if t.shares.of != nil {
+		t.shares.of.helpers(e)
+	}
 	return e, nil
 }
 
@@ -144,7 +152,11 @@ func (t *Target) SelfCPU() int64 {
 
 // Costs implements sampler.Target.
 func (t *Target) Costs() (c sampler.Costs, ok bool) {
-	c.Own = t.SelfCPU() + target.MachineClockOthers()*sampler.ClockCost
+	if c.Own = target.MachineClockOthers() * sampler.ClockCost; t.shares.of != nil {
+		c.Own += target.SelfCPU() + t.shares.of.helpers(nil)
+	} else {
+		c.Own += t.SelfCPU()
+	}
 	c.Target, _ = t.proc.CPU()
 	idle, all := target.IdleCPU()
 	t.mu.Lock()

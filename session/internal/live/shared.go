@@ -3,6 +3,7 @@ package live
 import (
 	"sync"
 
+	"github.com/sliverprof/sliver/engine/ptrace"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/symbol"
 	"github.com/sliverprof/sliver/target"
@@ -23,6 +24,9 @@ type Shared struct {
 	files  map[FileKey][]*SharedFile // by the numbers in maps
 	unused []*SharedFile             // least recently used first
 	closed bool
+
+	engines map[*ptrace.Engine]bool // of all processes that are sampled
+	helped  int64                   // CPU time in ns of the helpers of earlier ones
 }
 
 // maxUnused limits the files that are kept without a user: a compiler, the C library and the other
@@ -52,7 +56,35 @@ type SharedFile struct {
 }
 
 // NewShared returns an empty Shared. Close it after all Targets.
-func NewShared() *Shared { return &Shared{files: map[FileKey][]*SharedFile{}} }
+func NewShared() *Shared {
+	return &Shared{files: map[FileKey][]*SharedFile{}, engines: map[*ptrace.Engine]bool{}}
+}
+
+// helpers returns the CPU time in ns of the helpers of all engines, and begins to count a further one if it is
+// not nil.
+func (s *Shared) helpers(e *ptrace.Engine) (ns int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e != nil {
+		s.engines[e] = true
+	}
+	for e := range s.engines {
+		ns += e.CPU()
+	}
+	return ns + s.helped
+}
+
+// without keeps the sums of engines that sample no more.
+func (s *Shared) without(engines []*ptrace.Engine) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range engines {
+		if s.engines[e] {
+			s.helped += e.CPU()
+			delete(s.engines, e)
+		}
+	}
+}
 
 // Open returns the file of a mapping. It opens the file only if no other process has it mapped, or
 // if the numbers in the maps do not identify it. The caller closes the result.

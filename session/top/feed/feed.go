@@ -31,6 +31,8 @@ type Options struct {
 	Groups      int
 	Stop        sampler.StopPolicy
 	MaxOverhead float64
+	MaxCPU      float64 // see session.Options
+	MaxCPUFrom  int
 	Clock       bool // sample running threads by clocks of the kernel where it allows that
 	Window      time.Duration
 	Idle        bool // include idle waits and threads in tables: see top.Model.ShowIdle
@@ -40,8 +42,9 @@ type Options struct {
 	Kinds       trace.Kinds   // of frames to show; 0: all
 	Finder      symbol.Finder // finds debug files that are not on disk; nil: none
 	Cache       *cache.Dir    // of names; nil: none
-	// Hosts and Shared are what the Feeds of several processes have in common; nil: nothing.
+	// Hosts, Limit and Shared are what the Feeds of several processes have in common; nil: nothing.
 	Hosts  *sampler.Hosts
+	Limit  *sampler.Limit
 	Shared *live.Shared
 }
 
@@ -92,6 +95,9 @@ func (r *reader) apply(e event.Event) {
 // New prepares to observe p: it reads the maps and unwind tables. It does not touch the
 // target before Run. The caller must call Close.
 func New(p *target.Process, o Options) (*Feed, error) {
+	if o.MaxCPU > 0 && o.Limit == nil {
+		o.Limit = sampler.NewLimit(o.MaxCPU, o.MaxCPUFrom)
+	}
 	f := &Feed{proc: p, kinds: o.Kinds, model: top.New(o.Window), renamed: map[stack.TID]string{}}
 	f.model.ShowIdle(o.Idle)
 	f.model.OnlyGIL(o.GIL)
@@ -128,7 +134,7 @@ func (f *Feed) prepare(o Options) (err error) {
 	f.known.Put = f.names.wait
 	f.smp, err = sampler.New(f.live, sampler.Config{
 		Interval: o.Interval, Jitter: o.Jitter, Groups: o.Groups, Hosts: o.Hosts, Together: together, Selection: o.Selection, Stop: o.Stop, Clock: o.Clock,
-		MaxOverhead: o.MaxOverhead, OverheadOfCPU: o.Hosts != nil, Harmless: live.Harmless, Delays: live.Delays, Sleeps: target.Sleeps,
+		MaxOverhead: o.MaxOverhead, OverheadOfCPU: o.Hosts != nil, Limit: o.Limit, Harmless: live.Harmless, Delays: live.Delays, Sleeps: target.Sleeps,
 		Waits: func(wake func()) sampler.Waits { return f.live.Waits(&f.known, f.vars, wake) },
 		Start: func(in stack.ThreadInfo) sampler.Sink {
 			return f.rec.Thread(trace.Thread{TID: in.TID, NSTID: in.NSTID, Name: in.Name, Main: in.Main, Born: in.Born})

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/session/internal/live"
 	"github.com/sliverprof/sliver/session/top"
 	"github.com/sliverprof/sliver/stack"
@@ -43,9 +44,12 @@ type member struct {
 // seqBits is the part of a Row.Seq that is the thread's own; the rest is the member's number.
 const seqBits = 24
 
-// NewSeveral returns a Several without processes. It sets Hosts and Shared of o.
+// NewSeveral returns a Several without processes. It sets Hosts, Limit and Shared of o.
 func NewSeveral(o Options) *Several {
 	o.Hosts, o.Shared = live.NewHosts(o.Interval), live.NewShared()
+	if o.MaxCPU > 0 {
+		o.Limit = sampler.NewLimit(o.MaxCPU, o.MaxCPUFrom)
+	}
 	return &Several{o: o, idle: o.Idle}
 }
 

@@ -1,0 +1,113 @@
+package sampler
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/sliverprof/sliver/stack"
+)
+
+// Limit bounds the CPU time that this program uses for samples of all Samplers that share it: their intervals
+// grow together until it is kept. Work that longer intervals do not reduce, such as reading the files of a new
+// process, counts at most as much again. Methods may be called concurrently.
+type Limit struct {
+	share float64 // of one CPU
+	from  int     // number of Samplers from which it applies
+	due   atomic.Int64
+
+	mu    sync.Mutex // guards what follows, and steering
+	v     governor
+	all   map[*Sampler]int64 // CPU time in ns that each had used for samples by the last check
+	past  int64              // the same of Samplers that ended since
+	own   int64              // CPU time of this program by the last check
+	at    stack.Time         // of the last check
+	begun bool
+}
+
+// NewLimit returns a Limit of a share of one CPU. It applies while at least from Samplers run.
+func NewLimit(share float64, from int) *Limit {
+	return &Limit{share: share, from: from, all: map[*Sampler]int64{}}
+}
+
+// factor returns the present factor on the chosen intervals. l may be nil.
+func (l *Limit) factor() float64 {
+	if l == nil {
+		return 1
+	}
+	return l.v.factor()
+}
+
+// join begins to count s, and leave ends it. l may be nil.
+func (l *Limit) join(s *Sampler) {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	l.all[s] = s.spent()
+	l.mu.Unlock()
+}
+
+func (l *Limit) leave(s *Sampler) {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	l.past += s.spent() - l.all[s]
+	delete(l.all, s)
+	l.mu.Unlock()
+}
+
+// check steers the intervals if that is due. Groups call it between two rounds. l may be nil.
+func (l *Limit) check(s *Sampler, now stack.Time) {
+	if l == nil {
+		return
+	}
+	due := l.due.Load()
+	if int64(now) < due || s.run.first.Load() == 0 || !l.due.CompareAndSwap(due, int64(now)+governSoon) {
+		return
+	}
+	c, ok := s.target.Costs()
+	if !ok {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	spent := l.past
+	l.past = 0
+	for x, was := range l.all {
+		n := x.spent()
+		spent += n - was
+		l.all[x] = n
+	}
+	since, own := now-l.at, c.Own-l.own
+	l.at, l.own = now, c.Own
+	if !l.begun || since <= 0 {
+		l.begun = true
+		return
+	}
+	if l.v.looks++; l.v.looks >= soonLooks {
+		l.due.Store(int64(now) + governEvery)
+	}
+	load := l.load(own, spent, int64(since))
+	if len(l.all) < l.from {
+		load = 0
+	}
+	l.v.steer(s, load, 0)
+}
+
+// load is the cost of ns since the last check, as a part of the bound: own is this program's CPU time, spent
+// what of it was for samples.
+func (l *Limit) load(own, spent, since int64) float64 {
+	return float64(spent+max(min(own-spent, spent), 0)) / float64(since) / l.share
+}
+
+// spent is the CPU time in ns that s has used for samples.
+func (s *Sampler) spent() (ns int64) {
+	for _, g := range s.groups {
+		ns += g.breath.all.Load()
+	}
+	return ns
+}
+
+// factor returns the factor on the chosen interval that keeps all bounds.
+func (s *Sampler) factor() float64 { return max(s.gov.factor(), s.cfg.Limit.factor()) }

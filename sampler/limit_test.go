@@ -1,0 +1,88 @@
+package sampler
+
+import (
+	"testing"
+	"time"
+
+	"github.com/sliverprof/sliver/stack"
+)
+
+// costly is a target of a program that uses own ns of CPU time.
+type costly struct {
+	fakeTarget
+	own int64
+}
+
+func (c *costly) Costs() (Costs, bool) { return Costs{Own: c.own, Idle: -1}, true }
+
+// TestLimit: two Samplers that use CPU time at each tick get longer intervals until both together are below the
+// limit, and short ones again when one of them has ended.
+func TestLimit(t *testing.T) {
+	const second = int64(time.Second)
+	l := NewLimit(.1, 1)
+	var all []*Sampler
+	var targets []*costly
+	for range 2 {
+		c := &costly{}
+		s, err := New(c, Config{Interval: 10 * time.Millisecond, Limit: l, Start: func(stack.ThreadInfo) Sink { return nil }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.run.first.Store(1)
+		l.join(s)
+		all, targets = append(all, s), append(targets, c)
+	}
+	now, own := second, int64(0)
+	step := func(live []*Sampler, each float64) (load float64) { // each: CPU time of one without a limit, as a share
+		used := int64(0)
+		for _, s := range live {
+			n := int64(each / s.factor() * float64(second))
+			s.groups[0].breath.all.Add(n)
+			used += n
+		}
+		own += used + used/10
+		for _, c := range targets {
+			c.own = own
+		}
+		now += second
+		for _, s := range live {
+			l.check(s, stack.Time(now))
+		}
+		return float64(used) * 1.1 / float64(second) / .1
+	}
+	load := 0.
+	for range 30 {
+		load = step(all, .2)
+	}
+	if load > 1 || load < .3 || all[0].factor() != all[1].factor() || all[0].factor() < 3 {
+		t.Errorf("load %.2f of the limit, intervals stretched by %.2f and %.2f", load, all[0].factor(), all[1].factor())
+	}
+	if c := all[0].Cost(0); c.Limit != .1 || c.Factor != all[0].factor() {
+		t.Errorf("%+v", c)
+	}
+	l.leave(all[1])
+	for range 60 {
+		load = step(all[:1], .02)
+	}
+	if all[0].factor() != 1 || load > 1 {
+		t.Errorf("afterwards load %.2f, the interval is stretched by %.2f", load, all[0].factor())
+	}
+	// What sampling does not cause counts at most as much as samples do.
+	if got := l.load(second, second/20, second); got < .99 || got > 1.01 {
+		t.Errorf("load %.2f", got)
+	}
+	l.from = 2
+	for range 20 {
+		load = step(all[:1], .4)
+	}
+	if all[0].factor() != 1 {
+		t.Errorf("a Sampler alone, load %.2f, the interval is stretched by %.2f", load, all[0].factor())
+	}
+	var none *Limit
+	none.join(all[0])
+	none.check(all[0], stack.Time(now))
+	none.leave(all[0])
+	if none.factor() != 1 {
+		t.Error("without a limit, the interval is stretched")
+	}
+}
