@@ -102,11 +102,13 @@ func (v *governor) factor() float64 {
 	return 1
 }
 
-// govern runs a check if one is due. Groups call it between two rounds.
+// govern runs a check if one is due. Groups call it between two rounds. Without a bound of its own, it measures
+// the cost for Config.Limit.
 func (s *Sampler) govern(now stack.Time) {
 	v := &s.gov
 	due := v.due.Load()
-	if s.cfg.MaxOverhead <= 0 || s.cfg.OverheadOfCPU || int64(now) < due || s.run.first.Load() == 0 || !v.due.CompareAndSwap(due, int64(now)+governSoon) {
+	bounds := s.cfg.MaxOverhead > 0 && !s.cfg.OverheadOfCPU
+	if !bounds && s.cfg.Limit == nil || int64(now) < due || s.run.first.Load() == 0 || !v.due.CompareAndSwap(due, int64(now)+governSoon) {
 		return
 	}
 	v.mu.Lock()
@@ -128,7 +130,9 @@ func (s *Sampler) govern(now stack.Time) {
 	if v.looks++; v.looks >= soonLooks {
 		v.due.Store(int64(now) + governEvery)
 	}
-	v.steer(s, cost/s.cfg.MaxOverhead, sleepers)
+	if bounds {
+		v.steer(s, cost/s.cfg.MaxOverhead, sleepers)
+	}
 }
 
 // cost returns the cost since the last check, as a share of the target's possible work, and the

@@ -13,6 +13,7 @@ import (
 // turns is a program that works and sleeps in turns, as samples find it.
 type turns struct {
 	work, nap int64 // ns on average
+	tasks     bool  // each turn is another task's
 	rnd       *rand.Rand
 	ends      []int64 // of its turns, in ns; the first one is work
 }
@@ -67,6 +68,9 @@ func (p *turns) sampled(ns, interval int64, leftOut float64) (out []event.Event)
 			s.State, s.Call.Nr, s.Way, s.Stack[0] = stack.StateBlocked, 230, stack.WayRead, frame(0x3000)
 			s.Call.Args[0] = uint64(turn)
 		}
+		if p.tasks {
+			out = d.Event(s.Time, event.Task, event.TaskOf(stack.Task{ID: uint64(turn + 1), State: stack.TaskRunning}), out)
+		}
 		out = d.Step(&s, out)
 	}
 	return d.Flush(out)
@@ -99,11 +103,13 @@ func TestFit(t *testing.T) {
 	for _, c := range []struct {
 		work, nap int64
 		leftOut   float64
+		tasks     bool
 	}{
-		{13_000_000, 10_000_000, 0}, {13_000_000, 10_000_000, .6}, {50_000_000, 2_000_000, 0}, {2_000_000, 60_000_000, 0}, {2_000_000, 60_000_000, .5},
-		{200_000, 200_000, 0}, {20_000, 380_000, 0}, {300_000_000, 400_000_000, .5},
+		{13_000_000, 10_000_000, 0, false}, {13_000_000, 10_000_000, .6, false}, {50_000_000, 2_000_000, 0, false}, {2_000_000, 60_000_000, 0, false},
+		{2_000_000, 60_000_000, .5, false}, {200_000, 200_000, 0, false}, {20_000, 380_000, 0, false}, {300_000_000, 400_000_000, .5, false},
+		{13_000_000, 10_000_000, .6, true}, {2_000_000, 60_000_000, .5, true},
 	} {
-		p := &turns{work: c.work, nap: c.nap, rnd: rand.New(rand.NewPCG(uint64(c.work), uint64(c.nap)))}
+		p := &turns{work: c.work, nap: c.nap, tasks: c.tasks, rnd: rand.New(rand.NewPCG(uint64(c.work), uint64(c.nap)))}
 		raw := p.sampled(length, interval, c.leftOut)
 		events := slices.Collect(fit(slices.Values(raw), nil))
 		last := raw[len(raw)-1].Time - 1_000_000_000

@@ -19,7 +19,7 @@ func (l *cpuLimit) register(fs *pflag.FlagSet) {
 
 func (l *cpuLimit) check(command string) error {
 	if l.of < 0 && l.of != -1 {
-		return usagef(command, "max-cpu: %v is negative; use 0%% (no limit) or more", &l.of)
+		return usagef(command, "max-cpu: %v is out of range; use 0%% (no limit) or more", &l.of)
 	}
 	return nil
 }

@@ -47,6 +47,7 @@ func TestBadInput(t *testing.T) {
 		{"record --children --no-children -- true", 2, "contradict each other"},
 		{"record --no-children -p 12", 2, "--no-children is for a command"},
 		{"record --max-processes 0 -- true", 2, "max-processes: 0 is out of range"},
+		{"record --max-cpu=-1% -p 1", 2, "max-cpu: -1% is out of range; use 0% (no limit) or more"},
 		{"record --name [ -d 1s", 2, "the pattern \"[\" cannot be read"},
 		{"record -p 12,13 -o x.svg", 2, "format flame has one process"},
 		{"record -p -5", 2, `invalid PID "-5"`},
