@@ -8,21 +8,30 @@ import (
 )
 
 // Limit bounds the CPU time that this program uses for samples of all Samplers that share it: their intervals
-// grow together until it is kept. Work that longer intervals do not reduce, such as reading the files of a new
-// process, counts at most as much again. Methods may be called concurrently.
+// grow together until it is kept. Other work, such as reading the files of a new process, has the weight that it
+// has for Config.MaxOverhead. Methods may be called concurrently.
 type Limit struct {
 	share float64 // of one CPU
 	from  int     // number of Samplers from which it applies
 	due   atomic.Int64
 
-	mu    sync.Mutex // guards what follows, and steering
-	v     governor
-	all   map[*Sampler]int64 // CPU time in ns that each had used for samples by the last check
-	past  int64              // the same of Samplers that ended since
-	own   int64              // CPU time of this program by the last check
-	at    stack.Time         // of the last check
-	begun bool
+	mu     sync.Mutex // guards what follows, and steering
+	v      governor
+	all    map[*Sampler]int64 // CPU time in ns that each had used for samples by the last check
+	past   int64              // the same of Samplers that ended since
+	own    int64              // CPU time of this program by the last check
+	at     stack.Time         // of the last check
+	begun  bool
+	came   stack.Time // when the newest Sampler came
+	passed int        // checks in a row that were left to its first samples
 }
+
+// fresh is how long, in ns, first samples cost more than later ones, and mostPassed how many checks in a row are
+// left out for that: in a build, processes come all the time.
+const (
+	fresh      = 1_000_000_000
+	mostPassed = 4
+)
 
 // NewLimit returns a Limit of a share of one CPU. It applies while at least from Samplers run.
 func NewLimit(share float64, from int) *Limit {
@@ -43,7 +52,7 @@ func (l *Limit) join(s *Sampler) {
 		return
 	}
 	l.mu.Lock()
-	l.all[s] = s.spent()
+	l.all[s], l.came = s.spent(), s.target.Now()
 	l.mu.Unlock()
 }
 
@@ -85,6 +94,11 @@ func (l *Limit) check(s *Sampler, now stack.Time) {
 		l.begun = true
 		return
 	}
+	if now < l.came+fresh && l.passed < mostPassed {
+		l.passed++
+		return
+	}
+	l.passed = 0
 	if l.v.looks++; l.v.looks >= soonLooks {
 		l.due.Store(int64(now) + governEvery)
 	}
@@ -98,7 +112,7 @@ func (l *Limit) check(s *Sampler, now stack.Time) {
 // load is the cost of ns since the last check, as a part of the bound: own is this program's CPU time, spent
 // what of it was for samples.
 func (l *Limit) load(own, spent, since int64) float64 {
-	return float64(spent+max(min(own-spent, spent), 0)) / float64(since) / l.share
+	return (float64(spent) + politeWeight*float64(max(min(own-spent, spent), 0))) / float64(since) / l.share
 }
 
 // spent is the CPU time in ns that s has used for samples.
