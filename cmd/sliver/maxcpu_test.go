@@ -26,7 +26,7 @@ func TestMaxCPU(t *testing.T) {
 		}
 		return r
 	}
-	if r := record("--max-cpu", "1%"); !strings.Contains(r.out+r.errors, "; to hold --max-cpu 1%, the interval was stretched from 1 ms to ") {
+	if r := record("--max-cpu", "1%"); !strings.Contains(strings.Join(strings.Fields(r.out+r.errors), " "), "; to hold --max-cpu 1%, the interval was stretched from 1 ms to ") {
 		t.Errorf("%+v", r)
 	}
 	for limit, most := range map[string]bool{"1%": false, "0": true} {

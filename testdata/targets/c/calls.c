@@ -229,12 +229,13 @@ static struct call {
 	const char *name;
 	long (*f)(void);
 	int endless;
+	int ticks; /* the kernel counts SO_RCVTIMEO in ticks, which are late where a virtual machine has no CPU */
 	pid_t tid;
 	long n, eintr, early, late, maxlate;
 } calls[] = {
 	{"epoll_wait", c_epoll_wait}, {"epoll_wait-forever", c_epoll_forever, 1}, {"epoll_pwait", c_epoll_pwait},
-	{"epoll_pwait2", c_epoll_pwait2}, {"recv", c_recv}, {"recv-forever", c_recv_forever, 1}, {"recvmsg", c_recvmsg},
-	{"read-socket", c_read_socket}, {"accept", c_accept}, {"sigtimedwait", c_sigtimedwait},
+	{"epoll_pwait2", c_epoll_pwait2}, {"recv", c_recv, 0, 1}, {"recv-forever", c_recv_forever, 1}, {"recvmsg", c_recvmsg, 0, 1},
+	{"read-socket", c_read_socket, 0, 1}, {"accept", c_accept, 0, 1}, {"sigtimedwait", c_sigtimedwait},
 	{"sigwaitinfo", c_sigwaitinfo, 1}, {"semtimedop", c_semtimedop}, {"semop", c_semop, 1}, {"msgrcv", c_msgrcv, 1},
 	{"inotify", c_inotify, 1}, {"eventfd", c_eventfd, 1}, {"timerfd", c_timerfd, 1}, {"tty", c_tty, 1},
 	{"poll", c_poll}, {"select", c_select}, {"ppoll", c_ppoll}, {"ppoll-const", c_ppoll_const},
@@ -275,7 +276,7 @@ static void *run(void *p)
 		__atomic_add_fetch(&c->n, 1, __ATOMIC_SEQ_CST);
 		if (r < 0 && e == EINTR)
 			c->eintr++;
-		else if (c->endless || took < T_NS - 1000000)
+		else if (c->endless || took < T_NS - (c->ticks ? 10000000 : 1000000))
 			c->early++;
 		if (!c->endless) {
 			if (late > c->maxlate)
