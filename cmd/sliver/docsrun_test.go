@@ -26,28 +26,29 @@ import (
 
 // notRun are examples that TestDocsExamples does not run, by their beginning, with the reason.
 var notRun = map[string]string{
-	"CGO_ENABLED=0 go install":  "TestRelease builds a clone",
-	"go build -o sliver":        "the same",
-	"sudo ":                     "changes the system; TestCapabilitiesOpenNoFiles has the capabilities",
-	"chgrp ":                    "the same",
-	"jcmd ":                     "another project's tool",
-	"adb ":                      "needs a phone",
-	"sliver record --name":      "waits for such a process; TestRecordByName",
-	"sliver record --unit":      "needs systemd",
-	"go tool pprof -http":       "opens a browser; -top is run",
-	"bench/":                    "measures for minutes; TestDocsCommands looks for the script",
-	"go run ./bench/runtimes":   "the same",
-	"go run ./bench/hprof":      "the same",
-	"go test":                   "TestDocsCommands looks for the test",
-	"SLIVER_LONG=1 go test":     "the same",
-	"SLIVER_HEAP_OBJECTS=":      "the same",
-	"sliver heap leaks FILE":    "a usage line; examples of it are run",
-	"sliver heap histo FILE":    "the same",
-	"sliver heap diff OLD":      "the same",
-	"sliver heap show FILE":     "the same",
-	"sliver heap PID [":         "the same",
-	"sliver heap dump PID -o x": "the same",
-	"sliver heap path FILE":     "the same",
+	"CGO_ENABLED=0 go install":               "TestRelease builds a clone",
+	"go build -o sliver":                     "the same",
+	"sudo ":                                  "changes the system; TestCapabilitiesOpenNoFiles has the capabilities",
+	"chgrp ":                                 "the same",
+	"jcmd ":                                  "another project's tool",
+	"adb ":                                   "needs a phone",
+	"sliver record --name":                   "waits for such a process; TestRecordByName",
+	"sliver record --unit":                   "needs systemd",
+	"sliver record -p $(pgrep -of gunicorn)": "needs a server; TestFamily has a process with children",
+	"go tool pprof -http":                    "opens a browser; -top is run",
+	"bench/":                                 "measures for minutes; TestDocsCommands looks for the script",
+	"go run ./bench/runtimes":                "the same",
+	"go run ./bench/hprof":                   "the same",
+	"go test":                                "TestDocsCommands looks for the test",
+	"SLIVER_LONG=1 go test":                  "the same",
+	"SLIVER_HEAP_OBJECTS=":                   "the same",
+	"sliver heap leaks FILE":                 "a usage line; examples of it are run",
+	"sliver heap histo FILE":                 "the same",
+	"sliver heap diff OLD":                   "the same",
+	"sliver heap show FILE":                  "the same",
+	"sliver heap PID [":                      "the same",
+	"sliver heap dump PID -o x":              "the same",
+	"sliver heap path FILE":                  "the same",
 }
 
 // stage is a folder with a program to look at and the files that the examples of a page name.
@@ -171,7 +172,7 @@ func newStage(t *testing.T, program string) *stage {
 	s.write("watch.yaml", 0o600, s.config())
 	s.must("record", "-q", "-p", pidOf(s.target), "-d", "1s", "-o", "run.sliver", "-o", "run.pb.gz", "-o", "cpu.pb.gz", "-o", "run.otlp")
 	s.must("export", "run.sliver", "-t", "main", "-o", "old.nanoscope.txt")
-	for _, name := range []string{"old.sliver", "new.sliver", "DUMP.sliver"} {
+	for _, name := range []string{"old.sliver", "new.sliver", "DUMP.sliver", "pg.sliver"} {
 		s.must("export", "run.sliver", "-o", name)
 	}
 	return s
