@@ -106,9 +106,8 @@ func (v *governor) factor() float64 {
 // the cost for Config.Limit.
 func (s *Sampler) govern(now stack.Time) {
 	v := &s.gov
-	due := v.due.Load()
 	bounds := s.cfg.MaxOverhead > 0 && !s.cfg.OverheadOfCPU
-	if !bounds && s.cfg.Limit == nil || int64(now) < due || s.run.first.Load() == 0 || !v.due.CompareAndSwap(due, int64(now)+governSoon) {
+	if !bounds && s.cfg.Limit == nil || !v.isDue(s, now) {
 		return
 	}
 	v.mu.Lock()
@@ -121,17 +120,30 @@ func (s *Sampler) govern(now stack.Time) {
 		v.from = v.was
 		return
 	}
+	if !bounds { // Cost needs the start alone
+		v.due.Store(math.MaxInt64)
+		return
+	}
 	l, ok := s.ledger(now)
 	if !ok {
 		return
 	}
 	cost, sleepers := v.cost(&l, s.cpus)
 	v.was = l
+	v.looked(now)
+	v.steer(s, cost/s.cfg.MaxOverhead, sleepers)
+}
+
+// isDue reports whether a check is due, and takes it for the caller.
+func (v *governor) isDue(s *Sampler, now stack.Time) bool {
+	due := v.due.Load()
+	return int64(now) >= due && s.run.first.Load() != 0 && v.due.CompareAndSwap(due, int64(now)+governSoon)
+}
+
+// looked counts a check; after the first ones, they are farther apart. v.mu is held.
+func (v *governor) looked(now stack.Time) {
 	if v.looks++; v.looks >= soonLooks {
 		v.due.Store(int64(now) + governEvery)
-	}
-	if bounds {
-		v.steer(s, cost/s.cfg.MaxOverhead, sleepers)
 	}
 }
 

@@ -1,9 +1,6 @@
 package sampler
 
 import (
-	"sync"
-	"sync/atomic"
-
 	"github.com/sliverprof/sliver/stack"
 )
 
@@ -13,17 +10,15 @@ import (
 type Limit struct {
 	share float64 // of one CPU
 	from  int     // number of Samplers from which it applies
-	due   atomic.Int64
+	v     governor
 
-	mu     sync.Mutex // guards what follows, and steering
-	v      governor
+	// Guarded by v.mu.
 	all    map[*Sampler]int64 // CPU time in ns that each had used for samples by the last check
 	past   int64              // the same of Samplers that ended since
 	own    int64              // CPU time of this program by the last check
 	at     stack.Time         // of the last check
-	begun  bool
-	came   stack.Time // when the newest Sampler came
-	passed int        // checks in a row that were left to its first samples
+	came   stack.Time         // when the newest Sampler came
+	passed int                // checks in a row that were left to its first samples
 }
 
 // fresh is how long, in ns, first samples cost more than later ones, and mostPassed how many checks in a row are
@@ -33,8 +28,11 @@ const (
 	mostPassed = 4
 )
 
-// NewLimit returns a Limit of a share of one CPU. It applies while at least from Samplers run.
+// NewLimit returns a Limit of a share of one CPU, nil if it is 0. It applies while at least from Samplers run.
 func NewLimit(share float64, from int) *Limit {
+	if share <= 0 {
+		return nil
+	}
 	return &Limit{share: share, from: from, all: map[*Sampler]int64{}}
 }
 
@@ -51,36 +49,37 @@ func (l *Limit) join(s *Sampler) {
 	if l == nil {
 		return
 	}
-	l.mu.Lock()
+	l.v.mu.Lock()
 	l.all[s], l.came = s.spent(), s.target.Now()
-	l.mu.Unlock()
+	l.v.mu.Unlock()
 }
 
 func (l *Limit) leave(s *Sampler) {
 	if l == nil {
 		return
 	}
-	l.mu.Lock()
+	l.v.mu.Lock()
 	l.past += s.spent() - l.all[s]
 	delete(l.all, s)
-	l.mu.Unlock()
+	l.v.mu.Unlock()
 }
 
 // check steers the intervals if that is due. Groups call it between two rounds. l may be nil.
 func (l *Limit) check(s *Sampler, now stack.Time) {
-	if l == nil {
+	if l == nil || !l.v.isDue(s, now) {
 		return
 	}
-	due := l.due.Load()
-	if int64(now) < due || s.run.first.Load() == 0 || !l.due.CompareAndSwap(due, int64(now)+governSoon) {
+	l.v.mu.Lock()
+	defer l.v.mu.Unlock()
+	applies := len(l.all) >= l.from
+	if !applies && l.v.factor() == 1 {
+		l.v.begun = false
 		return
 	}
 	c, ok := s.target.Costs()
 	if !ok {
 		return
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	spent := l.past
 	l.past = 0
 	for x, was := range l.all {
@@ -90,8 +89,8 @@ func (l *Limit) check(s *Sampler, now stack.Time) {
 	}
 	since, own := now-l.at, c.Own-l.own
 	l.at, l.own = now, c.Own
-	if !l.begun || since <= 0 {
-		l.begun = true
+	if !l.v.begun || since <= 0 {
+		l.v.begun = true
 		return
 	}
 	if now < l.came+fresh && l.passed < mostPassed {
@@ -99,11 +98,9 @@ func (l *Limit) check(s *Sampler, now stack.Time) {
 		return
 	}
 	l.passed = 0
-	if l.v.looks++; l.v.looks >= soonLooks {
-		l.due.Store(int64(now) + governEvery)
-	}
+	l.v.looked(now)
 	load := l.load(own, spent, int64(since))
-	if len(l.all) < l.from {
+	if !applies {
 		load = 0
 	}
 	l.v.steer(s, load, 0)

@@ -135,9 +135,7 @@ type Session struct {
 // outputs are writable, so that errors occur before the target is touched. The caller
 // must call Close.
 func New(p *target.Process, o Options) (*Session, error) {
-	if o.MaxCPU > 0 {
-		o.limit = sampler.NewLimit(o.MaxCPU, o.MaxCPUFrom)
-	}
+	o.limit = sampler.NewLimit(o.MaxCPU, o.MaxCPUFrom)
 	s := &Session{o: o, proc: p, phases: newPhases(o.Tracer, p.PID()), opened: target.Now()}
 	if err := s.prepare(); err != nil {
 		s.phases.end(err)

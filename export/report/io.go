@@ -139,7 +139,7 @@ func usedFiles(v *view.View) []trace.IOFile {
 	}
 	all := map[int]*use{}
 	v.Ops(func(o *view.Op) bool {
-		u := all[o.File]
+		u, took := all[o.File], uint64(o.Busy())
 		if u == nil {
 			u = &use{IOFile: trace.IOFile{File: o.File, Stack: -1}}
 			all[o.File] = u
@@ -153,7 +153,7 @@ func usedFiles(v *view.View) []trace.IOFile {
 		case iowatch.OpClose, iowatch.OpConnect:
 			return true
 		case iowatch.OpFault:
-			u.Faults, u.Faulted = u.Faults+1, u.Faulted+uint64(o.Busy())
+			u.Faults, u.Faulted = u.Faults+1, u.Faulted+took
 			return true
 		case iowatch.OpSync:
 			u.Syncs++
@@ -164,11 +164,11 @@ func usedFiles(v *view.View) []trace.IOFile {
 			u.Ops, u.Read = u.Ops+1, u.Read+uint64(max(o.Ret, 0))
 		}
 		if o.Missed {
-			u.Misses, u.Missed = u.Misses+1, u.Missed+uint64(o.Busy())
+			u.Misses, u.Missed = u.Misses+1, u.Missed+took
 		}
-		u.Time += uint64(o.Busy())
-		u.Max = max(u.Max, uint64(o.Busy()))
-		u.times[iowatch.Bucket(uint64(o.Busy()))]++
+		u.Time += took
+		u.Max = max(u.Max, took)
+		u.times[iowatch.Bucket(took)]++
 		return true
 	})
 	var out []trace.IOFile

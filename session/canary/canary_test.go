@@ -119,8 +119,8 @@ func (s *seen) stackOf(id iowatch.StackID) string {
 
 // filesTruth is the program's own account of a run: see testdata/targets/c/files.c.
 type filesTruth struct {
-	ops                                       int
-	longest, nearest, farthest, other, busier time.Duration
+	ops                                        int
+	longest, nearest, farthest, other, busiest time.Duration
 }
 
 // filesRun runs a scenario of c/files once while it is watched. It returns the program's own account.
@@ -137,7 +137,7 @@ func filesTruly(t *testing.T, set []string, scenario, path string, n, size int) 
 	p.Ready()
 	s = watch(t, p.PID, set...)
 	p.Go()
-	if _, err := fmt.Sscanf(p.Line("truth "), "truth %d %d %d %d %d %d", &got.ops, &got.longest, &got.nearest, &got.farthest, &got.other, &got.busier); err != nil {
+	if _, err := fmt.Sscanf(p.Line("truth "), "truth %d %d %d %d %d %d", &got.ops, &got.longest, &got.nearest, &got.farthest, &got.other, &got.busiest); err != nil {
 		t.Fatal(err)
 	}
 	p.Done()
@@ -148,7 +148,11 @@ func filesTruly(t *testing.T, set []string, scenario, path string, n, size int) 
 // only returns the one finding.
 func only(t *testing.T, s *seen) *iowatch.Finding {
 	t.Helper()
-	all := s.Engine.Findings()
+	return single(t, s.Engine.Findings())
+}
+
+func single(t *testing.T, all []*iowatch.Finding) *iowatch.Finding {
+	t.Helper()
 	if len(all) != 1 {
 		t.Fatalf("%d findings, not 1: %+v", len(all), all)
 	}
@@ -174,10 +178,7 @@ func TestMainIO(t *testing.T) {
 		if delay < limit {
 			continue
 		}
-		if len(all) != 1 {
-			t.Fatalf("%d findings about reads, not 1: %+v", len(all), all)
-		}
-		f := all[0]
+		f := single(t, all)
 		if f.Rule != iowatch.MainIO || f.Path != path || f.Ops != uint64(ops) || f.Bytes != 300 || f.Buffer != 100 || f.First != iowatch.OpRead || f.Count&1 == 0 ||
 			f.Cost < int64(3*limit) || f.Longer > int64(longest) || f.Size != 1<<20 || s.Thread(f.TID) != "files" {
 			t.Errorf("%+v; the program measured %v", f, longest)
@@ -214,21 +215,17 @@ func ofReads(t *testing.T, s *seen, truth filesTruth, limit time.Duration) (read
 func TestLoopIO(t *testing.T) {
 	path := slow(t, 15*time.Millisecond)
 	s, truth := filesTruly(t, []string{"main-io", "loop-io"}, "loop", path, 2, 100)
-	all := ofReads(t, s, truth, 13*time.Millisecond)
-	if len(all) != 1 {
-		t.Fatalf("%d findings about reads, not 1: %+v", len(all), all)
-	}
-	if f := all[0]; f.Rule != iowatch.LoopIO || !strings.Contains(s.stackOf(f.Where), "reading reader looping ") {
+	if f := single(t, ofReads(t, s, truth, 13*time.Millisecond)); f.Rule != iowatch.LoopIO || !strings.Contains(s.stackOf(f.Where), "reading reader looping ") {
 		t.Errorf("%+v at %s", f, s.stackOf(f.Where))
 	}
 }
 
-// TestStarved has a program that waits for a CPU after each read. Its reads are as long as the file took.
+// TestStarved: a program waits for a CPU after each read. Its reads take as long as the file does.
 func TestStarved(t *testing.T) {
 	const limit = 40 * time.Millisecond
 	path := slow(t, time.Millisecond)
 	s, truth := filesTruly(t, []string{"main-io slow=40ms"}, "starved", path, 5000, 100)
-	t.Logf("longest read %v, without waits for a CPU %v", truth.longest, truth.busier)
+	t.Logf("longest read %v, without waits for a CPU %v", truth.longest, truth.busiest)
 	if truth.longest <= limit {
 		t.Fatalf("the longest read took %v: the program was never without a CPU", truth.longest)
 	}
@@ -241,10 +238,10 @@ func TestStarved(t *testing.T) {
 		}
 	}
 	switch {
-	case found != nil && truth.busier+margin <= limit:
-		t.Errorf("%+v; without waits for a CPU, the longest read took %v", found, truth.busier)
-	case found == nil && truth.busier > limit+margin:
-		t.Errorf("no finding; without waits for a CPU, the longest read took %v", truth.busier)
+	case found != nil && truth.busiest+margin <= limit:
+		t.Errorf("%+v; without waits for a CPU, the longest read took %v", found, truth.busiest)
+	case found == nil && truth.busiest > limit+margin:
+		t.Errorf("no finding; without waits for a CPU, the longest read took %v", truth.busiest)
 	}
 }
 

@@ -134,7 +134,7 @@ func (t *Target) Engine(maxStack int) (sampler.Engine, error) {
 	t.engines = append(t.engines, e)
 	t.mu.Unlock()
 	if t.shares.of != nil {
-		t.shares.of.helpers(e)
+		t.shares.of.with(e)
 	}
 	return e, nil
 }
@@ -153,7 +153,7 @@ func (t *Target) SelfCPU() int64 {
 // Costs implements sampler.Target.
 func (t *Target) Costs() (c sampler.Costs, ok bool) {
 	if c.Own = target.MachineClockOthers() * sampler.ClockCost; t.shares.of != nil {
-		c.Own += target.SelfCPU() + t.shares.of.helpers(nil)
+		c.Own += target.SelfCPU() + t.shares.of.helpers()
 	} else {
 		c.Own += t.SelfCPU()
 	}

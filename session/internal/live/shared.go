@@ -60,14 +60,17 @@ func NewShared() *Shared {
 	return &Shared{files: map[FileKey][]*SharedFile{}, engines: map[*ptrace.Engine]bool{}}
 }
 
-// helpers returns the CPU time in ns of the helpers of all engines, and begins to count a further one if it is
-// not nil.
-func (s *Shared) helpers(e *ptrace.Engine) (ns int64) {
+// with begins to count the helpers of an engine.
+func (s *Shared) with(e *ptrace.Engine) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e != nil {
-		s.engines[e] = true
-	}
+	s.engines[e] = true
+}
+
+// helpers returns the CPU time in ns of the helpers of all engines.
+func (s *Shared) helpers() (ns int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for e := range s.engines {
 		ns += e.CPU()
 	}

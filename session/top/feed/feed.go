@@ -95,7 +95,7 @@ func (r *reader) apply(e event.Event) {
 // New prepares to observe p: it reads the maps and unwind tables. It does not touch the
 // target before Run. The caller must call Close.
 func New(p *target.Process, o Options) (*Feed, error) {
-	if o.MaxCPU > 0 && o.Limit == nil {
+	if o.Limit == nil {
 		o.Limit = sampler.NewLimit(o.MaxCPU, o.MaxCPUFrom)
 	}
 	f := &Feed{proc: p, kinds: o.Kinds, model: top.New(o.Window), renamed: map[stack.TID]string{}}

@@ -47,9 +47,7 @@ const seqBits = 24
 // NewSeveral returns a Several without processes. It sets Hosts, Limit and Shared of o.
 func NewSeveral(o Options) *Several {
 	o.Hosts, o.Shared = live.NewHosts(o.Interval), live.NewShared()
-	if o.MaxCPU > 0 {
-		o.Limit = sampler.NewLimit(o.MaxCPU, o.MaxCPUFrom)
-	}
+	o.Limit = sampler.NewLimit(o.MaxCPU, o.MaxCPUFrom)
 	return &Several{o: o, idle: o.Idle}
 }
 
