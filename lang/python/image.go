@@ -85,10 +85,14 @@ func Load(r io.ReaderAt) (img *Image, err error) {
 	for _, name := range [...]string{"Py_Version", "PyModule_AddObjectRef", "PyFrame_GetBack", "PyCode_NewWithPosOnlyArgs"} {
 		at[name] = new(uint64)
 	}
+	var size uint64 // of the evaluation function
 	for i := range syms {
 		if s := &syms[i]; s.Section != elf.SHN_UNDEF {
 			if p := at[s.Name]; p != nil {
 				*p = s.Value
+				if p == &img.eval {
+					size = s.Size
+				}
 			}
 		}
 	}
@@ -116,9 +120,7 @@ func Load(r io.ReaderAt) (img *Image, err error) {
 	default:
 		return nil, &VersionError{"3.7 or older"}
 	}
-	if img.Minor < 10 {
-		img.cold = cold(f)
-	}
+	img.cold = cold(r, f, img.eval, size)
 	img.Version = cmp.Or(img.Version, fmt.Sprintf("3.%d", img.Minor))
 	if img.Minor > newest {
 		return nil, &VersionError{img.Version}
@@ -144,34 +146,24 @@ func mentions(f *elf.File, name string) bool {
 	return err == nil && bytes.Contains(b, append([]byte(name), 0))
 }
 
-// cold finds the part of the evaluation function that GCC moved elsewhere, by symbols that strip
-// removes.
-func cold(f *elf.File) uint64 {
-	if s := f.SectionByType(elf.SHT_SYMTAB); s == nil || s.Size > maxSymbols*elf.Sym64Size {
-		return 0
-	}
-	syms, err := elffile.Symbols(f)
-	if err != nil {
-		return 0
-	}
-	for i := range syms {
-		if strings.HasPrefix(syms[i].Name, "_PyEval_EvalFrameDefault.cold") {
-			return syms[i].Value
-		}
-	}
-	return 0
-}
-
 // word32 reads 4 bytes at a vaddr of f.
 func word32(f *elf.File, vaddr uint64) (uint32, error) {
+	var b [4]byte
+	if err := readAt(f, b[:], vaddr); err != nil {
+		return 0, err
+	}
+	return binary.LittleEndian.Uint32(b[:]), nil
+}
+
+// readAt reads len(b) bytes at a vaddr of f.
+func readAt(f *elf.File, b []byte, vaddr uint64) error {
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_LOAD && vaddr >= p.Vaddr && vaddr-p.Vaddr < p.Filesz {
-			var b [4]byte
-			if _, err := p.ReadAt(b[:], int64(vaddr-p.Vaddr)); err != nil {
-				return 0, fmt.Errorf("at %#x: %w", vaddr, err)
+			if _, err := p.ReadAt(b, int64(vaddr-p.Vaddr)); err != nil {
+				return fmt.Errorf("at %#x: %w", vaddr, err)
 			}
-			return binary.LittleEndian.Uint32(b[:]), nil
+			return nil
 		}
 	}
-	return 0, fmt.Errorf("at %#x: no such address in the file", vaddr)
+	return fmt.Errorf("at %#x: no such address in the file", vaddr)
 }

@@ -50,11 +50,11 @@ func (s *Stack) Join(more *Stack) {
 }
 
 // Foreign reports whether C frames that evaluate Python have none of s's groups: they run in another
-// interpreter. sp is the stack pointer at the first frame. The innermost one does not count, because
-// its function may be about to begin or to end.
-func (r *Runtime) Foreign(c []stack.Frame, sp uint64, s *Stack) bool {
+// interpreter. sp is the stack pointer at the first frame. The innermost one may also be about to
+// begin or to end, so it does not count: maybe reports that it has no group.
+func (r *Runtime) Foreign(c []stack.Frame, sp uint64, s *Stack) (foreign, maybe bool) {
 	if s.Reason != stack.ReasonNone || r.img.Minor < 11 {
-		return false
+		return false, false
 	}
 	low, g, evals := sp, 0, 0
 	for i := range c {
@@ -65,12 +65,15 @@ func (r *Runtime) Foreign(c []stack.Frame, sp uint64, s *Stack) bool {
 		was := g
 		g = r.last(s, g, low, cfa)
 		low = cfa
-		if r.evaluates(c[i].Func) {
-			if evals++; g == was && evals > 1 {
-				s.foreign = true
-				return true
-			}
+		if !r.evaluates(c[i].Func) {
+			continue
 		}
+		evals++
+		if g == was && evals > 1 {
+			s.foreign = true
+			return true, maybe
+		}
+		maybe = maybe || g == was
 	}
-	return false
+	return false, maybe
 }

@@ -197,6 +197,16 @@ func (r *Runtime) Interpreters(mem io.ReaderAt) (all []uint64, err error) {
 	return all, err
 }
 
+// alone reports whether interp is the process's only interpreter.
+func (r *Runtime) alone(mem io.ReaderAt, interp uint64) bool {
+	first, err := word(mem, r.addr(r.img.runtime)+r.l.interpreters)
+	if err != nil || first != interp {
+		return false
+	}
+	next, err := word(mem, interp+r.l.interpNext)
+	return err == nil && next == 0
+}
+
 // Owner returns the holder of g, by State.Native, if g is locked. It returns 0 if there is none, or
 // if the lock changed hands during the read. interp is the lock's interpreter.
 func (r *Runtime) Owner(mem io.ReaderAt, interp uint64, g *GIL) (tid int32) {

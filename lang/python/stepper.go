@@ -50,16 +50,17 @@ type pyThread struct {
 	th     *Thread
 	others []*Thread // the thread's States in other interpreters
 	joined Stack
-	// foreign: the last walk saw evaluation functions of an unknown State. looked counts the Plans
-	// since then.
-	foreign bool
-	looked  int
-	newest  uint64 // the newest chunks of its data stacks, see chunk
-	stack   Stack  // of the copy that the next Walk uses
-	have    bool
-	live    *meter.Meter // current memory, for the Walk or More in progress
-	lock    stack.Span   // of its interpreter's global lock; Len 0: unknown
-	locked  bool         // it held that lock at the last walk
+	// foreign: the last walk saw evaluation functions of an unknown State. doubtful: only the
+	// innermost one may be of such a State. looked counts the Plans since then.
+	foreign  bool
+	doubtful bool
+	looked   int
+	newest   uint64 // the newest chunks of its data stacks, see chunk
+	stack    Stack  // of the copy that the next Walk uses
+	have     bool
+	live     *meter.Meter // current memory, for the Walk or More in progress
+	lock     stack.Span   // of its interpreter's global lock; Len 0: unknown
+	locked   bool         // it held that lock at the last walk
 
 	plan pyPlan // only with a table
 }
@@ -233,11 +234,11 @@ func (in *interpreter) thread(p *pyThread, s State) *Thread {
 // maxOthers bounds the interpreters in which one thread runs, beside one.
 const maxOthers = 8
 
-// findOthers looks for th's States in other interpreters if a walk saw evaluations of one. It backs
-// off like find.
+// findOthers looks for th's States in other interpreters if a walk saw evaluations that may be of
+// one. It backs off like find.
 func (in *interpreter) findOthers(th *unwind.Thread) {
 	p := pyThreads.Of(th)
-	if !p.foreign {
+	if !p.foreign && (!p.doubtful || in.rt.alone(in.mem, p.th.State().Interp)) {
 		return
 	}
 	if p.looked++; p.looked > soonTried && p.looked&(p.looked-1) != 0 && p.looked%maxTried != 0 {
@@ -361,7 +362,7 @@ func (in *interpreter) Merge(w *unwind.Walker, th *unwind.Thread, frames []stack
 	if n > 0 {
 		own = frames[:n]
 	}
-	if p.foreign = in.rt.Foreign(own, first, &p.stack); !p.foreign {
+	if p.foreign, p.doubtful = in.rt.Foreign(own, first, &p.stack); !p.foreign && !p.doubtful {
 		p.looked = 0
 	}
 	if n > 0 {
