@@ -246,10 +246,10 @@ func TestDocsCommands(t *testing.T) {
 	}
 }
 
-// TestDocsFidelity: the tests of docs/notes/fidelity.md exist.
+// TestDocsFidelity: the tests of docs/fidelity.md exist.
 func TestDocsFidelity(t *testing.T) {
 	root := testprog.Root(t)
-	rows := regexp.MustCompile("`([a-z/]+)` `(Test\\w+)").FindAllStringSubmatch(pages(t, "docs/notes/fidelity.md")[0].text, -1)
+	rows := regexp.MustCompile("`([a-z/]+)` `(Test\\w+)").FindAllStringSubmatch(pages(t, "docs/fidelity.md")[0].text, -1)
 	if len(rows) < 20 {
 		t.Errorf("only %d tests found", len(rows))
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/sliverprof/sliver/internal/testprog"
 )
 
-// The TestFidelity tests verify the rows of docs/notes/fidelity.md: cases that users of profilers
+// The TestFidelity tests verify the rows of docs/fidelity.md: cases that users of profilers
 // and debuggers reported, each with the correct result.
 
 // folded returns the time (ns) of each stack of a recording, root first, separated by ";".
