@@ -50,6 +50,7 @@ type analyst struct {
 	mu   sync.Mutex
 	kept []keptAnalysis
 	idle atomic.Pointer[map[int]bool] // threads that only waited for work, by Seq, as of the newest
+	io   atomic.Bool                  // it has I/O operations
 }
 
 type keptAnalysis struct {
@@ -98,7 +99,8 @@ func (f *feed) analysis(q *query, t0, t1 stack.Time, kinds store.Kinds) (json.Ra
 			t1 = to
 		}
 	}
-	key := fmt.Sprint(q.T0, q.T1, q.Last, q.Threads, q.ByThread, q.Idle, q.Runtime, q.Max, kinds, growing)
+	only := analyzed(kinds, q.Runtime)
+	key := fmt.Sprint(q.T0, q.T1, q.Last, q.Threads, q.ByThread, q.Idle, q.Max, only, growing)
 	i := slices.IndexFunc(a.kept, func(k keptAnalysis) bool { return k.key == key })
 	if i >= 0 && (a.kept[i].good == 0 || time.Since(a.kept[i].made) < a.kept[i].good) {
 		return a.kept[i].value, nil
@@ -114,7 +116,7 @@ func (f *feed) analysis(q *query, t0, t1 stack.Time, kinds store.Kinds) (json.Ra
 	if ok {
 		rec, threads, base = several.pick(q.Threads)
 	}
-	rec = rec.Only(analyzed(kinds, q.Runtime))
+	rec = rec.Only(only)
 	o := analysis.Options{Threads: threads, From: t0, To: t1, ByThread: q.ByThread, Idle: q.Idle, Nodes: q.Max}
 	if q.T0 == 0 && q.T1 == 0 && q.Last == 0 {
 		o.From, o.To = 0, 0
@@ -125,7 +127,7 @@ func (f *feed) analysis(q *query, t0, t1 stack.Time, kinds store.Kinds) (json.Ra
 		r.Process = fmt.Sprintf("%s (%d)", rec.Process.Comm, rec.Process.PID)
 		r.Processes = len(several.processes())
 	}
-	if q.Threads == nil && kinds == 0 && (q.T0 == 0 && q.T1 == 0) {
+	if q.Threads == nil && only|trace.Runtime == trace.AllKinds && (q.T0 == 0 && q.T1 == 0) {
 		idle := map[int]bool{}
 		for i := range r.Threads {
 			if r.Threads[i].IsIdle {
@@ -134,6 +136,7 @@ func (f *feed) analysis(q *query, t0, t1 stack.Time, kinds store.Kinds) (json.Ra
 		}
 		a.idle.Store(&idle)
 	}
+	a.io.Store(r.Report.IO != nil)
 	b, err := json.Marshal(r)
 	if err != nil {
 		return nil, fmt.Errorf("encode the analysis: %w", err)

@@ -14,8 +14,11 @@ type lanesReply struct {
 	T0       float64        `json:"t0"`
 	T1       float64        `json:"t1"`
 	Counters []counterReply `json:"counters"`
-	Locks    []lockLane     `json:"locks"`          // that were waited for longest, longest first
-	More     int            `json:"more,omitempty"` // locks that are left out
+	Locks    []lockLane     `json:"locks"`           // that were waited for longest, longest first
+	More     int            `json:"more,omitempty"`  // locks that are left out
+	Files    []fileLane     `json:"files,omitempty"` // in whose operations threads spent the most time, most first
+	// MoreFiles is how many files are left out.
+	MoreFiles int `json:"more_files,omitempty"`
 }
 
 // counterReply is a number over time: the mean of each part.
@@ -101,6 +104,7 @@ func (f *feed) lanes(q *query) lanesReply {
 		r.Counters = append(r.Counters, c)
 	}
 	r.Locks, r.More = f.lockLanes(q, total, p, n)
+	r.Files, r.MoreFiles = f.fileLanes(q, p, n)
 	return r
 }
 

@@ -21,15 +21,16 @@ type asks struct {
 	fresh  []Word
 	ids    []uint32
 
-	mu      sync.Mutex
-	words   []Word // waiting for the namer
-	waiting []uint32
-	wake    chan struct{}
-	closed  chan struct{}
+	mu       sync.Mutex
+	words    []Word // waiting for the namer
+	waiting  []uint32
+	runtimes map[uint64]bool // by address >> granule: has code of an interpreter
+	wake     chan struct{}
+	closed   chan struct{}
 }
 
 func newAsks(n Namer, st *store.Store) *asks {
-	return &asks{namer: n, st: st, places: map[event.Word]uint32{}, wake: make(chan struct{}, 1), closed: make(chan struct{})}
+	return &asks{namer: n, st: st, places: map[event.Word]uint32{}, runtimes: map[uint64]bool{}, wake: make(chan struct{}, 1), closed: make(chan struct{})}
 }
 
 // exec discards the places: another program is at these addresses from now on. Every thread reports
@@ -38,8 +39,15 @@ func (a *asks) exec(at stack.Time) {
 	if at > a.execAt+stack.Time(time.Second) || a.execAt == 0 {
 		a.execAt = at
 		a.places = map[event.Word]uint32{}
+		a.mu.Lock()
+		clear(a.runtimes)
+		a.mu.Unlock()
 	}
 }
+
+// granule is the size of a stretch of memory, as a power of 2, of whose code a place without a name is
+// taken to be.
+const granule = 16
 
 func (a *asks) place(w event.Word, at stack.Time) uint32 {
 	id, ok := a.places[w]
@@ -50,7 +58,10 @@ func (a *asks) place(w event.Word, at stack.Time) uint32 {
 	if w.Kind() == stack.KindError {
 		name = fmt.Sprintf("[%s]", stack.Reason(w.Addr()))
 	}
-	id = a.st.Names.Add(store.Place{Func: a.st.Names.Func(store.Func{Name: name, Kind: kindWord(w.Kind())}), Addr: w.Addr(), Kind: w.Kind()})
+	a.mu.Lock()
+	near := w.Kind() == stack.KindNative && a.runtimes[w.Addr()>>granule] // the name decides, but comes later
+	a.mu.Unlock()
+	id = a.st.Names.Add(store.Place{Func: a.st.Names.Func(store.Func{Name: name, Kind: kindWord(w.Kind())}), Addr: w.Addr(), Kind: w.Kind(), Runtime: near})
 	a.places[w] = id
 	if a.namer != nil && w.Kind() != stack.KindError {
 		a.fresh = append(a.fresh, Word{w, at})
@@ -152,6 +163,12 @@ func (a *asks) placeOf(w *Word, frames []NameFrame) store.Place {
 	}
 	out := &frames[len(frames)-1]
 	p := store.Place{Func: fn(out), File: out.File, Line: out.Line, Addr: w.Word.Addr(), Kind: w.Word.Kind()}
+	if p.Kind == stack.KindNative && stack.Interpreter(frames[0].Module, frames[0].Func, frames[0].Defined) {
+		p.Runtime = true
+		a.mu.Lock()
+		a.runtimes[p.Addr>>granule] = true
+		a.mu.Unlock()
+	}
 	for i := len(frames) - 2; i >= 0; i-- {
 		p.Inner = append(p.Inner, fn(&frames[i]))
 	}

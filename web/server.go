@@ -180,6 +180,7 @@ type feed struct {
 	analyst analyst
 	tasker  tasker
 	classes classes
+	files   fileOps
 }
 
 func newFeed(src Source, o *Options) *feed {

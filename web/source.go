@@ -187,9 +187,11 @@ func (l *loader) place(s *trace.Slice) uint32 {
 	}
 	fn := l.names.Func(&s.Frame)
 	kind := s.Loc.Word.Kind()
+	inner := l.names.Func(&s.Loc.Frames[0]) // decides on what it is inlined into too, as in trace.Only
 	id := l.st.Names.Add(store.Place{
 		Func: l.st.Names.Func(store.Func{Name: fn.Name, File: fn.File, Line: fn.StartLine, Module: l.module(fn.Module), Kind: kindWord(kind)}),
 		File: s.Frame.File, Line: s.Frame.Line, Addr: s.Loc.Addr, Inlined: s.Frame.Inlined, Kind: kind,
+		Runtime: kind == stack.KindNative && stack.Interpreter(l.module(s.Loc.Key.Module), inner.Name, inner.File),
 	})
 	l.places[s.Loc.ID] = append(here, placeAt{s.Frame.Func, s.Frame.Line, id})
 	return id

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -22,6 +23,9 @@ type firstCase struct {
 	PID  int      `json:"pid,omitempty"`
 	Want []string `json:"want"`
 	Not  []string `json:"not,omitempty"`
+	// Rows is a function that a track shows, Runtime one of an interpreter that none shows at first.
+	Rows    string `json:"rows,omitempty"`
+	Runtime string `json:"runtime,omitempty"`
 }
 
 // TestPageFirstScreen opens the page of each kind of program at 1440×900. The first screen names the slow
@@ -44,21 +48,23 @@ func TestPageFirstScreen(t *testing.T) {
 		live  bool
 		want  []string
 		not   []string
+		rows  string
+		own   string // see firstCase.Runtime
 	}{
 		{name: "mutex", cmd: func(t *testing.T) *exec.Cmd {
 			return exec.Command(testprog.Build(t, "locks/kitchen", "O2"), "--seconds", "600")
-		}, live: true, want: []string{"mutex oven", `held mostly by cook-\d`, `in (bake|pause_us|prog_spin)`, `wanted in bake`}},
+		}, live: true, want: []string{"mutex oven", `held mostly by cook-\d`, `in (bake|pause_us|prog_spin)`, `wanted in bake`}, rows: `^bake$`},
 		{name: "gil", cmd: script("python3.11", "python/gil.py"), ready: "fighting",
-			want: []string{"Python GIL", `held mostly by Thread-\d`, `in (deep|JSONEncoder|matching|numbers|generating|sub)`}},
+			want: []string{"Python GIL", `held mostly by Thread-\d`, `in (deep|JSONEncoder|matching|numbers|generating|sub)`}, rows: `^(deep|matching|numbers|generating|sub)$`, own: `^_?Py[A-Z_]`},
 		{name: "go", cmd: func(t *testing.T) *exec.Cmd { return exec.Command(testprog.Build(t, "go/slow", "default")) }, ready: "serving",
 			want: []string{`main\.reportHandler`, `sync\.Mutex in main\.(health|report)Handler`, `goroutines? waited`}},
 		{name: "node", cmd: script("node", "node/slow.js"), ready: "serving", live: true, want: []string{"renderReport", "slowReportHandler"}},
-		{name: "asyncio", cmd: script("python3.11", "python/slowtask.py"), ready: "serving", want: []string{"slow_report_task", "kept its thread busy", "crunch_report"}},
+		{name: "asyncio", cmd: script("python3.11", "python/slowtask.py"), ready: "serving", want: []string{"slow_report_task", "kept its thread busy", "crunch_report"}, rows: `crunch_report`, own: `^_?Py[A-Z_]`},
 		{name: "java", cmd: func(t *testing.T) *exec.Cmd {
 			cmd := exec.Command(testprog.Tool(t, "java17"), "-Xmx64m", "-cp", testprog.JavaClasses(t, "Convoy"), "Convoy", "600")
 			cmd.Env = append(os.Environ(), "JAVA_TOOL_OPTIONS=")
 			return cmd
-		}, want: []string{`java\.lang\.Object monitor`, `held mostly by worker-\d`, `Convoy\.(work|handle)`}},
+		}, want: []string{`java\.lang\.Object monitor`, `held mostly by worker-\d`, `Convoy\.(work|handle)`}, rows: `Convoy\.(work|handle)`},
 		{name: "redis", cmd: func(t *testing.T) *exec.Cmd {
 			return exec.Command(testprog.Tool(t, "redis"), "--port", "0", "--unixsocket", filepath.Join(dir, "redis.sock"), "--save", "", "--appendonly", "no")
 		}, more: func(t *testing.T) {
@@ -89,7 +95,7 @@ func TestPageFirstScreen(t *testing.T) {
 				c.more(t)
 			}
 			pid := fmt.Sprint(p.PID)
-			f := firstCase{Name: c.name, File: filepath.Join(dir, c.name+".sliver"), Want: c.want, Not: c.not}
+			f := firstCase{Name: c.name, File: filepath.Join(dir, c.name+".sliver"), Want: c.want, Not: c.not, Rows: c.rows, Runtime: c.own}
 			recordEnough(t, dir, 150, 4*time.Second, "-p", pid, "-i", "5ms", "--max-overhead", "0", "-o", f.File)
 			looks := []firstCase{f}
 			if c.live {
@@ -116,18 +122,25 @@ func checkFirst(t *testing.T, cases []firstCase) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pictures := os.Getenv("SLIVER_PICTURES")
-	if pictures == "" {
-		pictures = "-"
+	out := runPage(t, "first.mjs", bin, string(list))
+	if strings.Count(out, "ok   ") != len(cases) {
+		t.Fatal(out)
 	}
-	cmd := exec.CommandContext(t.Context(), testprog.Tool(t, "node"), filepath.Join("test", "first.mjs"), bin, testprog.Tool(t, "chromium"), pictures, string(list))
+	t.Log(out)
+}
+
+// runPage runs a script of web/page/test: node SCRIPT PROGRAM CHROMIUM PICTURES ARGS….
+func runPage(t *testing.T, script, program string, args ...string) string {
+	t.Helper()
+	all := append([]string{filepath.Join("test", script), program, testprog.Tool(t, "chromium"), cmp.Or(os.Getenv("SLIVER_PICTURES"), "-")}, args...)
+	cmd := exec.CommandContext(t.Context(), testprog.Tool(t, "node"), all...)
 	cmd.Dir = filepath.Join(testprog.Root(t), "web", "page")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.CombinedOutput()
-	if err != nil || strings.Count(string(out), "ok   ") != len(cases) {
-		t.Fatalf("%v\n%s", err, out)
+	if err != nil || !strings.Contains(string(out), "ok   ") {
+		t.Fatalf("%s: %v\n%s", script, err, out)
 	}
-	t.Logf("%s", out)
+	return string(out)
 }
 
 // TestShareFile writes a recording as one HTML file and opens it in a browser without a network.
@@ -139,14 +152,5 @@ func TestShareFile(t *testing.T) {
 	if r := sliver(t, dir, "export", "run.sliver", "-o", "run.html"); r.status != 0 {
 		t.Fatalf("%+v", r)
 	}
-	pictures := os.Getenv("SLIVER_PICTURES")
-	if pictures == "" {
-		pictures = "-"
-	}
-	cmd := exec.CommandContext(t.Context(), testprog.Tool(t, "node"), filepath.Join("test", "share.mjs"), "-", testprog.Tool(t, "chromium"), pictures, filepath.Join(dir, "run.html"))
-	cmd.Dir = filepath.Join(testprog.Root(t), "web", "page")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "ok   ") {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	runPage(t, "share.mjs", "-", filepath.Join(dir, "run.html"))
 }

@@ -24,6 +24,7 @@ type Place struct {
 	Addr    uint64 // in the target; 0: unknown
 	Inlined bool   // Func was inlined into its caller
 	Kind    stack.Kind
+	Runtime bool // native code of an interpreter or virtual machine
 	Inner   []uint32
 	// Inner are functions inlined into Func at this place, outermost first, if they have
 	// no separate slices.
@@ -37,8 +38,16 @@ type Names struct {
 	byFunc  map[Func]uint32
 	places  []Place
 	funcOf  []uint32 // by place; replaced, not changed, when a place is renamed
-	kindOf  []stack.Kind
-	version uint64 // changes when a known place gets another function
+	traits  []trait  // by place; replaced likewise
+	version uint64   // changes when a known place gets another function
+	turned  uint64   // changes when a known place turns out to be a runtime's or not
+	hosts   bool     // a place is a runtime's
+}
+
+// trait is what decides whether calls of a place are filtered out.
+type trait struct {
+	kind    stack.Kind
+	runtime bool
 }
 
 func newNames() *Names { return &Names{byFunc: map[Func]uint32{}} }
@@ -66,7 +75,12 @@ func (n *Names) Add(p Place) uint32 {
 	defer n.mu.Unlock()
 	n.places = append(n.places, p)
 	n.funcOf = append(n.funcOf, p.Func)
-	n.kindOf = append(n.kindOf, p.Kind)
+	n.traits = append(n.traits, trait{p.Kind, p.Runtime})
+	if p.Runtime && !n.hosts { // readers without such code have read as if there were none
+		n.hosts = true
+		n.turned++
+		n.version++
+	}
 	return uint32(len(n.places) - 1)
 }
 
@@ -75,14 +89,26 @@ func (n *Names) Rename(ids []uint32, ps []Place) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	funcOf := append(make([]uint32, 0, len(n.funcOf)+256), n.funcOf...)
+	var traits []trait
 	changed := false
 	for i, id := range ids {
 		changed = changed || funcOf[id] != ps[i].Func
+		if n.traits[id].runtime != ps[i].Runtime {
+			if traits == nil {
+				traits = append(make([]trait, 0, len(n.traits)+256), n.traits...)
+			}
+			traits[id].runtime = ps[i].Runtime
+			n.hosts = n.hosts || ps[i].Runtime
+		}
 		n.places[id], funcOf[id] = ps[i], ps[i].Func
 	}
-	if changed {
+	if changed || traits != nil {
 		n.funcOf = funcOf
 		n.version++
+	}
+	if traits != nil {
+		n.traits = traits
+		n.turned++
 	}
 }
 
@@ -134,12 +160,13 @@ func (n *Names) FuncOf() []uint32 {
 	return n.funcOf[:len(n.funcOf):len(n.funcOf)]
 }
 
-// KindOf returns the kind of a place, which renaming does not change.
-func (n *Names) KindOf(i uint32) stack.Kind {
+// sifting returns what it takes to filter calls: the traits of all places (read-only), the number of the
+// change of traits, and k, or 0 if k leaves nothing out.
+func (n *Names) sifting(k Kinds) ([]trait, uint64, Kinds) {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
-	if int(i) >= len(n.kindOf) {
-		return stack.KindNative
+	if k == allCode && !n.hosts {
+		k = 0
 	}
-	return n.kindOf[i]
+	return n.traits[:len(n.traits):len(n.traits)], n.turned, k
 }

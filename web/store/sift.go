@@ -1,13 +1,53 @@
 package store
 
-import "github.com/sliverprof/sliver/stack"
+import (
+	"slices"
 
-// Kinds is a set of kinds of frames, a bit for each stack.Kind; 0 contains all. Every set
-// contains error frames.
-type Kinds uint8
+	"github.com/sliverprof/sliver/stack"
+)
+
+// Kinds is a set of kinds of frames, a bit for each stack.Kind, and Runtime, as in trace.Kinds; 0
+// contains all. Every set contains error frames.
+type Kinds uint16
+
+const (
+	// Runtime is the native code of interpreters and virtual machines above a function that they run.
+	Runtime Kinds = 1 << 15
+	// allCode is everything but that.
+	allCode Kinds = 0xff
+)
 
 // Has reports whether calls of kind x are in the set.
 func (k Kinds) Has(x stack.Kind) bool { return k == 0 || x == stack.KindError || k>>(x&7)&1 != 0 }
+
+// sieve decides which calls of a stack are kept, from the outermost one on.
+type sieve struct {
+	kinds  Kinds
+	traits []trait // by place
+	runs   int     // functions that a runtime runs
+}
+
+// enter reports whether the next call is kept.
+func (s *sieve) enter(place uint32) bool {
+	t := trait{kind: stack.KindNative}
+	if int(place) < len(s.traits) {
+		t = s.traits[place]
+	}
+	if t.kind.Managed() {
+		s.runs++
+	}
+	return s.kinds.Has(t.kind) && (!t.runtime || s.runs == 0 || s.kinds&Runtime != 0)
+}
+
+// of returns how many calls of a stack, outermost first, are kept.
+func (s *sieve) of(open []openCall) (kept int) {
+	for i := range open {
+		if s.enter(open[i].place) {
+			kept++
+		}
+	}
+	return kept
+}
 
 // MaxSifted limits how many sets of kinds one store can be filtered by.
 const MaxSifted = 8
@@ -36,9 +76,10 @@ func (s *Store) Sift(k Kinds) bool {
 // appear on top of its own caller. The rows hold copies of the thread's slices, as a
 // call's sums include its callees', whatever their kinds.
 type sifted struct {
-	kinds Kinds
-	rows  []row
-	store *Store
+	kinds  Kinds
+	turned uint64 // of the names, when the rows were built: see Names.sifting
+	rows   []row
+	store  *Store
 }
 
 // add adds an ended call; around is the number of kept calls that enclose it.
@@ -58,41 +99,59 @@ func (x *sifted) add(around int, s Slice) {
 // ended handles a call that ended below the open ones, and returns how many slices it
 // added.
 func (x *sifted) ended(n *Names, open []openCall, s Slice) int {
-	if !x.kinds.Has(n.KindOf(s.Place)) {
+	traits, turned, _ := n.sifting(x.kinds)
+	if turned != x.turned {
+		return 0 // these rows are built again before they are read
+	}
+	v := sieve{kinds: x.kinds, traits: traits}
+	around := v.of(open)
+	if !v.enter(s.Place) {
 		return 0
 	}
-	x.add(x.kept(n, open), s)
+	x.add(around, s)
 	return 1
 }
 
-func (x *sifted) kept(n *Names, open []openCall) int {
-	k := 0
-	for i := range open {
-		if x.kinds.Has(n.KindOf(open[i].place)) {
-			k++
-		}
+// discard removes all slices. It returns how many there were, and how many of them were in the
+// store's file.
+func (x *sifted) discard() (slices, inFile int) {
+	for i := range x.rows {
+		r := &x.rows[i]
+		a, b := r.drop(Open)
+		slices, inFile = slices+a+len(r.last), inFile+b
 	}
-	return k
+	x.rows = nil
+	return slices, inFile
 }
 
 // sift returns the rows of these kinds, or builds them from the ended calls; t.mu is
 // held.
-func (t *Thread) sift(k Kinds) *sifted {
-	for _, x := range t.sifted {
-		if x.kinds == k {
+func (t *Thread) sift(v sieve, turned uint64) *sifted {
+	for i, x := range t.sifted {
+		if x.kinds != v.kinds {
+			continue
+		}
+		if x.turned == turned {
 			return x
 		}
+		t.sifted = slices.Delete(t.sifted, i, i+1)
+		n, inFile := x.discard()
+		t.held -= n
+		t.store.held.Add(-int64(n))
+		if inFile > 0 {
+			t.store.spill.held.Add(-int64(inFile))
+		}
+		break
 	}
-	x := &sifted{kinds: k, store: t.store}
-	names := t.store.Names
+	x := &sifted{kinds: v.kinds, turned: turned, store: t.store}
 	at := make([]int, len(t.rows))
 	for d := range t.rows {
 		at[d] = t.rows[d].gone
 	}
 	n := 0
 	// walk handles calls that began before one time and ended up to another.
-	var walk func(d int, before, end stack.Time, kept int)
-	walk = func(d int, before, end stack.Time, kept int) {
+	var walk func(d int, before, end stack.Time, kept int, v sieve)
+	walk = func(d int, before, end stack.Time, kept int, v sieve) {
 		if d == len(t.rows) {
 			return
 		}
@@ -103,20 +162,21 @@ func (t *Thread) sift(k Kinds) *sifted {
 				return
 			}
 			at[d]++
-			walk(d+1, s.Start, s.Start, kept) // calls whose callers were dropped
-			if !k.Has(names.KindOf(s.Place)) {
-				walk(d+1, Open, s.End, kept)
+			walk(d+1, s.Start, s.Start, kept, v) // calls whose callers were dropped
+			in := v
+			if !in.enter(s.Place) {
+				walk(d+1, Open, s.End, kept, in)
 				continue
 			}
-			walk(d+1, Open, s.End, kept+1)
+			walk(d+1, Open, s.End, kept+1, in)
 			x.add(kept, s)
 			n++
 		}
 	}
 	kept := 0
 	for d := range t.rows {
-		walk(d, Open, Open, kept)
-		if d < len(t.open) && k.Has(names.KindOf(t.open[d].place)) {
+		walk(d, Open, Open, kept, v)
+		if d < len(t.open) && v.enter(t.open[d].place) {
 			kept++
 		}
 	}

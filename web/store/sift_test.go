@@ -21,22 +21,29 @@ type mixed struct {
 	kinds store.Kinds
 	open  []stack.Time // of all calls, by depth
 	kept  []bool
+	runs  []bool // of all calls: a runtime runs them
+	late  bool   // no place is known to be a runtime's at first
 	calls []trueCall
 }
 
 func kindOf(s *trace.Slice) stack.Kind { return stack.Kind(s.Frame.Func % 5) }
 
+// ofRuntime reports whether a function is an interpreter's own.
+func ofRuntime(s *trace.Slice) bool { return kindOf(s) == stack.KindNative && s.Frame.Func%2 == 0 }
+
 func (m *mixed) place(s *trace.Slice) uint32 {
 	id, ok := m.p[s.Frame.Func]
 	if !ok {
-		id = m.n.Add(store.Place{Func: m.n.Func(store.Func{Name: m.m.Func(&s.Frame).Name}), Kind: kindOf(s)})
+		id = m.n.Add(store.Place{Func: m.n.Func(store.Func{Name: m.m.Func(&s.Frame).Name}), Kind: kindOf(s), Runtime: ofRuntime(s) && !m.late})
 		m.p[s.Frame.Func] = id
 	}
 	return id
 }
 
 func (m *mixed) Begin(t stack.Time, depth int, s *trace.Slice) {
-	m.open, m.kept = append(m.open[:depth], t), append(m.kept[:depth], m.kinds.Has(kindOf(s)))
+	hidden := ofRuntime(s) && m.kinds&store.Runtime == 0 && slices.Contains(m.runs[:depth], true)
+	m.open, m.kept = append(m.open[:depth], t), append(m.kept[:depth], m.kinds.Has(kindOf(s)) && !hidden)
+	m.runs = append(m.runs[:depth], kindOf(s).Managed())
 	m.f.Begin(t, m.place(s))
 }
 
@@ -78,7 +85,8 @@ func TestSiftedRows(t *testing.T) {
 	}
 	events := slices.Collect(rec.Events(0))
 	for _, at := range []int{0, len(events) / 2, len(events)} {
-		for _, k := range []store.Kinds{kindsOf(stack.KindNative, stack.KindJava), kindsOf(stack.KindGo), kindsOf(stack.KindPython)} {
+		for _, k := range []store.Kinds{kindsOf(stack.KindNative, stack.KindJava), kindsOf(stack.KindGo), kindsOf(stack.KindPython),
+			kindsOf(stack.KindNative, stack.KindJava) | store.Runtime, 0xff} {
 			st := store.New(0)
 			th := st.Thread(store.Info{})
 			names := trace.NewNames(rec)
@@ -150,6 +158,65 @@ func TestSiftedRows(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestSiftedByName: a place that turns out to be an interpreter's, when its name is known, is left out as
+// if that had been known from the start.
+func TestSiftedByName(t *testing.T) {
+	var b bytes.Buffer
+	if _, err := synth.Write(&b, synth.Options{Seed: 4, Threads: 1, Interval: 1_000_000, Samples: 1500}); err != nil {
+		t.Fatal(err)
+	}
+	rec, err := trace.Open(bytes.NewReader(b.Bytes()), int64(b.Len()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, own := range []store.Kinds{0xff, kindsOf(stack.KindNative, stack.KindGo, stack.KindJava, stack.KindPython)} {
+		want, held := rowsByName(t, rec, own, false)
+		got, after := rowsByName(t, rec, own, true)
+		if len(want) < 5 || !reflect.DeepEqual(got, want) || held != after {
+			t.Errorf("kinds %b: %d rows and %d slices, want %d and %d", own, len(got), after, len(want), held)
+		}
+	}
+}
+
+// rowsByName returns the rows of a recording of some kinds, and how many slices are held. late: the names
+// come when two thirds of it are read.
+func rowsByName(t *testing.T, rec *trace.Recording, own store.Kinds, late bool) (out []store.Row, held int) {
+	t.Helper()
+	st := store.New(0)
+	th := st.Thread(store.Info{})
+	names := trace.NewNames(rec)
+	m := &mixed{feeder: feeder{p: map[int]uint32{}, n: st.Names, m: names}, kinds: own, late: late}
+	if !st.Sift(own) {
+		t.Fatal("one set of kinds is too many")
+	}
+	s := trace.NewSlices(names, m)
+	events := slices.Collect(rec.Events(0))
+	var before *store.Snapshot
+	for i, e := range events {
+		th.Feed(func(f *store.Feed) {
+			m.f = f
+			s.Apply(e)
+		})
+		if i == len(events)/2 || i == len(events)*3/4 {
+			before = th.Look(own, before)
+		}
+		if i == len(events)*2/3 {
+			var ids []uint32
+			var places []store.Place
+			for fn, id := range m.p {
+				p := st.Names.Place(id)
+				p.Runtime = ofRuntime(&trace.Slice{Frame: trace.LocFrame{Func: fn}})
+				ids, places = append(ids, id), append(places, p)
+			}
+			m.late = false
+			st.Names.Rename(ids, places)
+		}
+	}
+	p := store.Position{Kinds: own}
+	v := th.Look(own, before).View(math.MinInt64, store.Open, 1, nil, &p)
+	return v.Rows, st.Held()
 }
 
 func TestSiftIsBounded(t *testing.T) {

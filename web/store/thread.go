@@ -333,7 +333,7 @@ func (f *Feed) Last() stack.Time { return f.last }
 // Snapshot is a thread at one moment, readable without a lock.
 type Snapshot struct {
 	seq     int
-	kinds   Kinds  // of its calls
+	turned  uint64 // of the names: see Names.sifting
 	version uint64 // of the thread
 	rows    []row
 	open    []openCall
@@ -349,16 +349,18 @@ type Snapshot struct {
 // since it was taken.
 func (t *Thread) Look(k Kinds, before *Snapshot) *Snapshot {
 	t.mu.Lock()
-	if before != nil && before.version == t.version {
+	traits, turned, k := t.store.Names.sifting(k)
+	if before != nil && before.version == t.version && before.turned == turned {
 		t.mu.Unlock()
 		return before
 	}
+	v := sieve{kinds: k, traits: traits}
 	rows := t.rows
 	if k != 0 {
-		rows = t.sift(k).rows
+		rows = t.sift(v, turned).rows
 	}
 	s := &Snapshot{
-		seq: t.seq, kinds: k, version: t.version,
+		seq: t.seq, turned: turned, version: t.version,
 		rows: append([]row(nil), rows...), open: append([]openCall(nil), t.open...),
 		lanes: t.lanes, inLane: t.inLane, first: t.first, last: t.last, seen: t.seen,
 	}
@@ -371,7 +373,7 @@ func (t *Thread) Look(k Kinds, before *Snapshot) *Snapshot {
 	if k != 0 {
 		kept := s.open[:0]
 		for _, o := range s.open {
-			if k.Has(t.store.Names.KindOf(o.place)) {
+			if v.enter(o.place) {
 				kept = append(kept, o)
 			}
 		}

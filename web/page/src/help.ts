@@ -57,6 +57,7 @@ export function help(model: Model): void {
         'The strip above each track shows what the thread did.',
         'Calls are pale while their thread waits, in a tint by the reason.',
         'The hue of your own code shows its module; libraries and runtimes are grey.',
+        "An interpreter's own code above functions that it runs is left out; View shows it.",
       ].join(' '),
     ),
     h(
@@ -73,6 +74,7 @@ export function help(model: Model): void {
       { class: 'soft' },
       [
         'Below the threads are counters, and for each lock who held it while others waited (a color for each thread) and how many waited.',
+        'For each file there is how many threads were in its reads, writes, and other operations (the darkest), if I/O was recorded.',
       ].join(' '),
     ),
     h(

@@ -105,6 +105,24 @@ export function hooks({ timeline, model, conn, search, side, panel, marks, up, f
         }
         return null;
       },
+      // named are the functions in rows on the screen that have room for names.
+      named() {
+        const names = new Set<string>();
+        for (const t of timeline.tracks) {
+          const d = model.data.get(t.seq);
+          if (!d || (t.mode !== 'full' && t.mode !== 'part')) continue;
+          for (let depth = t.skip; depth < Math.min(d.rows.length, t.skip + t.rows); depth++) {
+            const row = d.rows[depth]!;
+            const y = timeline.rowY(t, depth) - timeline.top;
+            if (y < 0 || y > timeline.height - 8) continue;
+            for (let i = row.at(timeline.t0); i < row.n && row.start[i]! < timeline.t1; i++) {
+              const f = model.funcs[row.value[i]!];
+              if (f) names.add(f.name);
+            }
+          }
+        }
+        return [...names];
+      },
       // task finds the screen position of a span of a task, of a state (as of threads) if value is above 0.
       task(value = 0, wide = 8) {
         const r: DOMRect = el('calls').getBoundingClientRect();

@@ -1,10 +1,11 @@
-// Tracks of locks and counters, below those of threads: who held each lock and how many waited for it, CPUs
-// in use, threads that wait for a CPU, threads without samples.
+// Tracks of locks, files and counters, below those of threads: who held each lock and how many waited for it,
+// how many threads were in operations of each file, CPUs in use, threads that wait for a CPU, threads without
+// samples.
 
 import { fills, theme, type Theme } from './color';
 import { Column } from './column';
 import { el, h } from './dom';
-import { count, lockName } from './format';
+import { count, dur, lockName } from './format';
 import type { Link, LockInfo } from './proto';
 import type { Band, Range, Spot, Stage, Track, View } from './track';
 
@@ -19,16 +20,34 @@ interface LockLane {
   waiting: number[];
   holder: number[];
 }
+// FileLane has mean numbers of threads that were in a file's operations, and the number and the longest, in ns,
+// of those that ended.
+interface FileLane {
+  path: string;
+  kind: string;
+  process?: number;
+  total: number;
+  ops: number;
+  most: number;
+  read: number[];
+  write: number[];
+  other: number[];
+  count: number[];
+  longest: number[];
+}
 interface Reply extends Range {
   counters: Counter[];
   locks: LockLane[];
   more?: number;
+  files?: FileLane[];
+  more_files?: number;
 }
 
-// Lane is a track. Its key is the name of the counter, or the address of the lock.
+// Lane is a track. Its key is the name of the counter, the address of the lock, or the path of the file.
 interface Lane {
   key: string;
   lock?: LockInfo;
+  file?: FileLane; // with its sums alone
   total: number;
   y: number;
   h: number;
@@ -39,12 +58,15 @@ export interface LaneHit {
   t1: number;
   waiting: number;
   holder: number;
+  ops: number; // of a file, that ended
+  longest: number; // ns, of those
 }
 
 const group = 24; // height of the line that folds them
-const heights = { counter: 30, lock: 38 };
+const heights = { counter: 30, lock: 38, file: 30 };
 const held = 14; // height of a lock's holders
 const shownLocks = 8;
+const shownFiles = 8;
 const step = 2; // pixels of a part
 const recent = 60e9; // ns of a live recording that decide which locks have a track
 const wholeEvery = 5000; // ms between looks at that
@@ -56,6 +78,11 @@ const counters: Record<string, { title: string; unit: string }> = {
   lock: { title: 'Waiting for locks', unit: 'threads' },
   gap: { title: 'Without samples', unit: 'threads' },
 };
+
+// fileKey identifies a file's track: equal paths of several processes are different tracks.
+function fileKey(f: FileLane): string {
+  return `file ${f.process ?? 0} ${f.path || f.kind}`;
+}
 
 // most is the largest of some numbers.
 function most(ns: number[]): number {
@@ -85,6 +112,7 @@ export class Lanes implements Band {
   private column = new Column(el('lanes'));
   onLayout = (): void => {};
   onLock = (_addr: string): void => {};
+  onFile = (_path: string): void => {};
   onLane = (_: LaneHit, _at: { x: number; y: number } | null): void => {}; // hovered at a point of the window, or clicked
 
   private readonly conn: Link;
@@ -106,13 +134,14 @@ export class Lanes implements Band {
     this.items = [];
     if (!w) return 0;
     let at = y + group;
-    const add = (key: string, total: number, height: number, lock?: LockInfo): void => {
-      this.items.push({ key, lock, total, y: at, h: height });
+    const add = (key: string, total: number, height: number, lock?: LockInfo, file?: FileLane): void => {
+      this.items.push({ key, lock, file, total, y: at, h: height });
       at += height;
     };
     if (this.open) {
       for (const c of w.counters) if (c.name === 'cpu' || c.bins.some((b) => b > 0)) add(c.name, most(c.bins), heights.counter);
       for (const l of w.locks.slice(0, shownLocks)) add(lockKey(l.lock), l.total, heights.lock, l.lock);
+      for (const f of (w.files ?? []).slice(0, shownFiles)) add(fileKey(f), f.total, heights.file, undefined, f);
     }
     this.labels();
     return at - y;
@@ -121,7 +150,8 @@ export class Lanes implements Band {
   private labels(): void {
     const w = this.whole!;
     const more = (w.more ?? 0) + Math.max(0, w.locks.length - shownLocks);
-    const key = JSON.stringify([this.open, this.y, more, this.items.map((i) => [i.key, i.y, Math.round(i.total)])]);
+    const moreFiles = (w.more_files ?? 0) + Math.max(0, (w.files?.length ?? 0) - shownFiles);
+    const key = JSON.stringify([this.open, this.y, more, moreFiles, this.items.map((i) => [i.key, i.y, Math.round(i.total)])]);
     this.column.show(key, () => [
       {
         y: this.y,
@@ -139,14 +169,16 @@ export class Lanes implements Band {
                 this.onLayout();
               },
             },
-            `${this.open ? '▾' : '▸'} Counters and locks`,
+            `${this.open ? '▾' : '▸'} Counters${w.files?.length ? ', locks and files' : ' and locks'}`,
           ),
           more && this.open ? h('span', { class: 'soft' }, `${count(more)} more under Locks`) : null,
+          moreFiles && this.open ? h('span', { class: 'soft' }, `${count(moreFiles)} more under I/O`) : null,
         ],
       },
       ...this.items.map((i) => {
-        const { lock } = i;
+        const { lock, file } = i;
         const name = this.title(i);
+        const units = file ? 'threads in its operations' : `at most ${amount(i.total)} ${counters[i.key]?.unit ?? ''}`;
         return {
           y: i.y,
           h: i.h,
@@ -157,8 +189,19 @@ export class Lanes implements Band {
                   { class: 'link', 'data-key': i.key, title: `${name}: who held it, and where`, onclick: () => this.onLock(lock.addr) },
                   name,
                 )
-              : h('span', null, name),
-            h('span', { class: 'sub' }, lock ? 'holder, waiting threads' : `at most ${amount(i.total)} ${counters[i.key]?.unit ?? ''}`),
+              : file
+                ? h(
+                    'button',
+                    {
+                      class: 'link',
+                      'data-key': i.key,
+                      title: `${file.path || file.kind}: its operations and findings`,
+                      onclick: () => this.onFile(file.path),
+                    },
+                    name,
+                  )
+                : h('span', null, name),
+            h('span', { class: 'sub' }, lock ? 'holder, waiting threads' : units),
           ],
         };
       }),
@@ -166,6 +209,7 @@ export class Lanes implements Band {
   }
 
   private title(i: Lane): string {
+    if (i.file) return i.file.path.slice(i.file.path.lastIndexOf('/') + 1) || i.file.kind;
     return i.lock ? lockName(i.lock) + (i.lock.process ? ` of ${i.lock.process}` : '') : (counters[i.key]?.title ?? i.key);
   }
 
@@ -174,7 +218,7 @@ export class Lanes implements Band {
     return this.items
       .filter((i) => i.y < to && i.y + i.h > from)
       .map((i) => ({
-        kind: i.lock ? 'lock' : 'counter',
+        kind: i.lock ? 'lock' : i.file ? 'file' : 'counter',
         key: i.key,
         title: this.title(i),
         y: i.y,
@@ -263,18 +307,33 @@ export class Lanes implements Band {
     const r = this.view;
     if (!lane || !r) return null;
     const t = this.v.t0 + (x / this.v.width) * this.v.span;
-    const bins = lane.lock ? r.locks.find((l) => lockKey(l.lock) === lane.key)?.waiting : r.counters.find((c) => c.name === lane.key)?.bins;
+    const file = lane.file && r.files?.find((f) => fileKey(f) === lane.key);
+    const bins = lane.lock
+      ? r.locks.find((l) => lockKey(l.lock) === lane.key)?.waiting
+      : (file?.read.map((x, k) => x + file.write[k]! + file.other[k]!) ?? r.counters.find((c) => c.name === lane.key)?.bins);
     if (!bins || t < r.t0 || t >= r.t1) return null;
     const width = (r.t1 - r.t0) / bins.length;
     const k = Math.min(bins.length - 1, Math.floor((t - r.t0) / width));
     const holder = lane.lock ? (r.locks.find((l) => lockKey(l.lock) === lane.key)?.holder[k] ?? 0) : 0;
-    return { lane, t0: r.t0 + k * width, t1: r.t0 + (k + 1) * width, waiting: bins[k] ?? 0, holder };
+    return {
+      lane,
+      t0: r.t0 + k * width,
+      t1: r.t0 + (k + 1) * width,
+      waiting: bins[k] ?? 0,
+      holder,
+      ops: file?.count[k] ?? 0,
+      longest: file?.longest[k] ?? 0,
+    };
   }
 
   // text describes a place in lines.
   text(x: LaneHit): string[] {
-    const { lock, key } = x.lane;
+    const { lock, file, key } = x.lane;
     const c = counters[key];
+    if (file) {
+      const ended = x.ops ? `${count(x.ops)} operation${x.ops === 1 ? '' : 's'} ended, the longest of ${dur(x.longest)}` : '';
+      return [file.path || file.kind, `${amount(x.waiting)} threads in its operations`, ended].filter((s) => s);
+    }
     if (!lock) return [c?.title ?? key, `${amount(x.waiting)} ${c?.unit ?? ''}`];
     if (!x.waiting) return [lockName(lock), 'no thread waits for it'];
     const who = x.holder ? `held by ${this.thread(x.holder)} (${x.holder}); click to go there` : 'its holder is not known';
@@ -305,6 +364,9 @@ export class Lanes implements Band {
       if (l) {
         this.holders(g, c, r, l, y + 2);
         chart(g, v, r, l.waiting, Math.max(1, l.most), y + held + 3, i.h - held - 5, c.parts.lock);
+      } else if (i.file) {
+        const f = r.files?.find((x) => fileKey(x) === i.key);
+        if (f) files(g, v, r, f, y + 3, i.h - 5, c);
       } else if (!i.lock) {
         const bins = r.counters.find((x) => x.name === i.key)?.bins ?? [];
         const color = { cpu: c.parts.cpu, runnable: c.parts.runnable, lock: c.parts.lock }[i.key] ?? c.gap;
@@ -337,7 +399,23 @@ export class Lanes implements Band {
   }
 }
 
-// chart draws numbers up to max as columns.
+// files draws threads in a file's operations: reads at the bottom, then writes, then syncs and others, which
+// are the darkest.
+function files(g: CanvasRenderingContext2D, v: View, r: Reply, f: FileLane, y: number, height: number, c: Theme): void {
+  const max = Math.max(1, f.most);
+  const base = f.read.map(() => 0);
+  for (const [bins, alpha] of [
+    [f.read, 0.4],
+    [f.write, 0.7],
+    [f.other, 1],
+  ] as const) {
+    g.globalAlpha = alpha;
+    chart(g, v, r, bins, max, y, height, c.parts.io, base);
+  }
+  g.globalAlpha = 1;
+}
+
+// chart draws numbers up to max as columns, on top of base, to which it adds them.
 function chart(
   g: CanvasRenderingContext2D,
   v: View,
@@ -347,6 +425,7 @@ function chart(
   y: number,
   height: number,
   color: string,
+  base?: number[],
 ): void {
   const width = (r.t1 - r.t0) / bins.length;
   g.fillStyle = color;
@@ -355,7 +434,9 @@ function chart(
     if (a > v.width) return;
     const n = bins[k]!;
     if (!(n > 0)) continue;
+    const under = ((base?.[k] ?? 0) / max) * height;
     const tall = Math.max(1, (n / max) * height);
-    g.fillRect(a, y + height - tall, Math.max(v.x(r.t0 + (k + 1) * width) - a, 0.75), tall);
+    if (base) base[k]! += n;
+    g.fillRect(a, y + height - under - tall, Math.max(v.x(r.t0 + (k + 1) * width) - a, 0.75), tall);
   }
 }

@@ -4,6 +4,7 @@ import { able } from './able';
 import { el, fill, h, menu, say } from './dom';
 import { theme } from './color';
 import { type ColorBy, kindFill } from './model';
+import { interpreted } from './own';
 import { editorExample, editorProblem, store } from './settings';
 import type { Timeline } from './timeline';
 
@@ -26,6 +27,7 @@ const colorWords: [ColorBy, string][] = [
 export class Look {
   readonly button = h('button', { class: 'small', title: 'Colors, kinds of code, and what the mouse does' }, 'View');
   onChange = (_kinds: boolean): void => {};
+  onRuntime = (_on: boolean): void => {};
 
   constructor(private v: Timeline) {
     if (store('gestures') === 'map') v.gestures = 'map';
@@ -48,9 +50,14 @@ export class Look {
   kinds(list: string): void {
     const known = kindWords.map(([k]) => k);
     const want = list.split(',').filter((k) => known.includes(k));
-    this.v.sift(want.length === known.length ? '' : known.filter((k) => want.includes(k)).join());
+    this.v.sift(want.length === known.length ? '' : known.filter((k) => want.includes(k)).join(), this.v.conn.runtime);
     this.button.setAttribute('aria-pressed', String(this.v.conn.kinds !== ''));
     this.onChange(true);
+  }
+
+  // runtime shows the native code of interpreters above the functions that they run, or leaves it out.
+  runtime(on: boolean): void {
+    if (this.v.sift(this.v.conn.kinds, on)) this.onChange(true);
   }
 
   private toggle(kind: string): void {
@@ -173,6 +180,7 @@ export class Look {
     if (!this.v.conn.sifts) return out;
     const kinds = kindWords.filter(([k]) => m.kinds.has(k) || !this.shown(k));
     if (kinds.length < 2) return out;
+    const { runtime } = this.v.conn;
     out.push(h('div', { class: 'soft pad', role: 'presentation' }, 'Code that is shown'));
     for (const [k, word] of kinds) {
       const color = theme().fills[kindFill(k)];
@@ -187,6 +195,20 @@ export class Look {
           '',
         ),
       );
+    }
+    if (interpreted(m.kinds) && this.shown('native')) {
+      const turn = (): void => {
+        if (!this.v.conn.up) return;
+        this.onRuntime(!runtime);
+        say(runtime ? "the interpreter's own code is left out" : "the interpreter's own code is shown");
+      };
+      const title = 'Native code of the interpreter above functions that it runs; left out, its time is theirs';
+      const item = h(
+        'button',
+        { role: 'menuitemcheckbox', 'aria-checked': String(runtime), title, onclick: turn },
+        "the interpreter's own",
+      );
+      out.push(able(item, title));
     }
     return out;
   }

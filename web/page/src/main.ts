@@ -111,6 +111,7 @@ timeline.onSelect = (hit) => {
 };
 timeline.lanes.onLane = (x, at) => {
   if (at) return side.note(timeline.lanes.text(x), at.x, at.y);
+  if (x.lane.file) return panel.file(x.lane.file.path);
   const t = [...model.threads.values()].find((i) => i.tid === x.holder);
   if (t) void side.holder(t.seq, x.t0, x.t1);
 };
@@ -132,6 +133,7 @@ function pickTask(id: number, at: number, track = false): void {
   void side.task(id, at, track);
 }
 timeline.lanes.onLock = (addr) => panel.lock(addr);
+timeline.lanes.onFile = (path) => panel.file(path);
 new Context(
   timeline,
   {
@@ -185,7 +187,11 @@ panel.onTime = side.onTime = (t0, t1, seq) => {
 panel.onLane = (addr) => timeline.toLane(addr);
 panel.onTask = (id, at) => pickTask(id, at, true);
 panel.onThread = (seq) => timeline.threads.toTrack(seq);
-panel.onChange = step;
+panel.onChange = () => {
+  look.runtime(panel.code === 'all');
+  step();
+};
+look.onRuntime = (on) => panel.setCode(on ? 'all' : '');
 panel.onExport = (b) => menu(b, () => bar.formats(true));
 search.onChange = (m) => {
   panel.match = m;
@@ -298,6 +304,7 @@ function apply(s: State): void {
   panel.graphs.order = s.flame === 'time' || s.flame === 'sandwich' ? s.flame : 'heavy';
   panel.idle = !!s.idle;
   panel.code = s.code === 'my' || s.code === 'all' ? s.code : '';
+  look.runtime(panel.code === 'all');
   timeline.onRange(s.range ? { t0: s.range[0], t1: s.range[1] } : null, true);
   const call = s.call ? { thread: s.call[0], depth: s.call[1], start: s.call[2] } : null;
   if (call) timeline.threads.open(call);

@@ -46,6 +46,7 @@ const stateNames = ['unknown', 'running', 'runnable', 'blocked', 'uninterruptibl
 export class Offline implements Link {
   up = false;
   kinds = '';
+  runtime = false; // whoever wrote the file decided
   readonly sifts = false;
   readonly token = '';
   private rec: Recording | null = null;

@@ -1,5 +1,7 @@
 // Whose code a function is: the program's own, or a library's or runtime's.
 
+import type { Link } from './proto';
+
 // Place describes a function.
 export interface Place {
   name: string;
@@ -27,6 +29,11 @@ const machines = ['java', 'python', 'js', 'ruby'];
 
 // interpreted reports whether a program has code that a virtual machine runs.
 export const interpreted = (kinds: Set<string>): boolean => machines.some((k) => kinds.has(k));
+
+// sifted reports whether calls are left out of the tracks of a program with these kinds of code.
+export function sifted(l: Link, kinds: Set<string>): boolean {
+  return l.kinds !== '' || (l.sifts && !l.runtime && interpreted(kinds));
+}
 
 // goLibrary reports functions of Go's standard library, by their file: GOROOT/src/PACKAGE/FILE.
 function goLibrary(f: Place): boolean {

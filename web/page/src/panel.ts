@@ -237,6 +237,11 @@ export class Panel implements Desk {
     this.show('locks');
   }
 
+  file(path: string): void {
+    this.needle = path;
+    this.show('io');
+  }
+
   // only restricts the analysis to stacks through a function, or hides the function there.
   only(name: string, hidden: boolean): void {
     const exact = `^${name.replace(/[.*+?^${}()|[\]\\]/g, '\\$&')}$`;
@@ -501,17 +506,19 @@ export class Panel implements Desk {
         {
           class: 'small',
           'aria-pressed': String(on),
-          onclick: () => {
-            this.code = on ? 'all' : 'my';
-            this.changed(true);
-            this.onChange();
-            this.draw();
-          },
+          onclick: () => this.setCode(on ? 'all' : 'my'),
         },
         'My code',
       ),
       'Fold frames of libraries and runtimes, and recursion',
     );
+  }
+
+  setCode(code: Panel['code']): void {
+    this.code = code;
+    this.changed(true);
+    this.onChange();
+    this.draw();
   }
 
   empty(): string {

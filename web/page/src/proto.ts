@@ -301,6 +301,7 @@ export interface Handlers {
 export interface Link {
   up: boolean;
   kinds: string; // of the calls that everything is about; '' is all of them
+  runtime: boolean; // with the native code of interpreters above the functions that they run
   readonly sifts: boolean; // kinds may be chosen
   readonly token: string;
   open(): void;
@@ -319,6 +320,7 @@ export class Conn implements Link {
   private met = false; // there has been a connection
   private ended = false; // the server said that it ends
   kinds = '';
+  runtime = false;
   private ws: WebSocket | null = null;
   private next = 1;
   private waiting = new Map<number, { ok: (v: unknown) => void; bad: (e: Error) => void }>();
@@ -395,10 +397,16 @@ export class Conn implements Link {
     }
   }
 
+  // only is the choice of calls in words of the server.
+  private get only(): string | undefined {
+    if (this.runtime) return this.kinds || undefined;
+    return this.kinds ? `${this.kinds},no-runtime` : 'no-runtime';
+  }
+
   // view asks for frames; there is one view at a time.
   view(v: { t0: number; t1: number; bin: number; threads: number[]; follow: boolean; funcs?: number[] }): number {
     const id = this.next++;
-    this.ws?.send(JSON.stringify({ op: 'view', id, kinds: this.kinds || undefined, ...v }));
+    this.ws?.send(JSON.stringify({ op: 'view', id, kinds: this.only, ...v }));
     return id;
   }
 
@@ -407,7 +415,7 @@ export class Conn implements Link {
     const id = this.next++;
     return new Promise<T>((ok, bad) => {
       this.waiting.set(id, { ok: ok as (v: unknown) => void, bad });
-      this.ws!.send(JSON.stringify({ op, id, kinds: this.kinds || undefined, ...args }));
+      this.ws!.send(JSON.stringify({ op, id, kinds: this.only, ...args }));
     });
   }
 

@@ -50,6 +50,13 @@ export function survey(rows: Row[], edge: number, [own, wide]: ReturnType<typeof
   return { trunk, own: part(own, was?.own), wide: part(wide, was?.wide) };
 }
 
+// lead is how many outer rows are of one call nearly always, and outside of the program's own code, although
+// that has rows further in: how a runtime comes to run the program.
+export function lead(r: Rows | undefined): number {
+  if (!r || r.own.first > r.own.last) return 0;
+  return Math.min(r.trunk, r.own.first);
+}
+
 // skipped is how many outer rows are left out of depth, where there is room for fewer. Those
 // that stay the same go first; but the program's own calls stay as long as others could go, and
 // if they are too many, the others go.

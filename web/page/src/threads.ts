@@ -7,8 +7,9 @@ import { nameFilter } from './filter';
 import { groupHeight, Groups } from './groups';
 import type { Model, Row } from './model';
 import { Order } from './order';
+import { sifted } from './own';
 import type { Link, ProcessSums, Where } from './proto';
-import { owned, type Rows, skipped, survey } from './rows';
+import { lead, owned, type Rows, skipped, survey } from './rows';
 import {
   type Band,
   deeper,
@@ -44,6 +45,7 @@ export class Threads implements Band {
   private deepest = new Map<number, number>(); // rows of a thread as far as seen, of the kinds that are shown
   private rows = new Map<number, Rows>(); // what a thread's rows are
   private tall = 0; // the window's height, as last laid out
+  private partial = new Set<number>(); // threads of whose tracks rows may be left out
   private most = 1; // rows that a track has room for
   private met = new Set<number>(); // threads whose calls have been on the screen
   private asked = 0; // number of the view that has not come yet
@@ -88,6 +90,7 @@ export class Threads implements Band {
     const before = new Map(this.list.map((t) => [t.seq, t]));
     const resized = this.tall !== window.innerHeight;
     this.list = [];
+    this.partial.clear();
     let y = top;
     const busy = shown.filter((s) => this.order.busy(s)).length;
     this.tall = window.innerHeight;
@@ -105,7 +108,7 @@ export class Threads implements Band {
       const info = m.threads.get(seq)!;
       // A thread that was never on a CPU and waited for no lock says little: it starts folded.
       const idle = this.order.rests(seq) || (shown.length > 1 && this.order.quiet(seq, m.edge() - m.from()));
-      const depth = Math.max(this.conn.kinds ? 0 : info.depth, this.seen(seq), 1);
+      const depth = Math.max(sifted(this.conn, m.kinds) ? 0 : info.depth, this.seen(seq), 1);
       const t: ThreadRows = {
         seq,
         y,
@@ -120,13 +123,18 @@ export class Threads implements Band {
         t.mode = this.modes.get(seq) ?? was.mode;
         t.depth = t.rows = Math.max(was.depth, this.inView(seq));
       }
-      if (t.mode === 'part' && !this.deep(t)) t.mode = 'full';
-      if (t.mode === 'part' && was?.mode === 'part' && !resized) {
-        t.rows = was.rows;
-        t.skip = was.skip;
-      } else if (t.mode === 'part') {
-        t.rows = this.most;
-        t.skip = skipped(this.rows.get(seq), t.depth, t.rows);
+      if (t.mode === 'part') {
+        this.partial.add(seq);
+        if (!this.rows.has(seq)) this.survey(seq); // its rows came while it was folded
+        const skip = this.skip(t);
+        if (!this.deep(t) && !skip) t.mode = 'full';
+        else if (was?.mode === 'part' && !resized) {
+          t.rows = was.rows;
+          t.skip = was.skip;
+        } else {
+          t.rows = Math.min(this.most, t.depth - skip);
+          t.skip = skip;
+        }
       }
       t.h = heightOf(t);
       this.list.push(t);
@@ -139,6 +147,14 @@ export class Threads implements Band {
   // of other times must not move the calls under the pointer.
   private get still(): boolean {
     return this.model.live && !this.v.follow;
+  }
+
+  // skip is how many outer rows a track leaves out.
+  private skip(t: ThreadRows): number {
+    const r = this.rows.get(t.seq);
+    if (this.deep(t)) return skipped(r, t.depth, this.most);
+    const n = Math.min(lead(r), t.depth - fewest); // a label needs some height too
+    return n < saves ? 0 : n;
   }
 
   // deep reports whether a track has many more rows than there is room for.
@@ -198,20 +214,26 @@ export class Threads implements Band {
   // grown repeats the layout if calls came that have no row yet.
   grown(): void {
     let again = false;
-    const own = owned(this.model);
-    const edge = this.model.edge();
     for (const t of this.list) {
       const d = this.model.data.get(t.seq);
       if (!d?.rows.length) continue;
       const kept = this.still && this.met.has(t.seq);
       this.met.add(t.seq);
       again ||= (kept ? this.inView(t.seq) : this.seen(t.seq)) > t.depth;
-      if (t.mode !== 'part' || kept) continue;
-      const whole = !this.model.live && d.t0 <= this.model.from() && d.t1 >= edge;
-      this.rows.set(t.seq, survey(d.rows, edge, own, whole ? undefined : this.rows.get(t.seq)));
-      again ||= skipped(this.rows.get(t.seq), t.depth, t.rows) !== t.skip;
+      if (!this.partial.has(t.seq) || kept) continue;
+      this.survey(t.seq);
+      again ||= this.skip(t) !== t.skip;
     }
     if (again) this.v.layout();
+  }
+
+  // survey finds the program's own calls among the rows of a thread.
+  private survey(seq: number): void {
+    const d = this.model.data.get(seq);
+    if (!d?.rows.length) return;
+    const edge = this.model.edge();
+    const whole = !this.model.live && d.t0 <= this.model.from() && d.t1 >= edge;
+    this.rows.set(seq, survey(d.rows, edge, owned(this.model), whole ? undefined : this.rows.get(seq)));
   }
 
   // toTrack scrolls to a thread's track, and opens it if it is folded.

@@ -7,6 +7,7 @@ import { Notes } from './flags';
 import { Lanes } from './lanes';
 import type { Mark } from './marks';
 import type { Model } from './model';
+import { interpreted } from './own';
 import type { Link, Where } from './proto';
 import { type TaskAt, Tasks } from './tasks';
 import { Threads } from './threads';
@@ -147,14 +148,19 @@ export class Timeline implements Stage {
     return this.threads.near(w);
   }
 
-  // sift shows calls of some kinds alone, '' all.
-  sift(kinds: string): void {
-    if (kinds === this.conn.kinds) return;
-    this.conn.kinds = kinds;
+  // sift shows calls of some kinds alone, '' all; runtime: with the native code of interpreters. It reports
+  // whether that changes anything.
+  sift(kinds: string, runtime: boolean): boolean {
+    const { conn } = this;
+    const same = kinds === conn.kinds && (runtime === conn.runtime || !conn.sifts || !interpreted(this.model.kinds));
+    conn.kinds = kinds;
+    conn.runtime = runtime;
+    if (same) return false;
     this.model.forget();
     this.threads.forget();
     this.renew();
     this.layout();
+    return true;
   }
 
   bounds(): Range {

@@ -6,7 +6,7 @@ import type { Model, Row } from './model';
 import type { Link, LockInfo, Where } from './proto';
 
 // Kind is what a track is of. A note is not on a row: its flag is on the axis, its line crosses all tracks.
-export type Kind = 'thread' | 'group' | 'process' | 'task' | 'counter' | 'lock' | 'note';
+export type Kind = 'thread' | 'group' | 'process' | 'task' | 'counter' | 'lock' | 'file' | 'note';
 
 // Track is one track of any kind, at y pixels from the top of all tracks, h pixels high.
 export interface Track {
@@ -74,10 +74,18 @@ export function deeper(t: ThreadRows): number {
   return t.mode === 'part' ? t.depth - t.skip - t.rows : 0;
 }
 
+let fingers: MediaQueryList | undefined;
+
+// touch reports whether fingers point: labels then have larger buttons, below each other.
+function touch(): boolean {
+  fingers ??= matchMedia('(pointer: coarse)');
+  return fingers.matches;
+}
+
 // heightOf is that of a whole track.
 export function heightOf(t: ThreadRows): number {
   if (t.mode === 'strip') return Math.max(HEAD + 4, 34);
-  return Math.max(firstRow(t) + t.rows * rowHeight(t.mode) + (deeper(t) ? ROW : 0) + 8, 34);
+  return Math.max(firstRow(t) + t.rows * rowHeight(t.mode) + (deeper(t) ? ROW : 0) + 8, touch() ? 96 : 34);
 }
 // Hit is an item of a thread's track.
 export interface Hit {

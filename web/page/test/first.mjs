@@ -3,10 +3,11 @@
 //
 //	node first.mjs SLIVER CHROMIUM PICTURES|- CASES
 //
-// CASES is JSON: [{"name", "file" (a recording) or "pid" (watched live), "want": [regular expressions]}].
+// CASES is JSON: [{"name", "file" (a recording) or "pid" (watched live), "want": [regular expressions], "rows" (one of a
+// function that a track shows, without scrolling), "runtime" (one of a function that none shows until View says so)}].
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
-import { browser, open, picture } from './harness.mjs';
+import { browser, open, picture, state, until } from './harness.mjs';
 
 const [sliver, , , list] = process.argv.slice(2);
 
@@ -60,6 +61,21 @@ for (const c of JSON.parse(list)) {
     }
     await picture(page, `first-${c.name}`);
     for (const w of c.want) assert.match(text, new RegExp(w), `${c.name}: the first screen says:\n${text}`);
+    if (c.rows) await until(page, (w) => window.sliver.named().some((n) => new RegExp(w).test(n)), c.rows);
+    if (c.runtime) {
+      const theirs = async () => (await page.evaluate(() => window.sliver.named())).filter((n) => new RegExp(c.runtime).test(n));
+      assert.deepEqual(await theirs(), [], `${c.name}: rows of the interpreter's own code`);
+      const turn = async () => {
+        await page.getByRole('button', { name: 'View', exact: true }).click();
+        await page.getByRole('menuitemcheckbox', { name: "the interpreter's own" }).click();
+      };
+      const depth = (await state(page)).tracks.map((t) => t.depth);
+      await turn();
+      await until(page, (was) => window.sliver.state.tracks.some((t, i) => t.depth > was[i]), depth);
+      await until(page, () => /code=all/.test(location.hash));
+      await turn();
+      await until(page, (was) => window.sliver.state.tracks.every((t, i) => t.depth <= was[i]), depth);
+    }
     for (const w of c.not ?? []) assert.doesNotMatch(text, new RegExp(w), `${c.name}: the first screen says:\n${text}`);
     assert.equal(await page.evaluate(() => document.getElementById('panel-body').scrollTop), 0);
     assert.deepEqual(page.problems, []);

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/sliverprof/sliver/internal/testprog"
+)
+
+// TestPageIO: the page of a recording with I/O has the findings and the files in a tab, and a track for each
+// of the files: see web/page/test/io.mjs.
+func TestPageIO(t *testing.T) {
+	testprog.Need(t, "gcc", "ptrace", "node", "chromium", "npm")
+	dir := t.TempDir()
+	log := filepath.Join(dir, "app.log")
+	source, program := filepath.Join(dir, "logger.c"), filepath.Join(dir, "logger")
+	const code = `#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+__attribute__((noinline)) static int append(int f) {
+	char line[100] = {'x'};
+	for (int i = 0; i < 10; i++)
+		if (write(f, line, sizeof line) < 0) return 1;
+	return fsync(f);
+}
+int main(int n, char **v) {
+	int f = open(v[1], O_CREAT | O_WRONLY | O_APPEND, 0600);
+	printf("ready %d\n", getpid());
+	fflush(stdout);
+	while (!append(f)) usleep(5000);
+}
+`
+	if err := os.WriteFile(source, []byte(code), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("gcc", "-O1", "-g", source, "-o", program).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	p := testprog.Start(t, program, log)
+	p.Ready()
+	if r := sliver(t, dir, "record", "-p", pidOf(p), "-d", "4s", "--io", "-o", "io.sliver"); r.status != 0 {
+		t.Fatalf("%+v", r)
+	}
+	bin, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	runPage(t, "io.mjs", bin, filepath.Join(dir, "io.sliver"), log, "append")
+}

@@ -1,0 +1,81 @@
+// Opens a recording with I/O and looks at the tab and at the tracks of files. Started by TestPageIO of cmd/sliver
+// with
+//
+//	node io.mjs SLIVER CHROMIUM PICTURES|- RECORDING FILE FUNCTION
+//
+// FILE is the path in whose operations the threads spent the most time, with a finding of fsync; FUNCTION called them.
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { browser, canvas, open, picture, ready, settled, state, tab, until } from './harness.mjs';
+
+const [sliver, , , recording, path, func] = process.argv.slice(2);
+const name = path.slice(path.lastIndexOf('/') + 1);
+
+const p = spawn(sliver, ['view', recording], { stdio: ['ignore', 'ignore', 'pipe'], env: { ...process.env, SSH_CONNECTION: '' } });
+const exit = new Promise((ok) => p.once('exit', ok));
+const url = await new Promise((ok, bad) => {
+  let said = '';
+  p.stderr.on('data', (b) => {
+    said += b;
+    const m = /^page: (\S+)$/m.exec(said);
+    if (m) ok(m[1]);
+  });
+  void exit.then((c) => bad(new Error(`sliver view ended with ${c}: ${said}`)));
+});
+let status = 0;
+try {
+  const page = await open(url, { viewport: { width: 1440, height: 900 } });
+  await ready(page);
+  await settled(page);
+  const panel = page.locator('#panel');
+  // The first screen has the finding.
+  await panel
+    .getByText(/was synced \d+ times/)
+    .first()
+    .waitFor();
+  // The tab has it with what to change, its stack, and the file with its sums.
+  await tab(page, 'I/O');
+  await panel.getByRole('button', { name: 'fsync' }).first().click();
+  await panel.getByRole('heading', { name: 'Called in' }).first().waitFor();
+  const said = await panel.locator('tbody').first().innerText();
+  assert.match(said, new RegExp(func), `the stack of the finding: ${said}`);
+  const row = panel.getByRole('row').filter({ hasText: path }).last();
+  const cells = await row.getByRole('cell').allInnerTexts();
+  assert.ok(Number(cells[4].replaceAll(',', '')) >= 20, `syncs of the file: ${cells}`);
+  await picture(page, 'io-tab');
+  // The track of the file: the first of all files, with a name that leads to the tab.
+  await until(page, () => window.sliver.state.lanes.some((l) => l.file));
+  const lane = (await state(page)).lanes.find((l) => l.file);
+  assert.equal(lane.file.path, path);
+  assert.ok(lane.file.ops >= 20 && lane.total > 0, JSON.stringify(lane));
+  await page.evaluate((y) => {
+    document.getElementById('tracks').scrollTop = y - 60;
+  }, lane.y);
+  await until(page, (n) => window.sliver.state.shown.some((t) => t.kind === 'file' && t.title === n), name);
+  await until(page, () => window.sliver.state.lanesFine);
+  const at = (await state(page)).top;
+  const b = await canvas(page);
+  await page.mouse.move(b.x + b.width / 2, b.y + lane.y - at + lane.h / 2);
+  await page
+    .getByText(/threads in its operations/)
+    .last()
+    .waitFor();
+  await picture(page, 'io-tracks');
+  await tab(page, 'Overview');
+  await page.locator('#lanes').getByRole('button', { name, exact: true }).click();
+  await until(page, () => window.sliver.state.tab === 'io');
+  assert.equal(await panel.getByRole('searchbox', { name: 'Filter files' }).inputValue(), path);
+  // A click on the chart does the same.
+  await tab(page, 'Overview');
+  await page.mouse.click(b.x + b.width / 2, b.y + lane.y - at + lane.h / 2);
+  await until(page, () => window.sliver.state.tab === 'io');
+  assert.deepEqual(page.problems, []);
+  console.log('ok   io');
+} catch (e) {
+  status = 1;
+  console.log(`FAIL io\n${e.stack ?? e}`);
+}
+await browser.close();
+p.kill('SIGINT');
+await exit;
+process.exit(status);
