@@ -23,7 +23,7 @@ const (
 	// stop.
 	askAfter = 2
 	// maxMissed is the number of consecutive incomplete copies after which the missing part counts
-	// as unreadable.
+	// as unreadable. It is still planned after each as many.
 	maxMissed = 16
 )
 
@@ -43,6 +43,7 @@ type pyPlan struct {
 	was    []uint64    // previous value of far
 	seen   map[uint64]struct{}
 	missed int    // consecutive incomplete copies
+	before int    // consecutive copies without the State, made before it was planned: they say nothing of the plan
 	reads  uint64 // the interpreter's reads when the last copy was planned
 
 	reader pyReader
@@ -227,7 +228,16 @@ func (in *interpreter) captureCopy(p *pyThread, mem *unwind.Copy) {
 	}
 	if !p.have {
 		p.have, p.stack.Reason = true, stack.ReasonMemory
+		if !has(mem, p.th.Span()) {
+			p.stack.Frames, p.stack.Groups = p.stack.Frames[:0], p.stack.Groups[:0]
+			if pl.before++; pl.before%maxMissed == 1 {
+				in.foresee(p, mem)
+			}
+			pl.gaps, pl.lacks = true, pl.before <= maxMissed
+			return
+		}
 	}
+	pl.before = 0
 	pl.dropHeap(mem)
 	pl.keepHeap(p.th.Span())
 	pl.proof = pl.proof[:0]
@@ -244,13 +254,21 @@ func (in *interpreter) captureCopy(p *pyThread, mem *unwind.Copy) {
 		pl.lacks, pl.missed = false, 0
 		return
 	}
-	if pl.missed++; pl.missed > maxMissed || p.stack.Reason == stack.ReasonBound {
+	if p.stack.Reason == stack.ReasonBound {
 		pl.lacks = false
 		return
 	}
-	pl.lacks = true
-	pl.keepFar(&p.stack)
-	in.foresee(p, mem)
+	// Copies that the kernel made may all be older than the plan that the first of them led to.
+	if pl.missed++; pl.missed <= maxMissed || pl.missed%maxMissed == 0 {
+		pl.keepFar(&p.stack)
+		in.foresee(p, mem)
+	}
+	pl.lacks = pl.missed <= maxMissed
+}
+
+// has reports whether a copy has a span.
+func has(mem *unwind.Copy, s rule.Span) bool {
+	return slices.ContainsFunc(mem.Blocks, func(b unwind.Block) bool { return s.Addr-b.Addr < uint64(len(b.Data)) })
 }
 
 // lost forgets a State that cannot be read or belongs to another thread by now. The list is read

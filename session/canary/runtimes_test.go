@@ -77,3 +77,41 @@ func TestStacks(t *testing.T) {
 		})
 	}
 }
+
+// TestBusyPython: many calls before the kernel copies the memory of Python's frames do not keep later stacks from
+// having these frames.
+func TestBusyPython(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	for _, tool := range []string{"python3.11", "python3.12", "python3.14"} {
+		t.Run(tool, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "log")
+			p := testprog.Start(t, testprog.Tool(t, tool), filepath.Join(testprog.Root(t), "testdata", "targets", "python", "syncs.py"), path)
+			p.Ready()
+			s := watchEach(t, p.PID)
+			p.Go()
+			p.Done()
+			s.end(t)
+			whole, others := 0, 0 // stacks, from the first whole one on
+			for _, o := range s.ops {
+				if o.Op != iowatch.OpSync || o.path != path || o.Stack == 0 {
+					continue
+				}
+				frames, _ := s.Stacks.Frames(uint32(o.Stack))
+				var own []string
+				for i := range frames {
+					if frames[i].Kind.Managed() {
+						own = append(own, frames[i].Func)
+					}
+				}
+				if s.Stacks.Complete(uint32(o.Stack)) && len(own) > 2 && own[0] == "append" && own[1] == "appending" {
+					whole++
+				} else if whole > 0 {
+					others++
+				}
+			}
+			if whole < 50 || others > whole/10 {
+				t.Errorf("%d stacks have Python's functions, then %d do not", whole, others)
+			}
+		})
+	}
+}
