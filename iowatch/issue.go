@@ -83,7 +83,7 @@ func (f *Finding) Advice() string {
 	case SyncWrite:
 		return fmt.Sprintf("%s is open with O_SYNC or O_DSYNC, and %d small writes each waited for the disk: collect them, or sync once at the end.", name, f.Count)
 	case SmallWrite:
-		return fmt.Sprintf("%d writes per window to %s with few bytes each: put a buffer in front of the file.", f.Count, name)
+		return fmt.Sprintf("%d small writes to %s in a short time: put a buffer in front of the file.", f.Count, name)
 	case RepeatOpen:
 		if f.Writes {
 			return fmt.Sprintf("%s was opened for writing %d times in a short time: keep it open.", name, f.Count)
