@@ -28,7 +28,7 @@ import {
 
 const fewest = 8; // rows that a deep track has at least
 const saves = 4; // rows from which hidden ones are worth the two lines that say so
-const aroundTracks = 140; // pixels of the window's height that are not the tracks'
+const around = 24; // pixels of the view's height that no track uses
 const patience = 5000; // ms after which a view that has not come is requested again
 
 export class Threads implements Band {
@@ -44,7 +44,7 @@ export class Threads implements Band {
   private placed = ''; // what the tracks were placed by
   private deepest = new Map<number, number>(); // rows of a thread as far as seen, of the kinds that are shown
   private rows = new Map<number, Rows>(); // what a thread's rows are
-  private tall = 0; // the window's height, as last laid out
+  private tall = 0; // the view's height, as last laid out
   private partial = new Set<number>(); // threads of whose tracks rows may be left out
   private most = 1; // rows that a track has room for
   private met = new Set<number>(); // threads whose calls have been on the screen
@@ -88,13 +88,13 @@ export class Threads implements Band {
     this.listed = entries.flatMap((e) => (typeof e === 'number' ? e : e.open ? [] : e.seqs));
     const shown = entries.filter((e) => typeof e === 'number');
     const before = new Map(this.list.map((t) => [t.seq, t]));
-    const resized = this.tall !== window.innerHeight;
+    const resized = this.tall !== this.v.height;
     this.list = [];
     this.partial.clear();
     let y = top;
     const busy = shown.filter((s) => this.order.busy(s)).length;
-    this.tall = window.innerHeight;
-    this.most = Math.max(fewest, Math.floor(((this.tall - aroundTracks) / Math.max(1, busy) - HEAD) / ROW) - 2);
+    this.tall = this.v.height;
+    this.most = Math.max(fewest, Math.floor(((this.tall - around) / Math.max(1, busy) - HEAD) / ROW) - 2);
     // Of many threads four have room for their rows: those that ran, if there are such.
     const first = new Set(
       [...shown.filter((s) => this.order.busy(s)), ...shown.filter((s) => !this.order.busy(s))].slice(0, shown.length <= 6 ? 6 : 4),
@@ -395,9 +395,9 @@ export class Threads implements Band {
     return this.asked === 0 && this.list.length > 0;
   }
 
-  // resized reports whether the window's height is another one than the tracks were placed for.
+  // resized reports whether the view's height is another one than the tracks were placed for.
   resized(): boolean {
-    return this.tall !== window.innerHeight && this.list.length > 0;
+    return this.tall !== this.v.height && this.list.length > 0;
   }
 
   // renew drops the pending request, after a new connection.

@@ -1690,7 +1690,7 @@ test('deep tracks: what they begin with and what goes deeper is told, and opens'
     .last()
     .click();
   if (!phone) {
-    await page.setViewportSize({ width: 1280, height: 2400 });
+    await page.setViewportSize({ width: 1280, height: 4800 });
     await until(page, (rows) => window.sliver.state.tracks[0].rows > rows, was.rows);
   }
   await picture(page, 'deep');
