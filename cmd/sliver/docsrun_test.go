@@ -249,7 +249,7 @@ var (
 	endless  = regexp.MustCompile(`sliver (record|trace|io) `)
 	somePID  = regexp.MustCompile(`\b(1234|4711|PID)\b`)
 	word     = regexp.MustCompile(`"[^"]*"|'[^']*'|[^\s"']+`)
-	backend  = regexp.MustCompile(`http://(localhost|127\.0\.0\.1):(4318|4040|7070)`)
+	backend  = regexp.MustCompile(`http://(localhost|127\.0\.0\.1):(4318|4040|7070)\b`)
 )
 
 // fit makes an example one of this stage: its process, files, addresses and short times.

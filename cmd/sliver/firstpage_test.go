@@ -84,7 +84,7 @@ func TestPageFirstScreen(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = load.Process.Kill(); _ = load.Wait() })
-		}, want: []string{`sortCommand`}, not: []string{`bio_`}},
+		}, want: []string{`sort(Command|Compare)|compareStringObjects`}, not: []string{`bio_`}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := testprog.StartCmd(t, c.cmd(t))

@@ -366,12 +366,12 @@ test('Java: the calls of its methods stay before those of its virtual machine', 
   await ready(page);
   await tall(page); // only tracks in sight are arranged
   const workers = async () => (await state(page)).tracks.filter((t) => t.name.startsWith('worker-'));
-  // What they wait in is the virtual machine's, and goes deeper than there is room for.
+  // How the virtual machine comes to run them is folded, and what they wait in is left out.
   await until(page, () => {
     const s = window.sliver.state;
     return (
       s.edge - s.from > 3e9 &&
-      s.tracks.filter((t) => t.name.startsWith('worker-') && t.mode === 'part' && t.skip >= 2 && t.skip + t.rows < t.depth).length >= 3 &&
+      s.tracks.filter((t) => t.name.startsWith('worker-') && t.mode === 'part' && t.skip >= 2).length >= 3 &&
       window.sliver.item('Convoy.handle', 12) !== null
     );
   });
