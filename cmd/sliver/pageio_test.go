@@ -29,7 +29,7 @@ int main(int n, char **v) {
 	int f = open(v[1], O_CREAT | O_WRONLY | O_APPEND, 0600);
 	printf("ready %d\n", getpid());
 	fflush(stdout);
-	while (!append(f)) usleep(5000);
+	for (int i = 0; i < 12000 && !append(f); i++) usleep(5000); // a minute at most
 }
 `
 	if err := os.WriteFile(source, []byte(code), 0o600); err != nil {
