@@ -10,8 +10,7 @@ import (
 	"github.com/sliverprof/sliver/internal/testprog"
 )
 
-// coldProgram has a function of the evaluation function's name, most of which the compiler moves
-// elsewhere.
+// coldProgram has a function of the evaluation function's name. The compiler moves most of it elsewhere.
 const coldProgram = `
 extern int puts(const char *);
 extern int atoi(const char *);

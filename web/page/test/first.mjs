@@ -6,32 +6,9 @@
 // CASES is JSON: [{"name", "file" (a recording) or "pid" (watched live), "want": [regular expressions], "rows" (one of a
 // function that a track shows, without scrolling), "runtime" (one of a function that none shows until View says so)}].
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
-import { browser, open, picture, state, until } from './harness.mjs';
+import { browser, open, picture, sliver, state, until } from './harness.mjs';
 
-const [sliver, , , list] = process.argv.slice(2);
-
-// run starts sliver and waits for its page.
-async function run(...args) {
-  const p = spawn(sliver, args, { stdio: ['ignore', 'ignore', 'pipe'], env: { ...process.env, SSH_CONNECTION: '' } });
-  let said = '';
-  const exit = new Promise((ok) => p.once('exit', ok));
-  const url = await new Promise((ok, bad) => {
-    p.stderr.on('data', (b) => {
-      said += b;
-      const m = /^page: (\S+)$/m.exec(said);
-      if (m) ok(m[1]);
-    });
-    void exit.then((c) => bad(new Error(`sliver ${args.join(' ')} ended with ${c}: ${said}`)));
-  });
-  return {
-    url,
-    stop: () => {
-      p.kill('SIGINT');
-      return exit;
-    },
-  };
-}
+const [, , , list] = process.argv.slice(2);
 
 // seen is the text of the panel that is on the screen.
 const seen = () => {
@@ -51,7 +28,7 @@ const seen = () => {
 
 let failed = 0;
 for (const c of JSON.parse(list)) {
-  const s = c.pid ? await run('record', '-p', String(c.pid), '--web', '-o', c.file) : await run('view', c.file);
+  const s = await sliver(c.pid ? ['record', '-p', String(c.pid), '--web', '-o', c.file] : ['view', c.file]);
   try {
     const page = await open(s.url, { viewport: { width: 1440, height: 900 } });
     let text = '';

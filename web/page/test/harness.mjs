@@ -30,6 +30,36 @@ export async function serve(...args) {
   return { url, tell: (s) => p.stdin.write(`${s}\n`), stop: () => away(() => p.stdin.end()), kill: () => away(() => p.kill('SIGKILL')) };
 }
 
+// sliver starts the program with these arguments in a folder and waits for its page.
+export async function sliver(args, folder) {
+  const p = spawn(program, args, { cwd: folder, stdio: ['ignore', 'ignore', 'pipe'], env: { ...process.env, SSH_CONNECTION: '' } });
+  running.add(p);
+  let said = '';
+  const exit = new Promise((ok) =>
+    p.once('exit', (c) => {
+      running.delete(p);
+      ok(c);
+    }),
+  );
+  const url = await new Promise((ok, bad) => {
+    p.stderr.on('data', (b) => {
+      said += b;
+      const m = /^page: (\S+)$/m.exec(said);
+      if (m) ok(m[1]);
+    });
+    void exit.then((c) => bad(new Error(`sliver ${args.join(' ')} ended with ${c}: ${said}`)));
+  });
+  return {
+    url,
+    said: () => said,
+    exit,
+    stop: () => {
+      p.kill('SIGINT');
+      return exit;
+    },
+  };
+}
+
 export const browser = await chromium.launch({ executablePath, args: ['--no-sandbox', '--disable-dev-shm-usage'] });
 
 // open loads the page, after what before does in it, and watches for what must never happen.

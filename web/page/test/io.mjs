@@ -5,26 +5,15 @@
 //
 // FILE is the path in whose operations the threads spent the most time, with a finding of fsync; FUNCTION called them.
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
-import { browser, canvas, open, picture, ready, settled, state, tab, until } from './harness.mjs';
+import { browser, canvas, open, picture, ready, settled, sliver, state, tab, until } from './harness.mjs';
 
-const [sliver, , , recording, path, func] = process.argv.slice(2);
+const [, , , recording, path, func] = process.argv.slice(2);
 const name = path.slice(path.lastIndexOf('/') + 1);
 
-const p = spawn(sliver, ['view', recording], { stdio: ['ignore', 'ignore', 'pipe'], env: { ...process.env, SSH_CONNECTION: '' } });
-const exit = new Promise((ok) => p.once('exit', ok));
-const url = await new Promise((ok, bad) => {
-  let said = '';
-  p.stderr.on('data', (b) => {
-    said += b;
-    const m = /^page: (\S+)$/m.exec(said);
-    if (m) ok(m[1]);
-  });
-  void exit.then((c) => bad(new Error(`sliver view ended with ${c}: ${said}`)));
-});
+const s = await sliver(['view', recording]);
 let status = 0;
 try {
-  const page = await open(url, { viewport: { width: 1440, height: 900 } });
+  const page = await open(s.url, { viewport: { width: 1440, height: 900 } });
   await ready(page);
   await settled(page);
   const panel = page.locator('#panel');
@@ -76,6 +65,5 @@ try {
   console.log(`FAIL io\n${e.stack ?? e}`);
 }
 await browser.close();
-p.kill('SIGINT');
-await exit;
+await s.stop();
 process.exit(status);

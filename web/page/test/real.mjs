@@ -9,43 +9,33 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { readdir, readFile } from 'node:fs/promises';
-import { aPhone, browser, canvas, item, only, open, picture, pixels, ready, select, settled, state, tab, tall, until } from './harness.mjs';
+import {
+  aPhone,
+  browser,
+  canvas,
+  item,
+  only,
+  open,
+  picture,
+  pixels,
+  program,
+  ready,
+  running,
+  select,
+  settled,
+  sliver,
+  state,
+  tab,
+  tall,
+  until,
+} from './harness.mjs';
 
-const [sliver, , , folder, pid] = process.argv.slice(2);
+const [, , , folder, pid] = process.argv.slice(2);
 const names = only.slice(2);
 const cases = [];
 const test = (name, f) => cases.push([name, f]);
-const started = new Set();
 
-// run starts sliver and waits for its page.
-async function run(...args) {
-  const p = spawn(sliver, args, { cwd: folder, stdio: ['ignore', 'ignore', 'pipe'], env: { ...process.env, SSH_CONNECTION: '' } });
-  started.add(p);
-  let said = '';
-  const exit = new Promise((ok) =>
-    p.once('exit', (c) => {
-      started.delete(p);
-      ok(c);
-    }),
-  );
-  const url = await new Promise((ok, bad) => {
-    p.stderr.on('data', (b) => {
-      said += b;
-      const m = /^page: (\S+)$/m.exec(said);
-      if (m) ok(m[1]);
-    });
-    void exit.then((c) => bad(new Error(`sliver ${args.join(' ')} ended with ${c}: ${said}`)));
-  });
-  return {
-    url,
-    said: () => said,
-    exit,
-    stop: () => {
-      p.kill('SIGINT');
-      return exit;
-    },
-  };
-}
+const run = (...args) => sliver(args, folder);
 const live = (...args) => run('record', '-p', pid, '-i', '2ms', '--max-overhead', '0', '--web', ...args);
 const button = (page, name) => page.getByRole('button', { name, exact: true });
 // arrow zooms in, at a wait for the lock, until an arrow can be seen; in another moment of the
@@ -278,9 +268,9 @@ test('flight recorders: their dumps, and a button for one', async () => {
   await button(page, 'Dumps').click();
   await dialog.getByText('No flight recorder of yours is running.').waitFor();
   await shut();
-  const w = spawn(sliver, ['watch', '-p', pid, '--as', 'beside', '--no-triggers'], { cwd: folder, stdio: ['ignore', 'ignore', 'pipe'] });
-  started.add(w);
-  w.once('exit', () => started.delete(w));
+  const w = spawn(program, ['watch', '-p', pid, '--as', 'beside', '--no-triggers'], { cwd: folder, stdio: ['ignore', 'ignore', 'pipe'] });
+  running.add(w);
+  w.once('exit', () => running.delete(w));
   let told = '';
   await new Promise((ok, bad) => {
     w.stderr.on('data', (b) => {
@@ -319,8 +309,8 @@ test('flight recorders: their dumps, and a button for one', async () => {
 
 test('live: threads of a runtime that have nothing to do come last, folded', async () => {
   const node = spawn(process.execPath, ['-e', 'for (;;) Math.sqrt(2)'], { stdio: 'ignore' });
-  started.add(node);
-  node.once('exit', () => started.delete(node));
+  running.add(node);
+  node.once('exit', () => running.delete(node));
   const s = await run('record', '-p', String(node.pid), '-i', '5ms', '--web', '-o', 'idle.sliver');
   const page = await open(s.url);
   await ready(page);
@@ -386,6 +376,11 @@ test('Java: the calls of its methods stay before those of its virtual machine', 
     );
     assert.ok(methods.length >= 3 && methods.every(([i]) => i >= w.skip && i < w.skip + w.rows), JSON.stringify([w, methods]));
   }
+  // The virtual machine's own functions, in which they wait below Java's, have no row.
+  assert.deepEqual(
+    (await page.evaluate(() => window.sliver.named())).filter((n) => /^(ObjectMonitor|ObjectSynchronizer|Runtime1)::/.test(n)),
+    [],
+  );
   // The launcher's thread, which waits for main's end, is not the first.
   assert.match((await state(page)).tracks[0].name, /^(worker-|main$)/);
   // Threads of one kind go by their TID.
@@ -539,7 +534,7 @@ for (const [name, f] of cases) {
     for (const c of browser.contexts()) for (const p of c.pages()) await picture(p, `failed-${failed}`).catch(() => {});
   }
   for (const c of browser.contexts()) await c.close().catch(() => {});
-  for (const p of started) p.kill('SIGKILL');
+  for (const p of running) p.kill('SIGKILL');
 }
 await browser.close();
 process.exit(failed ? 1 : 0);
