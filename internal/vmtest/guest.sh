@@ -12,6 +12,12 @@ mount -t devpts devpts /dev/pts
 ip link set lo up
 cd /tmp
 
+# stop PID ends a program. Without the wait, its SIGCHLD can end the open(2) of a FIFO with EINTR later.
+stop() {
+	kill -9 "$1"
+	wait "$1"
+}
+
 # ready FILE waits for a program's first output.
 ready() {
 	n=0
@@ -21,6 +27,7 @@ ready() {
 	done
 }
 
+echo # ends the line of the firmware's control codes
 echo "=== kernel"
 uname -rm
 sliver version | head -n 1
@@ -34,7 +41,7 @@ ready deadlock.out
 sliver stack --fail-on-deadlock -p $pid
 echo "status $?"
 exec 3>&-
-kill -9 $pid
+stop $pid
 
 echo "=== truth"
 /t/duty nanosleep 20000 20000 30 >duty.out &
@@ -51,7 +58,7 @@ echo "=== signals"
 pid=$!
 ready handler.out
 sliver stack -p $pid
-kill -9 $pid
+stop $pid
 
 echo "=== python"
 /usr/bin/python3.11 -S -c '
@@ -67,7 +74,7 @@ handle()
 pid=$!
 ready python.out
 sliver stack -p $pid
-kill -9 $pid
+stop $pid
 
 echo "=== go"
 /t/waits >go.out &
@@ -77,7 +84,7 @@ usleep 1000000
 sliver stack --goroutines $pid
 sliver record -p $pid -d 3s -i 20ms -o go.sliver
 sliver sql go.sliver "select 'task', name, state, reason from task_spans join tasks on id = task group by 2, 3, 4"
-kill -9 $pid
+stop $pid
 
 echo "=== calls"
 mkfifo go_on
@@ -99,8 +106,7 @@ for i in 1 2 3; do
 	sliver record -p $pid --stop always -i 5ms -o killed.sliver 2>killed.err &
 	recorder=$!
 	usleep 3000000
-	kill -9 $recorder
-	wait $recorder
+	stop $recorder
 	usleep 1000000
 	for task in /proc/$pid/task/*; do
 		echo "after $i: $(grep State $task/status) $(grep TracerPid $task/status)"
@@ -110,7 +116,7 @@ for i in 1 2 3; do
 	[ "$(cut -d' ' -f1 /proc/$pid/schedstat)" -gt "$before" ] && echo "runs $i"
 	rm -f killed.sliver*
 done
-kill -9 $pid
+stop $pid
 
 echo "=== end"
 sync
