@@ -28,7 +28,7 @@ type machine struct {
 	// emulated is how many processors are emulated. With QEMU 7.2 and a counted time, Linux never starts the second
 	// one of an amd64 machine.
 	emulated int
-	static  string // variant of C programs
+	static   string // variant of C programs
 }
 
 var machines = []machine{
