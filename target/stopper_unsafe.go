@@ -368,6 +368,7 @@ func (b *stopBlock) await(ns int64) bool {
 	ts := [2]int64{ns / 1e9, ns % 1e9}
 	if atomic.LoadUint32(&b.done) == 0 {
 		wait(&b.done, 0, &ts)
+		awake()
 	}
 	return atomic.LoadUint32(&b.done) == 1
 }

@@ -517,6 +517,7 @@ func (tr *Tracer) SleepUntil(t stack.Time) (woken bool) {
 		}
 		ts := [2]int64{left / 1e9, left % 1e9}
 		n, errno := sleep(&fd, &ts)
+		awake()
 		if n > 0 && errno == 0 {
 			return tr.woken()
 		}
