@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"sort"
+	"sync"
 
 	"github.com/sliverprof/sliver/heap/hprof"
 )
@@ -28,63 +30,138 @@ type Array struct {
 // Arrays reads all arrays in the order of the file, at any level, in memory that does not
 // grow with their number.
 func (g *Graph) Arrays(ctx context.Context, max int, f func(*Array)) error {
-	return g.arrays(ctx, max, func(a *Array) bool {
-		f(a)
-		return true
-	})
+	return EachArray(ctx, g, max, func(a *Array, _ *struct{}) { f(a) }, nil)
+}
+
+// EachArray reads all arrays, at any level, by Options.Workers goroutines if merge is not nil. collect receives
+// an array and the worker's batch. merge receives each batch, of the arrays of about 2 MB, one after another in
+// the order of the file, and empties it: it is used again.
+func EachArray[Batch any](ctx context.Context, g *Graph, max int, collect func(*Array, *Batch), merge func(*Batch)) error {
+	workers := g.opts.Workers
+	if merge == nil {
+		workers, merge = 1, func(*Batch) {}
+	}
+	var mu sync.Mutex
+	var failed error
+	turn := sync.NewCond(&mu) // the next chunk to merge is another one
+	next, merged := 0, 0
+	work := func() {
+		var r hprof.Reader
+		var a Array
+		var batch Batch
+		for {
+			mu.Lock()
+			i := next
+			next++
+			stop := failed != nil || i >= len(g.survey.chunks)
+			mu.Unlock()
+			if stop {
+				return
+			}
+			err := ctx.Err()
+			if err == nil {
+				err = g.chunkArrays(&r, g.survey.chunks[i], &a, max, func(a *Array) bool {
+					collect(a, &batch)
+					return true
+				})
+			}
+			mu.Lock()
+			for merged != i {
+				turn.Wait()
+			}
+			if failed == nil {
+				failed = err
+			}
+			if failed == nil {
+				if i%64 == 0 {
+					g.progress("reading arrays", float64(i)/float64(len(g.survey.chunks)))
+				}
+				merge(&batch)
+			}
+			merged++
+			turn.Broadcast()
+			mu.Unlock()
+		}
+	}
+	var wait sync.WaitGroup
+	for range workers {
+		wait.Go(work)
+	}
+	wait.Wait()
+	return failed
 }
 
 // Sample reads the first n arrays.
 func (g *Graph) Sample(n int, f func(*Array)) error {
-	return g.arrays(context.Background(), 0, func(a *Array) bool {
-		f(a)
-		n--
-		return n > 0
-	})
-}
-
-func (g *Graph) arrays(ctx context.Context, max int, f func(*Array) bool) error {
 	var r hprof.Reader
-	ids := g.header.IDSize
 	var a Array
-	for i, c := range g.survey.chunks {
-		if err := ctx.Err(); err != nil {
+	for _, c := range g.survey.chunks {
+		if n <= 0 {
+			break
+		}
+		err := g.chunkArrays(&r, c, &a, 0, func(a *Array) bool {
+			f(a)
+			n--
+			return n > 0
+		})
+		if err != nil {
 			return err
-		}
-		if i%64 == 0 {
-			g.progress("reading arrays", float64(i)/float64(len(g.survey.chunks)))
-		}
-		r.Reset(io.NewSectionReader(g.file, c.offset, c.bytes), g.header, c.offset, c.bytes, c.heap)
-		for {
-			it, err := r.Next()
-			if err == io.EOF {
-				break
-			}
-			if err != nil {
-				return fmt.Errorf("%w: %w", errChanged, err)
-			}
-			if it.Tag != hprof.SubObjectArray && it.Tag != hprof.SubPrimitiveArray {
-				continue
-			}
-			a = Array{Offset: it.Offset, ID: it.ID, Object: g.Find(it.ID), Type: it.Type, Length: int(it.Count), Bytes: a.Bytes[:0], Same: true}
-			if it.Tag == hprof.SubObjectArray {
-				a.Class = g.classes.find(it.Ref)
-			} else {
-				a.Class = g.classes.prim[it.Type&15]
-			}
-			if a.Class == nil {
-				return errChanged
-			}
-			a.Size = g.sizes.array(it.Type, int64(it.Count))
-			if err := a.read(&r, it.Type.Size(ids), max); err != nil {
-				return err
-			}
-			if !f(&a) {
-				return nil
-			}
 		}
 	}
 	return nil
+}
+
+// ArrayAt reads the array at an offset that an Array had, up to max bytes of its content. ok is false if there
+// is none.
+func (g *Graph) ArrayAt(offset int64, max int) (found Array, ok bool) {
+	chunks := g.survey.chunks
+	i := sort.Search(len(chunks), func(i int) bool { return chunks[i].offset > offset }) - 1
+	if i < 0 {
+		return Array{}, false
+	}
+	var r hprof.Reader
+	var a Array
+	err := g.chunkArrays(&r, chunks[i], &a, max, func(a *Array) bool {
+		if a.Offset == offset {
+			found, ok = *a, true
+		}
+		return a.Offset < offset
+	})
+	return found, ok && err == nil
+}
+
+// chunkArrays reads the arrays of a chunk into a, one after another, until f returns false.
+func (g *Graph) chunkArrays(r *hprof.Reader, c chunk, a *Array, max int, f func(*Array) bool) error {
+	ids := g.header.IDSize
+	r.Reset(io.NewSectionReader(g.file, c.offset, c.bytes), g.header, c.offset, c.bytes, c.heap)
+	for {
+		it, err := r.Next()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("%w: %w", errChanged, err)
+		}
+		if it.Tag != hprof.SubObjectArray && it.Tag != hprof.SubPrimitiveArray {
+			continue
+		}
+		*a = Array{Offset: it.Offset, ID: it.ID, Object: g.Find(it.ID), Type: it.Type, Length: int(it.Count), Bytes: a.Bytes[:0], Same: true}
+		if it.Tag == hprof.SubObjectArray {
+			a.Class = g.classes.find(it.Ref)
+		} else {
+			a.Class = g.classes.prim[it.Type&15]
+		}
+		if a.Class == nil {
+			return errChanged
+		}
+		a.Size = g.sizes.array(it.Type, int64(it.Count))
+		if err := a.read(r, it.Type.Size(ids), max); err != nil {
+			return err
+		}
+		if !f(a) {
+			return nil
+		}
+	}
 }
 
 // read goes through the content.

@@ -23,31 +23,34 @@ const (
 	largeNulls = 64 << 10
 )
 
-// A copies counts arrays of the same content.
+// copies counts arrays of the same content. It has no pointers, so that a garbage collection does not go
+// through millions of them.
 type copies struct {
-	class   *graph.Class
-	count   int
+	sum     uint64 // of the content
+	offset  int64  // of the first one in the dump
+	example uint64 // its ID
 	size    int64
-	length  int
-	text    string
-	example uint64
+	length  int32
+	count   int32
+	class   int32 // index in contents.classes
 }
 
 // content finds arrays with the same content, of one value, and of nulls. It reads the
 // dump once and works at every level.
 func (s *search) content() error {
-	c := contents{s: s, seed: maphash.MakeSeed(), same: map[uint64]*copies{}, distinct: maxDistinct, constants: map[string]*constant{},
+	c := contents{s: s, seed: maphash.MakeSeed(), distinct: maxDistinct, numbers: map[*graph.Class]int32{}, constants: map[string]*constant{},
 		ref: s.refBytes(), zeroed: s.zeroedByStrip()}
-	if m := s.g.Memory(); m > 0 { // a content takes about 200 bytes
-		c.distinct = int(min(maxDistinct, m/16/200))
+	if m := s.g.Memory(); m > 0 {
+		c.distinct = int(min(maxDistinct, m/16/copiesBytes))
 	}
-	if err := s.g.Arrays(s.ctx, maxHashed, c.array); err != nil {
+	c.same = make([]copies, 0, min(c.distinct, s.g.Len())) // growing it would leave as much behind
+	if err := graph.EachArray(s.ctx, s.g, maxHashed, c.collect, c.merge); err != nil {
 		return err
 	}
 	if c.zeroed {
 		s.report.Losses = append(s.report.Losses, "all arrays of the dump have the same values, as in a stripped dump: duplicates and constants are unknown")
 	}
-	s.duplicates(c.same, c.forgot)
+	c.duplicates()
 	c.reportConstants()
 	c.reportNulls()
 	return nil
@@ -59,9 +62,12 @@ type contents struct {
 	zeroed bool // the dump's arrays have lost their content
 
 	seed     maphash.Seed
-	same     map[uint64]*copies // by hash
-	distinct int                // bound of same
-	forgot   bool               // contents seen once were dropped
+	same     []copies
+	slots    []uint32 // open addressing by sum: 1 + an index in same; 0: free
+	distinct int      // bound of same
+	forgot   bool     // contents seen once were dropped
+	classes  []*graph.Class
+	numbers  map[*graph.Class]int32 // in classes
 
 	constants map[string]*constant // by class and value
 
@@ -70,6 +76,9 @@ type contents struct {
 	nullBytes  int64   // of all
 	nullArrays int
 }
+
+// copiesBytes is about what a content takes.
+const copiesBytes = 64
 
 // constant counts arrays that have one value in all elements.
 type constant struct {
@@ -87,25 +96,56 @@ type nulls struct {
 	bytes         int64
 }
 
-// array counts an array, in one place at most.
-func (c *contents) array(a *graph.Array) {
-	g := c.s.g
-	switch {
-	case a.Object != 0 && g.HasTree() && g.Strength(a.Object) == graph.Garbage:
-	case a.Type == hprof.TypeObject:
-		if a.Length >= largeNulls && a.Nulls*2 > a.Length {
-			c.addNulls(a)
-		}
-	case c.zeroed:
-	case a.Same && a.Length >= 16:
-		c.addConstant(a)
-	case a.Length > 0:
-		c.addContent(a)
-	}
+// counted is an array that merge adds to one of the counts.
+type counted struct {
+	class         *graph.Class
+	id            uint64
+	offset        int64
+	size          int64
+	bits          uint64 // of primitive arrays: the hash of the content, or the value of all elements
+	length, nulls int
+	value         bool // all elements have one value
+	kind          hprof.Type
 }
 
-func (c *contents) addNulls(a *graph.Array) {
-	n := nulls{a.ID, a.Class, a.Length, a.Nulls, int64(a.Nulls) * c.ref}
+// collect notes an array, for one count at most. Several goroutines call it.
+func (c *contents) collect(a *graph.Array, batch *[]counted) {
+	g := c.s.g
+	n := counted{class: a.Class, id: a.ID, offset: a.Offset, size: a.Size, length: a.Length, nulls: a.Nulls, kind: a.Type}
+	switch {
+	case a.Object != 0 && g.HasTree() && g.Strength(a.Object) == graph.Garbage:
+		return
+	case a.Type == hprof.TypeObject:
+		if a.Length < largeNulls || a.Nulls*2 <= a.Length {
+			return
+		}
+	case c.zeroed || a.Length == 0:
+		return
+	case a.Same && a.Length >= 16:
+		n.value, n.bits = true, firstValue(a)
+	default:
+		n.bits = c.hash(a)
+	}
+	*batch = append(*batch, n)
+}
+
+// merge adds a batch to the counts, and empties it.
+func (c *contents) merge(batch *[]counted) {
+	for i := range *batch {
+		switch n := &(*batch)[i]; {
+		case n.kind == hprof.TypeObject:
+			c.addNulls(n)
+		case n.value:
+			c.addConstant(n)
+		default:
+			c.addContent(n)
+		}
+	}
+	*batch = (*batch)[:0]
+}
+
+func (c *contents) addNulls(a *counted) {
+	n := nulls{a.id, a.class, a.length, a.nulls, int64(a.nulls) * c.ref}
 	c.nullBytes += n.bytes
 	c.nullArrays++
 	i, _ := slices.BinarySearchFunc(c.nulls, n, func(x, y nulls) int { return cmp.Compare(y.bytes, x.bytes) })
@@ -114,12 +154,11 @@ func (c *contents) addNulls(a *graph.Array) {
 	}
 }
 
-func (c *contents) addConstant(a *graph.Array) {
-	v := graph.Value{Type: a.Type, Bits: firstValue(a)}
-	key := a.Class.Name + " of " + v.String()
+func (c *contents) addConstant(a *counted) {
+	key := a.class.Name + " of " + graph.Value{Type: a.kind, Bits: a.bits}.String()
 	k := c.constants[key]
 	if k == nil && len(c.constants) >= maxConstants {
-		key = a.Class.Name + " of other values"
+		key = a.class.Name + " of other values"
 		k = c.constants[key]
 	}
 	if k == nil {
@@ -127,40 +166,72 @@ func (c *contents) addConstant(a *graph.Array) {
 		c.constants[key] = k
 	}
 	k.count++
-	k.bytes += a.Size
-	if a.Size > k.most {
-		k.best, k.most = a.ID, a.Size
+	k.bytes += a.size
+	if a.size > k.most {
+		k.best, k.most = a.id, a.size
 	}
 }
 
-func (c *contents) addContent(a *graph.Array) {
+// hash returns the hash of an array's type, length and content.
+func (c *contents) hash(a *graph.Array) uint64 {
 	var h maphash.Hash
 	h.SetSeed(c.seed)
-	h.WriteByte(byte(a.Type))
-	maphash.WriteComparable(&h, a.Length)
+	var head [9]byte
+	head[0] = byte(a.Type)
+	binary.LittleEndian.PutUint64(head[1:], uint64(a.Length))
+	h.Write(head[:])
 	h.Write(a.Bytes)
-	sum := h.Sum64()
-	k := c.same[sum]
-	if k == nil {
+	return h.Sum64()
+}
+
+func (c *contents) addContent(a *counted) {
+	if 2*(len(c.same)+1) > len(c.slots) {
 		if len(c.same) >= c.distinct {
 			c.forgetSingle()
 		}
-		k = &copies{class: a.Class, size: a.Size, length: a.Length, example: a.ID}
-		c.same[sum] = k
+		c.rehash()
 	}
-	if k.count++; k.count == 2 { // only then its text may be wanted
-		k.text = preview(a)
+	i := c.slot(a.bits)
+	if at := c.slots[i]; at != 0 {
+		c.same[at-1].count++
+		return
+	}
+	number, ok := c.numbers[a.class]
+	if !ok {
+		number = int32(len(c.classes))
+		c.numbers[a.class] = number
+		c.classes = append(c.classes, a.class)
+	}
+	c.same = append(c.same, copies{sum: a.bits, offset: a.offset, example: a.id, size: a.size, length: int32(a.length), count: 1, class: number})
+	c.slots[i] = uint32(len(c.same))
+}
+
+// slot returns the index of sum's slot, or of the free one for it.
+func (c *contents) slot(sum uint64) uint64 {
+	mask := uint64(len(c.slots) - 1)
+	i := sum & mask
+	for c.slots[i] != 0 && c.same[c.slots[i]-1].sum != sum {
+		i = (i + 1) & mask
+	}
+	return i
+}
+
+// rehash makes new slots, for twice as many contents as there are.
+func (c *contents) rehash() {
+	size := 1024
+	for size < 4*(len(c.same)+1) {
+		size *= 2
+	}
+	c.slots = make([]uint32, size)
+	for i := range c.same {
+		c.slots[c.slot(c.same[i].sum)] = uint32(i + 1)
 	}
 }
 
 // forgetSingle drops the contents seen once.
 func (c *contents) forgetSingle() {
 	c.forgot = true
-	for sum, k := range c.same {
-		if k.count == 1 {
-			delete(c.same, sum)
-		}
-	}
+	c.same = slices.DeleteFunc(c.same, func(k copies) bool { return k.count == 1 })
 }
 
 // reportConstants adds a finding for each of the values that take most.
@@ -200,28 +271,30 @@ func (c *contents) reportNulls() {
 const maxConstants = 1000
 
 // duplicates adds what could be shared.
-func (s *search) duplicates(same map[uint64]*copies, forgot bool) {
-	g := s.g
-	var all []*copies
+func (c *contents) duplicates() {
+	g := c.s.g
+	all := slices.DeleteFunc(c.same, func(k copies) bool { return k.count == 1 })
 	waste, count := int64(0), 0
-	for _, c := range same {
-		if c.count > 1 {
-			all = append(all, c)
-			waste += int64(c.count-1) * c.size
-			count += c.count - 1
-		}
+	cost := func(k *copies) int64 { return int64(k.count-1) * k.size }
+	for i := range all {
+		waste += cost(&all[i])
+		count += int(all[i].count - 1)
 	}
-	if !s.worth(waste) {
+	if !c.s.worth(waste) {
 		return
 	}
-	cost := func(c *copies) int64 { return int64(c.count-1) * c.size }
-	slices.SortFunc(all, func(a, b *copies) int {
-		return cmp.Or(cmp.Compare(cost(b), cost(a)), cmp.Compare(a.example, b.example))
+	slices.SortFunc(all, func(a, b copies) int {
+		return cmp.Or(cmp.Compare(cost(&b), cost(&a)), cmp.Compare(a.example, b.example))
 	})
-	f := Finding{Kind: KindStrings, Count: count, Bytes: waste, Class: all[0].class.Name, object: g.Find(all[0].example),
+	f := Finding{Kind: KindStrings, Count: count, Bytes: waste, Class: c.classes[all[0].class].Name, object: g.Find(all[0].example),
 		Title: fmt.Sprintf("%d arrays have the content of another one: %s for copies", count, Bytes(waste))}
-	for _, c := range all[:min(len(all), 10)] {
-		f.Content = append(f.Content, Class{Name: fmt.Sprintf("%s[%d] %q", c.class.Name[:len(c.class.Name)-2], c.length, c.text), Count: uint64(c.count), Bytes: cost(c), Retained: -1})
+	for i := range all[:min(len(all), 10)] {
+		k, text := &all[i], ""
+		if a, ok := g.ArrayAt(k.offset, previewBytes); ok {
+			text = preview(&a)
+		}
+		class := c.classes[k.class].Name
+		f.Content = append(f.Content, Class{Name: fmt.Sprintf("%s[%d] %q", class[:len(class)-2], k.length, text), Count: uint64(k.count), Bytes: cost(k), Retained: -1})
 	}
 	if o := f.object; o != 0 && g.HasTree() {
 		if h := g.Dominator(o); h != 0 {
@@ -231,10 +304,10 @@ func (s *search) duplicates(same map[uint64]*copies, forgot bool) {
 		}
 	}
 	f.Notes = []string{"the path leads to one with the first content"}
-	if forgot {
+	if c.forgot {
 		f.Notes = append(f.Notes, "there are more contents than are counted at a time: rare ones may be missing")
 	}
-	s.add(f)
+	c.s.add(f)
 }
 
 // zeroedByStrip reports whether the dump's arrays have lost their content: of a sample no
@@ -266,9 +339,12 @@ func firstValue(a *graph.Array) uint64 {
 	}
 }
 
+// previewBytes is how much of an array preview uses.
+const previewBytes = 120
+
 // preview returns the start of an array as text.
 func preview(a *graph.Array) string {
-	b := a.Bytes[:min(len(a.Bytes), 120)]
+	b := a.Bytes[:min(len(a.Bytes), previewBytes)]
 	switch a.Type {
 	case hprof.TypeChar:
 		u := make([]uint16, len(b)/2)
