@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"io"
+	"os"
 	"testing"
 
 	"github.com/sliverprof/sliver/internal/testprog"
@@ -85,8 +86,12 @@ type counting int64
 
 func (c *counting) Write(b []byte) (int, error) { *c += counting(len(b)); return len(b), nil }
 
+// The short form takes dumps of at most 2 MB: packing and unpacking takes a second for each MB.
 func TestPack(t *testing.T) {
 	eachDump(t, func(t *testing.T, dump []byte) {
+		if os.Getenv("SLIVER_LONG") == "" && len(dump) > 2<<20 {
+			t.Skip("a dump of more than 2 MB: SLIVER_LONG is not set")
+		}
 		cut := strip(t, dump, StripOptions{Rule: Koom})
 		p, k := packed(t, dump), packed(t, cut)
 		z, zk := gzipped(t, dump), gzipped(t, cut)
