@@ -154,6 +154,7 @@ var programs = map[string]map[string]recipe{
 	"c/forest":           {"O2": gcc("-O2", "-g")},
 	"c/family":           {"O2": gcc("-O2", "-g", "-fno-optimize-sibling-calls", "-fno-ipa-icf")},
 	"c/states":           {"O2": cVariants["O2"]},
+	"c/wakes":            {"O2": cVariants["O2"]},
 	"c/requests":         {"O2": cVariants["O2"]},
 	"c/unusual":          {"O2": cVariants["O2"]},
 	"c/files":            {"O2": cVariants["O2"]},
