@@ -42,6 +42,12 @@ func (w *Waiting) Apply(e event.Event) bool {
 // State returns the thread's state, and the number of the system call that it is in (-1: none).
 func (w *Waiting) State() (stack.State, int32) { return event.StateFields(w.state) }
 
+// Sampled returns the state that the last sample found. It is that of State, unless that is Exact.
+func (w *Waiting) Sampled() stack.State { return event.StateSampled(w.state) }
+
+// Exact reports whether the kernel's context switches show the state and its time.
+func (w *Waiting) Exact() bool { return w.state&event.StateExact != 0 }
+
 // GIL reports whether the thread held its interpreter's global lock.
 func (w *Waiting) GIL() bool { return w.state&event.StateGIL != 0 }
 

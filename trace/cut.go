@@ -75,6 +75,9 @@ func cutProcess(tw *Writer, rec *Recording, p Part) error {
 	if err := cutIO(tw, rec, p); err != nil {
 		return err
 	}
+	if err := cutSwitches(tw, rec, p); err != nil {
+		return err
+	}
 	last := stack.Time(0)
 	tids := map[stack.TID]bool{}
 	for _, th := range rec.Threads {

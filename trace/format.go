@@ -22,7 +22,7 @@ const Magic = "\x89SLIVER\n"
 // file of its major version; unknown chunks with a lower-case type are skipped.
 const (
 	Major = 1
-	Minor = 3 // 1: calls, 2: sections, 3: I/O
+	Minor = 4 // 1: calls, 2: sections, 3: I/O, 4: switches
 )
 
 const (
@@ -36,24 +36,27 @@ const (
 // Chunk types. An upper-case first letter means that a reader that does not
 // know the chunk cannot read the recording.
 const (
-	chunkProcess = "PROC" // JSON Process
-	chunkThread  = "THRD" // JSON Thread
-	chunkMaps    = "MAPS" // JSON mapsChunk: one generation of the address space
-	chunkEvents  = "EVNT" // events of one thread
-	chunkStats   = "stat" // JSON Stats; the newest one applies
-	chunkNames   = "name" // JSON Captured: bytes kept because they may vanish
-	chunkWait    = "wait" // JSON list of wait descriptions
-	chunkSymbols = "symb" // symbols, see symbols.go
-	chunkTrigger = "trig" // JSON Trigger: why a flight recorder kept this
-	chunkTasks   = "task" // JSON Tasks: a scan of all goroutines
-	chunkTraced  = "trac" // JSON Traced: which functions' calls there are, the newest one counts
-	chunkCalls   = "call" // calls of one thread, see calls.go
-	chunkIO      = "iosm" // JSON IO: sums per file and findings, the newest one counts
-	chunkIONames = "ionm" // JSON IONames: further files and stacks of operations
-	chunkOps     = "iops" // I/O operations of one thread, see ops.go
-	chunkEnd     = "ENDS" // JSON End: the recording is complete
-	chunkSection = "SECT" // uvarint number of the section of the chunks after it, see sections.go
-	chunkLeft    = "left" // JSON LeftOut: processes that are not in the recording, the newest one counts
+	chunkProcess  = "PROC" // JSON Process
+	chunkThread   = "THRD" // JSON Thread
+	chunkMaps     = "MAPS" // JSON mapsChunk: one generation of the address space
+	chunkEvents   = "EVNT" // events of one thread
+	chunkStats    = "stat" // JSON Stats; the newest one applies
+	chunkNames    = "name" // JSON Captured: bytes kept because they may vanish
+	chunkWait     = "wait" // JSON list of wait descriptions
+	chunkSymbols  = "symb" // symbols, see symbols.go
+	chunkTrigger  = "trig" // JSON Trigger: why a flight recorder kept this
+	chunkTasks    = "task" // JSON Tasks: a scan of all goroutines
+	chunkTraced   = "trac" // JSON Traced: which functions' calls there are, the newest one counts
+	chunkCalls    = "call" // calls of one thread, see calls.go
+	chunkIO       = "iosm" // JSON IO: sums per file and findings, the newest one counts
+	chunkIONames  = "ionm" // JSON IONames: further files and stacks of operations
+	chunkOps      = "iops" // I/O operations of one thread, see ops.go
+	chunkSwitched = "swsm" // JSON Switches: accounts of context switches, the newest one counts
+	chunkWakers   = "swnm" // JSON wakersChunk: further threads that woke others
+	chunkSwitches = "swch" // times off the CPUs of one thread, see switches.go
+	chunkEnd      = "ENDS" // JSON End: the recording is complete
+	chunkSection  = "SECT" // uvarint number of the section of the chunks after it, see sections.go
+	chunkLeft     = "left" // JSON LeftOut: processes that are not in the recording, the newest one counts
 )
 
 // Errors that a caller may branch on. Each is wrapped with the value found.

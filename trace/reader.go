@@ -29,10 +29,12 @@ type Recording struct {
 	Named    bool     // Symbols were looked up after Open; the file does not contain them
 	End      *End     // nil: the recorder was killed
 	Triggers []Trigger
-	Tasks    []Tasks // by time
-	Traced   *Traced // nil: no calls were traced
-	IO       *IO     // nil: no I/O was recorded
-	IONames  IONames // of IO and Ops
+	Tasks    []Tasks   // by time
+	Traced   *Traced   // nil: no calls were traced
+	IO       *IO       // nil: no I/O was recorded
+	IONames  IONames   // of IO and Ops
+	Switches *Switches // nil: no exact context switches were recorded
+	Wakers   []Waker   // of Switched
 	// Problems describe damage that was skipped, one line each.
 	Problems []string
 	// Others are the other processes of the recording, in the order in which they were
@@ -40,12 +42,14 @@ type Recording struct {
 	Others []*Recording
 	Left   *LeftOut // of a recording of several processes, which ones are not in it; nil: none
 
-	r      io.ReaderAt
-	end    int64 // offset after the last complete chunk
-	chunks map[int][]chunkRef
-	calls  []chunkRef
-	ops    []chunkRef
-	less   Kinds // kinds of frames to filter out: see Only
+	r            io.ReaderAt
+	end          int64 // offset after the last complete chunk
+	chunks       map[int][]chunkRef
+	calls        []chunkRef
+	ops          []chunkRef
+	switches     map[stack.TID][]chunkRef
+	switchChunks int
+	less         Kinds // kinds of frames to filter out: see Only
 }
 
 type chunkRef struct {
@@ -97,6 +101,8 @@ func Open(r io.ReaderAt, size int64) (*Recording, error) {
 			callRecords.note(&rec.calls, off, length, crc)
 		} else if typ == chunkOps {
 			opRecords.note(&rec.ops, off, length, crc)
+		} else if typ == chunkSwitches {
+			err = at(off, rec.noteSwitches(off, length, crc))
 		} else if knownChunk(typ) {
 			buf, err = payloadAt(r, off, typ, length, crc, buf)
 			if err == nil {
@@ -140,7 +146,7 @@ func at(off int64, err error) error {
 
 func knownChunk(typ string) bool {
 	switch typ {
-	case chunkProcess, chunkThread, chunkMaps, chunkStats, chunkNames, chunkWait, chunkSymbols, chunkTrigger, chunkTasks, chunkTraced, chunkIO, chunkIONames, chunkLeft, chunkEnd:
+	case chunkProcess, chunkThread, chunkMaps, chunkStats, chunkNames, chunkWait, chunkSymbols, chunkTrigger, chunkTasks, chunkTraced, chunkIO, chunkIONames, chunkSwitched, chunkWakers, chunkLeft, chunkEnd:
 		return true
 	}
 	return false
@@ -247,6 +253,10 @@ func (rec *Recording) take(typ string, b []byte, seen map[int]int) error {
 		return rec.takeIO(b)
 	case chunkIONames:
 		return rec.takeIONames(b)
+	case chunkSwitched:
+		return rec.takeSwitches(b)
+	case chunkWakers:
+		return rec.takeWakers(b)
 	case chunkLeft:
 		return rec.takeLeft(b)
 	case chunkEnd:
@@ -274,9 +284,15 @@ func (rec *Recording) Count(seq int) (n uint64) {
 // found them. A damaged chunk appears as a Gap of stack.WhyLost.
 func (rec *Recording) Events(seq int) iter.Seq[event.Event] { return rec.sifted(rec.events(seq)) }
 
-// Fitted yields the events of thread seq in order. Changes of state have times between two samples that agree with
-// the scheduler's account: see fit.
+// Fitted yields the events of thread seq in order. If the recording has its context switches, its states are exact
+// where those cover the time: see exactly. Otherwise, changes of state have times between two samples that agree
+// with the scheduler's account: see fit.
 func (rec *Recording) Fitted(seq int) iter.Seq[event.Event] {
+	for i := range rec.Threads {
+		if t := &rec.Threads[i]; t.Seq == seq && rec.HasSwitches(t.TID) {
+			return rec.sifted(exactly(rec.events(seq), rec.Switched(t.TID), t.Born))
+		}
+	}
 	return rec.sifted(fit(rec.events(seq), rec.Maps))
 }
 

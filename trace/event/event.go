@@ -21,6 +21,9 @@
 //	Sched   sched   times switched in since the last such event, and ns waited for a CPU
 //	Task    task    the task (goroutine) that the thread runs from here on; 0: none
 //	Parked  task    the state of a task that the thread ran before
+//	Waker   waker   the thread that ended the present wait: by<<40 | number of
+//	                a waker of the recording plus 1. No recording stores it:
+//	                readers make it of the recording's context switches
 //
 // The package imports only package stack; all functions are pure.
 package event
@@ -48,11 +51,12 @@ const (
 	Sched
 	Task
 	Parked
+	Waker
 	kinds
 )
 
 var kindNames = [...]string{"exit", "enter", "move", "seen", "state", "lock", "holder", "sync", "gap", "pause", "rate",
-	"wait", "mark", "sched", "task", "parked"}
+	"wait", "mark", "sched", "task", "parked", "waker"}
 
 func (k Kind) String() string {
 	if int(k) < len(kindNames) {
@@ -166,6 +170,49 @@ func StateFields(p uint64) (s stack.State, nr int32) {
 	return stack.State(p >> 48 & 0xff), int32(p&0xffff) - 1
 }
 
+// StateExact is the bit of a State payload that says that the kernel's context switches show the state and
+// its time. Bits 18 to 25 then have the state that the sample found which the next Seen confirms, and StateSampled
+// returns it. No recording stores these bits: readers set them.
+const (
+	StateExact   = 1 << 17
+	stateSampled = 18 // shift
+	stateBits    = 0xff << stateSampled
+)
+
+// StateOfSwitch makes a State payload exact: p is that of the last sample.
+func StateOfSwitch(s stack.State, nr int32, p uint64) uint64 {
+	sampled := StateSampled(p)
+	return StateOf(s, nr) | p&StateGIL | StateExact | uint64(sampled)<<stateSampled
+}
+
+// StateSampled returns the state that the sample found: that of the payload, if it is not exact.
+func StateSampled(p uint64) stack.State {
+	if p&StateExact != 0 {
+		return stack.State(p & stateBits >> stateSampled)
+	}
+	s, _ := StateFields(p)
+	return s
+}
+
+// WokenBy is how a thread was woken, as bits; 0: by a thread.
+type WokenBy uint8
+
+// Values of WokenBy. In an interrupt, the waker is the thread that the interrupt found on the CPU.
+const (
+	ByHard  WokenBy = 1 << iota // by an interrupt
+	BySoft                      // by the deferred part of one
+	ByTimer                     // the interrupt was a timer's
+)
+
+// Thread reports whether a thread woke it, and not an interrupt.
+func (b WokenBy) Thread() bool { return b&(ByHard|BySoft) == 0 }
+
+// WakerOf packs the number of a waker, -1 for an unknown one, and how it woke the thread.
+func WakerOf(waker int, by WokenBy) uint64 { return uint64(by)<<40 | uint64(uint32(waker+1)) }
+
+// WakerFields unpacks a Waker payload.
+func WakerFields(p uint64) (waker int, by WokenBy) { return int(uint32(p)) - 1, WokenBy(p >> 40) }
+
 // GapOf packs the reason for missing samples and the ns that they would have covered (at most
 // 2^48).
 func GapOf(w stack.Why, ns int64) uint64 {
@@ -195,6 +242,7 @@ const (
 	KnownByKernel                      // /proc/locks, PI futex
 	KnownByRuntime                     // a managed runtime's own records
 	KnownByInferred                    // inferred from the recording: the thread that released it when the wait ended
+	KnownByWaker                       // the kernel saw it wake the waiting thread
 )
 
 func (k KnownBy) String() string {
@@ -207,6 +255,8 @@ func (k KnownBy) String() string {
 		return "runtime"
 	case KnownByInferred:
 		return "inferred"
+	case KnownByWaker:
+		return "wake-up"
 	}
 	return ""
 }
