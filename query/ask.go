@@ -95,14 +95,18 @@ func Tables() []Table {
 			{"state", "TEXT", ""}}},
 		{"states", "what threads did, with changes of state where the scheduler's account puts them", []Column{
 			thread, ts, dur, {"state", "TEXT", "running, runnable, blocked, uninterruptible, …"},
-			{"call", "TEXT", "system call that it was in"}, {"slice", "INTEGER", "slices.id of the innermost call at its beginning"}}},
+			{"call", "TEXT", "system call that it was in"}, {"slice", "INTEGER", "slices.id of the innermost call at its beginning"},
+			{"exact", "INTEGER", "1: the kernel's context switches show it (`sliver record --kernel=auto`)"},
+			{"waker", "INTEGER", "TID of the thread of the process that ended the wait, by the kernel; NULL if it was another or is unknown"},
+			{"woken_by", "TEXT", "what ended the wait, by the kernel: a thread, also of another process, a timer or interrupt"}}},
 		{"waits", "what blocked threads waited for, as far as that was found out", []Column{
 			thread, ts, dur, {"call", "TEXT", "system call"}, {"kind", "TEXT", ""}, {"args", "TEXT", "of the call"}, {"file", "TEXT", "file, socket or pipe"},
 			{"lock", "INTEGER", "address of the lock"}, {"symbol", "TEXT", "name of the lock"}, {"timeout", "INTEGER", "ns"},
-			{"slice", "INTEGER", "slices.id of the innermost call"}, {"idle", "INTEGER", "1: the thread had nothing to do, as in a pool or an event loop"}}},
+			{"slice", "INTEGER", "slices.id of the innermost call"}, {"idle", "INTEGER", "1: the thread had nothing to do, as in a pool or an event loop"},
+			{"woken_by", "TEXT", "what ended the wait, by the kernel, as in states"}}},
 		{"locks", "waits for locks, with who held them", []Column{
 			thread, ts, dur, {"lock", "INTEGER", "address"}, {"symbol", "TEXT", ""}, {"holder", "INTEGER", "TID of the thread that held it; NULL if unknown"},
-			{"known_by", "TEXT", "word, kernel, runtime, inferred"}, {"slice", "INTEGER", "slices.id of the innermost call"}}},
+			{"known_by", "TEXT", "word, kernel, runtime, inferred, waker (the kernel saw it wake the thread)"}, {"slice", "INTEGER", "slices.id of the innermost call"}}},
 		{"gaps", "times without samples; the timeline shows the last sample there", []Column{
 			thread, ts, dur, {"why", "TEXT", "late, stop timed out, overhead budget, overwritten, …"}}},
 		{"calls", "calls of functions chosen by --trace: all of them, with exact times", []Column{

@@ -233,6 +233,9 @@ type reader struct {
 	lock    lasting
 	waiting diff.Waiting // as of the last event
 	kind    stack.State
+	sampled stack.State // the one that the last sample found
+	exact   bool        // kind is by the context switches
+	woken   uint64      // payload of the Waker event that ended the wait
 	call    int32
 	waitID  int
 	lockID  int // ID of the wait description that addr belongs to
@@ -311,15 +314,18 @@ func (r *reader) Other(e event.Event) {
 	switch e.Kind() {
 	case event.Seen:
 		w, n, cpu := event.SeenFields(e.Payload())
-		r.f.row("samples", r.seq, int64(e.Time-r.start), n, w.String(), cpu, r.leaf(), r.kind.String())
+		r.f.row("samples", r.seq, int64(e.Time-r.start), n, w.String(), cpu, r.leaf(), r.sampled.String())
 	case event.State:
 		r.endState(e.Time)
 		r.endLock(e.Time)
 		r.waitID, r.lockID, r.addr, r.holder = 0, 0, 0, 0
 		r.kind, r.call = event.StateFields(e.Payload())
+		r.sampled, r.exact = event.StateSampled(e.Payload()), e.Payload()&event.StateExact != 0
 		if r.kind != stack.StateUnknown {
 			r.state = lasting{on: true, since: e.Time}
 		}
+	case event.Waker:
+		r.woken = e.Payload()
 	case event.Wait:
 		r.endWait(e.Time)
 		if r.waitID = int(min(e.Payload(), 1<<31)); r.waitID != 0 {
@@ -373,7 +379,7 @@ func (r *reader) close(t stack.Time) {
 	r.endWait(t)
 	r.endLock(t)
 	r.endLost(t)
-	r.kind = stack.StateUnknown
+	r.kind, r.sampled, r.exact = stack.StateUnknown, stack.StateUnknown, false
 }
 
 // ended ends l at t and returns the values of ts and dur.
@@ -394,11 +400,16 @@ func (r *reader) endState(t stack.Time) {
 		if r.call >= 0 {
 			call = syscalls.Name(r.arch, r.call)
 		}
-		r.f.row("states", r.seq, ts, dur, r.kind.String(), call, r.state.slice)
+		var waker any
+		if tid, ok := r.f.v.Waker(r.woken); ok {
+			waker = int64(tid)
+		}
+		r.f.row("states", r.seq, ts, dur, r.kind.String(), call, r.state.slice, r.exact, waker, orNull(r.f.v.Woken(r.woken)))
 	}
 	// A wait ends with the state that it explains. If the same wait continues, the
 	// recording repeats it.
 	r.endWait(t)
+	r.woken = 0
 }
 
 func (r *reader) endWait(t stack.Time) {
@@ -408,7 +419,7 @@ func (r *reader) endWait(t stack.Time) {
 	}
 	w := r.f.v.Rec.Waits[r.waitID]
 	r.f.row("waits", r.seq, ts, dur, orNull(w.Call), orNull(string(w.Kind)), orNull(w.Args), orNull(w.File), zeroNull(int64(r.addr)), orNull(w.Symbol),
-		zeroNull(w.Timeout), r.wait.slice, r.wait.idle)
+		zeroNull(w.Timeout), r.wait.slice, r.wait.idle, orNull(r.f.v.Woken(r.woken)))
 }
 
 func (r *reader) endLock(t stack.Time) {
@@ -433,6 +444,8 @@ func knownBy(k event.KnownBy) any {
 		return "runtime"
 	case event.KnownByInferred:
 		return "inferred"
+	case event.KnownByWaker:
+		return "waker"
 	}
 	return nil
 }

@@ -72,6 +72,8 @@ type Wait struct {
 	By     event.KnownBy
 	HeldAt stack.Time // when it was last seen holding the lock
 	Why    string
+
+	woken uint64 // see view.Interval
 }
 
 // Of combines the threads of v.
@@ -187,7 +189,7 @@ func (b *builder) take(x *view.Interval) {
 	ns := int64(x.End - x.Begin)
 	l.Total += ns
 	l.Longest = max(l.Longest, ns)
-	b.c.Waits = append(b.c.Waits, Wait{Thread: b.th.Index, Lock: n, Begin: x.Begin, End: x.End, Edge: x.Edge(), Waiting: *w, Asker: p.asker, Idle: p.idle})
+	b.c.Waits = append(b.c.Waits, Wait{Thread: b.th.Index, Lock: n, Begin: x.Begin, End: x.End, Edge: x.Edge(), Waiting: *w, Asker: p.asker, Idle: p.idle, woken: x.Woken})
 }
 
 func (b *builder) lock(w *diff.Waiting, d *trace.Wait) int {
@@ -311,6 +313,10 @@ func (b *builder) infer() {
 			asked[w.Lock] = yes
 		}
 		if !yes || w.Cut {
+			continue
+		}
+		if tid, ok := b.v.Waker(w.woken); ok { // nothing need be inferred
+			w.Holder, w.By, w.Why, w.HeldAt = tid, event.KnownByWaker, "", max(w.Begin, w.End-1)
 			continue
 		}
 		of = append(of, i)

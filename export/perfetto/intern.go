@@ -65,6 +65,9 @@ const (
 var details = []string{view.DetailCall, view.DetailFile, view.DetailPeer, view.DetailLock, view.DetailHolder, view.DetailNoHolder,
 	view.DetailWhy}
 
+// annotateWoken is of a state that a wake-up ended.
+const annotateWoken = annotateDetails + 300 // after those of calls
+
 // Categories, interned in this order.
 const (
 	categorySliver = 1

@@ -42,6 +42,7 @@ type writer struct {
 
 	slices, state, pauses, counters *sequence
 	stateIn                         *interned
+	woken                           bool // stateIn has annotateWoken
 
 	pid, tid uint64
 	interval int64 // ns between samples
@@ -165,7 +166,7 @@ func (w *writer) Other(e event.Event) {
 		n, _ := event.SchedFields(e.Payload())
 		w.winSched += n
 	case event.State:
-		w.now, _ = event.StateFields(e.Payload())
+		w.now = event.StateSampled(e.Payload())
 	case event.Pause:
 		w.pause(e.Time, int64(e.Payload()))
 	case event.Rate:

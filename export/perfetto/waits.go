@@ -66,9 +66,22 @@ func (w *writer) stateSlice(x *view.Interval) {
 	s, nr := x.Waiting.State()
 	in.annotation()
 	id := in.words(w.e.v.StateName(s, nr))
+	woken := uint32(0)
+	if text := w.e.v.Woken(x.Woken); text != "" {
+		if woken = in.value(text); !w.woken {
+			w.woken = true
+			in.entry(internedAnnotation, annotateWoken, view.DetailWoken)
+		}
+	}
 	at := w.state.begin(x.Begin, true)
 	in.take(o)
 	ev := o.open(packetTrackEvent)
+	if woken != 0 {
+		a := o.open(eventAnnotation)
+		o.uint(annotationName, annotateWoken)
+		o.uint(annotationStrIID, uint64(woken))
+		o.end(a)
+	}
 	o.uint(eventType, typeBegin)
 	o.uint(eventName, uint64(id))
 	o.end(ev)
@@ -311,8 +324,11 @@ func (e *exporter) lane(l *contend.Lock, held, count *sequence) {
 
 // knownBy describes how a holder is known, for its name's suffix.
 func knownBy(by event.KnownBy) string {
-	if by == event.KnownByInferred {
+	switch by {
+	case event.KnownByInferred:
 		return ", inferred"
+	case event.KnownByWaker:
+		return ", measured"
 	}
 	return ", known by " + by.String()
 }

@@ -254,6 +254,9 @@ func (g *gatherer) single(x *view.Interval, p *pending, s stack.State, what stri
 	for _, d := range g.v.Details(&x.Waiting, nil) {
 		w.Facts = append(w.Facts, Fact{d.Name, d.Value})
 	}
+	if woken := g.v.Woken(x.Woken); woken != "" {
+		w.Facts = append(w.Facts, Fact{view.DetailWoken, woken})
+	}
 	for i := len(p.stack) - 1; i >= 0; i-- {
 		f := &p.stack[i].Frame
 		w.Stack = append(w.Stack, Frame{Func: g.v.FuncName(f.Func), File: view.Text(f.File, 512), Line: f.Line, Inlined: f.Inlined})

@@ -77,7 +77,7 @@ func (r *accountant) apply(e event.Event) {
 	w := &r.window
 	way, n, cpu := event.SeenFields(e.Payload())
 	part := r.told.part(e.Time, r.v)
-	if s, _ := r.now.State(); event.Ran(s, way) {
+	if event.Ran(r.now.Sampled(), way) {
 		w.runs += float64(n) * part
 	}
 	w.cpu += float64(cpu) * part

@@ -8,9 +8,10 @@ import (
 	"github.com/sliverprof/sliver/trace/event"
 )
 
-// States is a thread's time by state, in ns. Running and Runnable are the scheduler's account.
-// The rest of the observed time is split in proportion to the time between samples that found
-// the thread in each of the other states. Running, Runnable, Blocked, Disk, Fault and Stopped
+// States is a thread's time by state, in ns. Where the recording has the thread's context switches, all
+// are exact. In the rest of the observed time, Running and Runnable are the scheduler's account, and what
+// remains is split in proportion to the time between samples that found the thread in each of the other
+// states. Running, Runnable, Blocked, Disk, Fault and Stopped
 // add up to Observed.
 type States struct {
 	Observed int64 // from the first sample to the last, without times of lost events
@@ -57,6 +58,7 @@ type stateSum struct {
 	delay    int64
 	switches uint64
 	seen     States // from samples alone; Observed is their sum
+	exact    States // the part of seen that context switches show
 }
 
 // read reads all events of a thread.
@@ -100,11 +102,18 @@ func (s *stateSum) apply(e event.Event) {
 
 // spent adds ns to the current state.
 func (s *stateSum) spent(ns int64) {
-	x := &s.seen
-	state, _ := s.now.State()
 	if s.v.side == HoldsGIL && !s.now.GIL() {
 		return
 	}
+	s.add(&s.seen, ns)
+	if s.now.Exact() {
+		s.add(&s.exact, ns)
+	}
+}
+
+// add adds ns to the current state in x.
+func (s *stateSum) add(x *States, ns int64) {
+	state, _ := s.now.State()
 	switch state {
 	case stack.StateUnknown, stack.StateDead:
 		return
@@ -159,16 +168,21 @@ func (s *stateSum) states(side Side) States {
 	if side == HoldsGIL { // the scheduler does not know who held it
 		return x
 	}
+	e := &s.exact
+	x.less(e)
 	x.Switches = s.switches
 	if s.cpu == 0 && s.delay == 0 && s.switches == 0 && s.seen.Running > 0 { // the recording has no scheduler account
 		s.cpu, s.delay = s.seen.Running, s.seen.Runnable
 	}
-	x.Running = min(s.cpu, x.Observed)
-	x.Runnable = min(s.delay, x.Observed-x.Running) // the kernel counts a wait for a CPU at its end, which may be in a later range
-	split(x.Observed-x.Running-x.Runnable, &x.Blocked, &x.Disk, &x.Fault, &x.Stopped)
-	if s.seen.Blocked > 0 {
-		x.Locks = share(x.Blocked, s.seen.Locks, s.seen.Blocked)
+	x.Running = min(max(s.cpu-e.Running, 0), x.Observed)
+	x.Runnable = min(max(s.delay-e.Runnable, 0), x.Observed-x.Running) // the kernel counts a wait for a CPU at its end, which may be in a later range
+	if b := x.Blocked; b > 0 {
+		split(x.Observed-x.Running-x.Runnable, &x.Blocked, &x.Disk, &x.Fault, &x.Stopped)
+		x.Locks = share(x.Blocked, x.Locks, b)
+	} else {
+		split(x.Observed-x.Running-x.Runnable, &x.Blocked, &x.Disk, &x.Fault, &x.Stopped)
 	}
+	x.more(e)
 	switch side {
 	case OnCPU:
 		x = States{Observed: x.Running, Running: x.Running, Switches: x.Switches}
@@ -177,6 +191,23 @@ func (s *stateSum) states(side Side) States {
 		x.Running = 0
 	}
 	return x
+}
+
+// less takes away the times of y.
+func (x *States) less(y *States) { x.sum(y, -1) }
+
+// more adds the times of y.
+func (x *States) more(y *States) { x.sum(y, 1) }
+
+func (x *States) sum(y *States, sign int64) {
+	x.Observed += sign * y.Observed
+	x.Running += sign * y.Running
+	x.Runnable += sign * y.Runnable
+	x.Blocked += sign * y.Blocked
+	x.Disk += sign * y.Disk
+	x.Fault += sign * y.Fault
+	x.Stopped += sign * y.Stopped
+	x.Locks += sign * y.Locks
 }
 
 // split divides whole among the parts in proportion to their values. The last nonzero part gets

@@ -384,8 +384,7 @@ func (s *steps) apply(e event.Event) {
 		s.known, s.ever = true, true
 	case event.Seen:
 		w := s.r.Waiting()
-		state, _ := w.State()
-		ns := s.account.credit(e, state, s.v)
+		ns := s.account.credit(e, w.Sampled(), s.v)
 		if !s.ever {
 			// The sampler's first Seen precedes its stack.
 			s.held = append(s.held[:0], e)
@@ -518,6 +517,7 @@ func (v *View) Losses() []string {
 	}
 	out = append(out, tracedLosses(v.Rec.Traced)...)
 	out = append(out, ioLosses(v.Rec.IO)...)
+	out = append(out, switchLosses(v.Rec.Switches)...)
 	if v.Rec.End == nil {
 		out = append(out, "the recording was cut off: its end is not in the file")
 	}

@@ -22,6 +22,10 @@ type Interval struct {
 	// was switched in. CPU time used before a wait was first observed counts for the previous interval.
 	CPU, Delay int64
 	Switches   uint64
+	// Exact says that the kernel's context switches show the interval: Begin, End and CPU are exact.
+	Exact bool
+	// Woken is the payload of the Waker event that ended the wait; 0: unknown.
+	Woken uint64
 	// Waiting is as known at the end of the interval, which is most complete.
 	Waiting diff.Waiting
 }
@@ -62,6 +66,8 @@ type Intervals struct {
 
 	now, before Interval
 	open, held  bool
+	cpu, delay  int64 // of exact intervals since the last Seen, and the last Sched
+	switches    uint64
 }
 
 // Other handles the events of a replay.
@@ -72,14 +78,14 @@ func (x *Intervals) Other(e event.Event) {
 		if x.open {
 			x.now.Seen = max(x.now.Seen, e.Time)
 			x.now.Samples += n
-			x.spent().CPU += cpu
+			x.spent().add(cpu-x.cpu, 0, 0)
+			x.cpu = 0
 		}
 	case event.Sched:
 		n, delay := event.SchedFields(e.Payload())
 		if x.open {
-			p := x.spent()
-			p.Switches += n
-			p.Delay += delay
+			x.spent().add(0, delay-x.delay, n-min(n, x.switches))
+			x.delay, x.switches = 0, 0
 		}
 	case event.State:
 		x.end(e.Time)
@@ -87,7 +93,10 @@ func (x *Intervals) Other(e event.Event) {
 			x.open = true
 			x.now = Interval{Begin: e.Time, Seen: e.Time}
 			x.now.Waiting.Apply(e)
+			x.now.Exact = x.now.Waiting.Exact()
 		}
+	case event.Waker:
+		x.now.Woken = e.Payload()
 	case event.Gap:
 		if why, _ := event.GapFields(e.Payload()); why == stack.WhyLost {
 			x.end(e.Time)
@@ -117,9 +126,43 @@ func (x *Intervals) end(t stack.Time) {
 		x.Yield(&x.before)
 	}
 	x.open, x.held = false, true
+	again := x.before.Exact && x.before.End == x.now.Begin && x.before.running()
 	x.before = x.now
 	x.before.End = max(t, x.before.Begin)
 	x.now = Interval{}
+	if b := &x.before; b.Exact {
+		x.exact(b, again)
+	}
+}
+
+// exact sets the CPU time of an exact interval. The scheduler's next account is for other intervals as far as it
+// has more. again says that it continues one in which the thread ran.
+func (x *Intervals) exact(b *Interval, again bool) {
+	b.Seen = b.End
+	ns := int64(b.End - b.Begin)
+	switch s, _ := b.Waiting.State(); {
+	case s == stack.StateRunnable:
+		b.Delay = ns
+		x.delay += ns
+	case b.running():
+		b.CPU = ns
+		if x.cpu += ns; !again {
+			b.Switches = 1
+			x.switches++
+		}
+	}
+}
+
+func (i *Interval) running() bool {
+	s, _ := i.Waiting.State()
+	return s == stack.StateRunning
+}
+
+// add counts for an interval what the scheduler's account has of it. An exact one has its own.
+func (i *Interval) add(cpu, delay int64, switches uint64) {
+	if !i.Exact {
+		i.CPU, i.Delay, i.Switches = i.CPU+max(cpu, 0), i.Delay+max(delay, 0), i.Switches+switches
+	}
 }
 
 // Open reports whether an interval is in progress: Close cuts it and yields it last.

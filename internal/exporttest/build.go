@@ -40,11 +40,13 @@ type Builder struct {
 	Cut     bool // no end is written, as if the recorder had been killed
 	next    [2]uint64
 
-	traced  *trace.Traced
-	exact   []exact.Call
-	io      *trace.IO
-	ioNames trace.IONames
-	ops     []trace.IOOp
+	traced   *trace.Traced
+	exact    []exact.Call
+	io       *trace.IO
+	ioNames  trace.IONames
+	ops      []trace.IOOp
+	switches []trace.Switch
+	wakers   []trace.Waker
 }
 
 type fn struct {
@@ -310,6 +312,11 @@ func (b *Builder) Finish(end int64) *trace.Recording {
 		check(b.w.IONames(&b.ioNames))
 		check(b.w.Ops(b.ops))
 		check(b.w.IO(b.io))
+	}
+	if len(b.switches) > 0 {
+		check(b.w.Wakers(0, b.wakers))
+		check(b.w.Switched(b.switches))
+		check(b.w.Switches(&trace.Switches{Began: Start, Records: uint64(len(b.switches)), Lost: []string{}}))
 	}
 	for _, t := range b.list {
 		t.es = t.d.Flush(t.es)

@@ -73,6 +73,7 @@ type Thread struct {
 	first   stack.Time
 	told    stack.Time // when CPU time was last accounted
 	state   State
+	sampled stack.State // the one that the last sample found
 	lock    Lock
 	lost    stack.Time // when the stack became unknown; 0: it is known
 	rates   []rate
@@ -235,7 +236,7 @@ func (f *Feed) Other(e event.Event) {
 		if len(f.open) > 0 {
 			o := &f.open[len(f.open)-1]
 			o.samples += uint32(n)
-			if event.Ran(f.state.State, way) { // never a call that sleeps
+			if event.Ran(f.sampled, way) { // never a call that sleeps
 				o.cpu += f.owed
 				f.owed = 0
 			}
@@ -257,6 +258,7 @@ func (f *Feed) Other(e event.Event) {
 		f.change(LaneLock, at, 0, false)
 		f.lock = Lock{}
 		f.state = State{State: s, Call: nr}
+		f.sampled = event.StateSampled(e.Payload())
 		f.change(LaneState, at, f.store.stateID(f.state), s != stack.StateUnknown && s != stack.StateDead)
 	case event.Lock:
 		f.lock = Lock{Addr: e.Payload(), Wait: f.state.Wait, Process: f.process} // a Wait precedes its Lock
