@@ -33,6 +33,7 @@ type family struct {
 	closed  bool
 	live    map[*Session]bool
 	watched int // members whose I/O is recorded, or that are too many for that
+	traced  int // the same, of context switches
 	done    []Recorded
 	stats   trace.Stats // of the processes in done
 	errs    []string
@@ -143,6 +144,17 @@ func (f *family) record(ctx context.Context, m procset.Member) {
 		defer func() {
 			f.mu.Lock()
 			f.watched--
+			f.mu.Unlock()
+		}()
+	}
+	if s.o.Switches != nil {
+		if f.traced++; f.traced >= maxWatched {
+			noSwitches(s.recorder, fmt.Sprintf("that is for at most %d processes at once", maxWatched))
+			s.o.Switches = nil
+		}
+		defer func() {
+			f.mu.Lock()
+			f.traced--
 			f.mu.Unlock()
 		}()
 	}

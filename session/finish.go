@@ -46,6 +46,8 @@ type Result struct {
 	Calls *Calls
 	// IO are the accounts of I/O; nil: it was not recorded.
 	IO *trace.IO
+	// Switches are the accounts of context switches; nil: they were not to be recorded.
+	Switches *trace.Switches
 	// Tasks counts the tasks that could not be read.
 	Tasks trace.LostTasks
 	// Children is the CPU time of processes that the target started and waited for
@@ -80,6 +82,10 @@ func (s *Session) Finish(reason string) (res *Result, err error) {
 	}
 	if s.io != nil {
 		res.IO = s.io.last
+	}
+	if s.switches != nil {
+		s.switches.end()
+		res.Switches = s.switches.last
 	}
 	if s.family != nil {
 		res.Releasing = 0 // the names of other processes were looked up since

@@ -76,6 +76,8 @@ type Options struct {
 	Trace *TraceOptions
 	// IO has I/O operations recorded too; nil: they are not.
 	IO *IOOptions
+	// Switches let context switches be recorded too; nil: they are not.
+	Switches *SwitchOptions
 	// Set finds more processes for the recording; nil: it is of one process. The Session's
 	// own process is in the set. First are the others that existed when it began; the
 	// Session closes them.
@@ -104,6 +106,7 @@ type Session struct {
 	traced   *tracing       // nil: no calls are traced
 	io       *ioLog         // nil: no I/O is recorded
 	ioRing   int            // see kernel.IOOptions
+	switches *switchLog     // nil: no context switches are recorded
 	opened   stack.Time     // start of New
 	section  *trace.Section // nil: the recording is of one process
 	family   *family        // nil: the recording is of one process
@@ -311,6 +314,12 @@ func (s *Session) Run(ctx context.Context) (reason string, err error) {
 			}
 		}()
 	}
+	if s.o.Switches != nil {
+		if s.switches, err = logSwitches(s.proc, s.o.Switches, s.recorder); err != nil {
+			return "switches", err
+		}
+		defer s.switches.end()
+	}
 	s.self.Store(s.live.SelfCPU())
 	sampled := s.phases.begin("sample")
 	began := time.Now()
@@ -497,6 +506,9 @@ func (s *Session) Close() {
 	}
 	if s.io != nil {
 		_ = s.io.end() // Run has returned its error
+	}
+	if s.switches != nil {
+		s.switches.end()
 	}
 	if s.runtimes != nil {
 		s.runtimes.Close()

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/sliverprof/sliver/heap/snapshot"
+	"github.com/sliverprof/sliver/session"
 	"github.com/sliverprof/sliver/target"
 )
 
@@ -47,6 +48,7 @@ Examples:
 					missing++
 				}
 			}
+			switchesCheck(e)
 			if pid != 0 {
 				heapCheck(e, pid)
 			}
@@ -56,6 +58,15 @@ Examples:
 			return nil
 		},
 	}
+}
+
+// switchesCheck prints whether context switches can be recorded, which is of use and not needed.
+func switchesCheck(e *env) {
+	mark, found := "ok  ", "the kernel shows each one, and who woke whom: see record --kernel"
+	if why := session.TrySwitches(); why != "" {
+		mark, found = "note", "states of threads are by samples (no record --kernel): "+why
+	}
+	fmt.Fprintf(e.stdout, "%s  %-18s %s\n", mark, "context switches", printable(found))
 }
 
 // heapCheck prints how sliver heap would read a process, if it runs Java or Python.

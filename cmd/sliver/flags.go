@@ -110,6 +110,7 @@ var flagTable = map[string]flagInfo{
 	"engine":       {"Advanced", "ENGINE"},
 	"io":           {"What", "RULE"}, // a switch of record
 	"io-rule":      {"What", "RULE"},
+	"kernel":       {"What", "MODE"},
 	"io-slower":    {"What", "DURATION"},
 	"max-overhead": {"Advanced", "PERCENT"},
 	"max-cpu":      {"Advanced", "PERCENT"},

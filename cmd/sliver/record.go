@@ -54,6 +54,7 @@ type recordFlags struct {
 	push        pushFlags
 	trace       traceOfRecord
 	io          ioOfRecord
+	kernel      kernelOfRecord
 	web         webFlags
 	page        bool // serve a page, set by web
 	ender       ender
@@ -85,6 +86,7 @@ func (f *recordFlags) register(fs *pflag.FlagSet) {
 	f.names.register(fs, "")
 	f.trace.register(fs)
 	f.io.register(fs)
+	f.kernel.register(fs)
 	f.web.register(fs, true)
 	fs.BoolVarP(&f.quiet, "quiet", "q", false, "print no status line and no summary")
 	fs.StringVar(&f.metrics, "metrics", "", "serve Prometheus metrics about sliver itself at this address (a port alone: on loopback)")
@@ -228,6 +230,9 @@ func (f *recordFlags) options() (o session.Options, err error) {
 		return o, err
 	}
 	o.IO = f.io.options()
+	if o.Switches, err = f.kernel.options(); err != nil {
+		return o, err
+	}
 	for _, out := range o.Outputs {
 		if out.Path == "-" && f.json {
 			return o, usagef("record", "--json and -o - both use standard output")
@@ -502,6 +507,7 @@ func (f *recordFlags) recordOnce(e *env, o session.Options, p *target.Process, c
 		writeProcesses(e.stderr, res)
 		writeCalls(e.stderr, res.Calls, f.trace.calls.limit)
 		writeIO(e.stderr, "", res.IO)
+		writeSwitches(e.stderr, "", res.Switches)
 		for i := range res.Processes {
 			if p := &res.Processes[i]; i > 0 { // the first one is that of res
 				writeIO(e.stderr, fmt.Sprintf(" of %s (%d)", printable(p.Comm), p.PID), p.IO)

@@ -1,0 +1,266 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/sliverprof/sliver/engine/kernel"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/target"
+	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/trace/event"
+)
+
+// SwitchOptions let a Session record the context switches of the process too.
+type SwitchOptions struct {
+	Need bool // it is an error if the kernel or this user cannot do that; otherwise the recording says why
+	// Limits of the records; zero values are the engine's.
+	Kernel kernel.SchedOptions
+}
+
+// switchLog writes context switches to a recording.
+type switchLog struct {
+	e     *kernel.Sched // belongs to the goroutine of run
+	p     *target.Process
+	rec   *trace.Recorder
+	stop  chan struct{}
+	once  sync.Once
+	done  chan struct{}
+	began stack.Time
+	last  *trace.Switches // the newest accounts, after done
+
+	wakers  map[wakerKey]int
+	fresh   []trace.Waker                // not written yet
+	batch   map[stack.TID][]trace.Switch // records that are not written yet
+	waiting int                          // their number
+	records uint64
+	noted   time.Time
+	counted time.Time
+}
+
+const (
+	// switchEvery is how often the ring is read. It has room for more than that at the highest rate.
+	switchEvery = 100 * time.Millisecond
+	switchBatch = 1 << 14 // records that wait for the next second
+	maxBatches  = 256     // threads whose memory for records is kept
+)
+
+// logSwitches begins to record the switches of p. If that is refused and not needed, the recording says so.
+func logSwitches(p *target.Process, o *SwitchOptions, rec *trace.Recorder) (*switchLog, error) {
+	x := &switchLog{p: p, rec: rec, stop: make(chan struct{}), done: make(chan struct{}), wakers: map[wakerKey]int{}, batch: map[stack.TID][]trace.Switch{}}
+	e, err := kernel.OpenSched(p.PID(), o.Kernel)
+	if err != nil && o.Need {
+		return nil, fmt.Errorf("record context switches: %w", err)
+	}
+	x.began = target.Now()
+	if err != nil {
+		x.last = noSwitches(rec, switchesRefused(err))
+		close(x.done)
+		return x, nil
+	}
+	x.e, x.noted, x.counted = e, time.Now(), time.Now()
+	x.account()
+	go x.run()
+	return x, nil
+}
+
+// noSwitches writes why context switches were not recorded.
+func noSwitches(rec *trace.Recorder, why string) *trace.Switches {
+	now := target.Now()
+	x := &trace.Switches{At: now, Began: now, Lost: []string{"context switches were not recorded: " + why}}
+	rec.Switches(x)
+	return x
+}
+
+// switchesRefused describes in one line why context switches cannot be recorded, with a remedy where there is one.
+func switchesRefused(err error) string {
+	if errors.Is(err, kernel.ErrRights) || errors.Is(err, kernel.ErrSpace) || errors.Is(err, kernel.ErrTypes) {
+		return oneLine(err)
+	}
+	return "this kernel does not let programs run at its scheduler's tracepoints (Linux 5.8 or later does): " + oneLine(err)
+}
+
+// TrySwitches records this program's own context switches for a moment, and returns why that is not possible; "":
+// it is.
+func TrySwitches() string {
+	e, err := kernel.OpenSched(os.Getpid(), kernel.SchedOptions{Ring: os.Getpagesize()})
+	if err != nil {
+		return switchesRefused(err)
+	}
+	_ = e.Close() // the kernel removes the programs in any case
+	return ""
+}
+
+func (x *switchLog) run() {
+	defer close(x.done)
+	defer x.e.Close() // the kernel removes the programs in any case
+	tick := time.NewTicker(switchEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			x.read()
+		case <-x.stop:
+			x.finish()
+			return
+		}
+	}
+}
+
+// read takes what the ring has.
+func (x *switchLog) read() {
+	x.e.Read(x.take)
+	if x.waiting >= switchBatch || time.Since(x.noted) >= noteEvery {
+		x.flush()
+	}
+	if time.Since(x.counted) >= accountsFor {
+		x.account()
+	}
+}
+
+// finish writes the rest, and what the threads do at the end.
+func (x *switchLog) finish() {
+	now := target.Now()
+	_ = x.e.Stop()
+	x.e.Read(x.take)
+	_ = x.e.Rest(func(s *kernel.Switch) { x.rest(s, now) }) // of damage, nothing more can be read
+	x.flush()
+	x.account()
+}
+
+// rest takes what a thread does at the end.
+func (x *switchLog) rest(s *kernel.Switch, now stack.Time) {
+	if _, err := os.Stat("/proc/" + strconv.Itoa(x.p.PID()) + "/task/" + strconv.Itoa(int(s.TID))); err != nil {
+		return // a thread that runs another program takes the number of the main thread
+	}
+	on := s.Out == 0 && s.In != 0
+	if s.Out == 0 && s.In == 0 && s.Wake == 0 {
+		return
+	}
+	if on {
+		s.Out, s.Wake = max(now, s.In), 0
+	}
+	s.In = max(now, s.Out, s.Wake)
+	r := x.switchOf(s)
+	r.Open = true
+	if on {
+		r.State, r.Waker, r.By, r.Open = stack.StateRunning, -1, 0, false
+	}
+	x.add(r)
+}
+
+func (x *switchLog) take(s *kernel.Switch) { x.add(x.switchOf(s)) }
+
+func (x *switchLog) add(s trace.Switch) {
+	x.records++
+	x.batch[s.TID] = append(x.batch[s.TID], s)
+	if x.waiting++; x.waiting >= 2*switchBatch {
+		x.flush()
+	}
+}
+
+func (x *switchLog) switchOf(s *kernel.Switch) trace.Switch {
+	r := trace.Switch{TID: s.TID, Out: s.Out, In: s.In, Wake: s.Wake, State: s.How.State(), Waker: -1, Skipped: s.Skipped, Asleep: s.Asleep, Queued: s.Queued}
+	if s.Ended {
+		r.State, r.In = stack.StateDead, r.Out
+	}
+	if r.Out == 0 { // it left before
+		r.Out = x.began
+		if r.Wake != 0 {
+			r.Out = min(r.Out, r.Wake)
+		}
+		r.Out = min(r.Out, r.In)
+	}
+	for _, b := range []struct {
+		is bool
+		by event.WokenBy
+	}{{s.Hard, event.ByHard}, {s.Soft, event.BySoft}, {s.Timer, event.ByTimer}} {
+		if b.is {
+			r.By |= b.by
+		}
+	}
+	if s.Waker != 0 && r.By&(event.ByHard|event.ByTimer) == 0 { // an interrupt has nothing to do with the thread that it finds
+		r.Waker = x.waker(s)
+	}
+	if s.Full {
+		r.Why |= trace.SwitchFull
+	}
+	if s.Rate {
+		r.Why |= trace.SwitchRate
+	}
+	return r
+}
+
+// wakerKey identifies a waker. Threads of the recorded process have no name here: the recording has it.
+type wakerKey struct {
+	tid  stack.TID
+	pid  int
+	comm [16]byte
+}
+
+func (x *switchLog) waker(s *kernel.Switch) int {
+	k := wakerKey{tid: s.Waker, pid: s.WakerPID}
+	if k.pid != x.p.PID() {
+		k.comm = s.WakerComm
+	}
+	n, ok := x.wakers[k]
+	if !ok {
+		if n = len(x.wakers); n >= trace.MaxWakers {
+			return -1
+		}
+		x.wakers[k] = n
+		w := trace.Waker{TID: k.tid, PID: k.pid}
+		if k.comm != ([16]byte{}) {
+			w.Name = s.WakerName()
+		}
+		x.fresh = append(x.fresh, w)
+	}
+	return n
+}
+
+// flush writes what waits.
+func (x *switchLog) flush() {
+	x.noted = time.Now()
+	if x.waiting == 0 {
+		return
+	}
+	for tid, all := range x.batch {
+		x.rec.Switched(len(x.wakers)-len(x.fresh), x.fresh, all)
+		x.fresh, x.batch[tid] = x.fresh[:0], all[:0]
+	}
+	if x.waiting = 0; len(x.batch) >= maxBatches { // threads come and go
+		clear(x.batch)
+	}
+}
+
+// account writes the counts so far.
+func (x *switchLog) account() {
+	x.counted = time.Now()
+	l := x.e.Losses()
+	a := &trace.Switches{At: target.Now(), Began: x.began, Records: x.records, Full: l.Full, Rate: l.Rate, Lost: []string{}}
+	for _, n := range []struct {
+		n    uint64
+		what string
+	}{
+		{l.Threads, "switches were of threads beyond the limit"},
+		{l.Ends, "threads ended without a record of their last switches"},
+		{l.Bad, "records of switches could not be read"},
+	} {
+		if n.n > 0 {
+			a.Lost = append(a.Lost, fmt.Sprintf("%d %s", n.n, n.what))
+		}
+	}
+	a.Lost = append(a.Lost, x.e.Without()...)
+	x.rec.Switches(a)
+	x.last = a
+}
+
+// end stops recording and writes the rest. It may be called again.
+func (x *switchLog) end() {
+	x.once.Do(func() { close(x.stop) })
+	<-x.done
+}
