@@ -40,6 +40,9 @@ func (s *Sampler) SetSelection(sel *Selection) error {
 	return nil
 }
 
+// Choose is SetSelection, also if sel matches no thread yet.
+func (s *Sampler) Choose(sel *Selection) { s.ctl.chosen.Store(sel) }
+
 // Selection returns the current selection.
 func (s *Sampler) Selection() *Selection { return s.ctl.chosen.Load() }
 

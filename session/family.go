@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sliverprof/sliver/sampler"
@@ -25,9 +28,13 @@ type family struct {
 	hosts    *sampler.Hosts
 	shared   *live.Shared
 	cancel   context.CancelFunc
-	followed chan struct{} // closed when no process can join any more
-	members  sync.WaitGroup
-	once     sync.Once
+	// liveFiles is for names while the recording grows; nil without Options.Live.
+	liveFiles *naming.LiveFiles
+	named     atomic.Bool   // the names of all processes are in the file
+	reading   sync.RWMutex  // held for reading by window, which uses the files of nameless
+	followed  chan struct{} // closed when no process can join any more
+	members   sync.WaitGroup
+	once      sync.Once
 
 	mu      sync.Mutex // guards the fields below
 	closed  bool
@@ -49,6 +56,7 @@ type nameless struct {
 	mods     *modules
 	problems []string
 	options  naming.Options
+	ended    stack.Time
 }
 
 // Recorded describes one process of a recording.
@@ -71,6 +79,9 @@ func newFamily(s *Session) (*family, error) {
 		return nil, err
 	}
 	f.hosts = NewHosts(s.o.Interval)
+	if s.o.Live {
+		f.liveFiles = naming.NewLiveFiles(runtime.GOARCH, naming.Options{FullNames: s.o.FullNames, Cache: s.o.Cache})
+	}
 	return f, nil
 }
 
@@ -159,7 +170,16 @@ func (f *family) record(ctx context.Context, m procset.Member) {
 		}()
 	}
 	f.mu.Unlock()
+	f.control(s)
+	follower := f.s.o.Follower
+	if follower != nil {
+		s.o.Renamed = func(tid stack.TID, name string) { follower.Renamed(s, tid, name) }
+		follower.Joined(s)
+	}
 	reason, err := s.Run(ctx)
+	if follower != nil {
+		follower.Ended(s, reason == targetEnded)
+	}
 	if err != nil && !errors.Is(err, sampler.ErrNoThreads) && m.Process.Alive() {
 		f.problem(facts.PID, err)
 	}
@@ -203,8 +223,8 @@ const (
 // member returns the Session of a process; prepare is still to be called.
 func (f *family) member(m procset.Member) *Session {
 	o := f.s.o
-	o.Duration, o.Outputs, o.Live, o.Renamed, o.Started, o.Trace, o.Tracer, o.Set, o.First = 0, nil, false, nil, nil, nil, nil, nil, nil
-	o.Await, o.Hosts = true, f.hosts
+	o.Duration, o.Outputs, o.Renamed, o.Started, o.Trace, o.Tracer, o.Set, o.First, o.Follower = 0, nil, nil, nil, nil, nil, nil, nil, nil
+	o.Await, o.Hosts, o.Selection = true, f.hosts, f.s.Selection()
 	return &Session{o: o, proc: m.Process, parent: m.Parent, member: f, shared: f.shared, section: f.sections.Add(), part: f.s.part, ioRing: memberRing,
 		phases: newPhases(nil, m.Process.PID()), opened: target.Now()}
 }
@@ -248,12 +268,12 @@ func (f *family) close() {
 
 // unnamed keeps the files of s, a process that has ended: addNames reads them.
 func (f *family) unnamed(s *Session) {
-	n := nameless{section: s.section, mods: s.mods, options: s.namingOptions(nil)}
+	n := nameless{section: s.section, mods: s.mods, options: s.namingOptions(nil), ended: target.Now()}
 	n.problems = append(s.jit.problems(), s.runtimes.Problems()...)
-	s.mods = nil // Close leaves the files open
 	n.mods.retire()
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	s.mods = nil // Close leaves the files open
 	f.nameless = append(f.nameless, n)
 }
 
@@ -261,14 +281,8 @@ func (f *family) unnamed(s *Session) {
 // first process, together with them.
 func (f *family) addNames(rec *trace.Recording, mods *modules, o *naming.Options) (problems []string, err error) {
 	f.mu.Lock()
-	all := f.nameless
-	f.nameless = nil
+	all := slices.Clone(f.nameless)
 	f.mu.Unlock()
-	defer func() {
-		for _, n := range all {
-			n.mods.close()
-		}
-	}()
 	o.Together = &naming.Together{}
 	o.Together.Add(rec, mods)
 	for i := range all {
@@ -306,14 +320,24 @@ func distinct(lines []string) (out []string) {
 	return out
 }
 
-// release closes the files.
-func (f *family) release() {
+// forget closes the files of the processes that have ended: their names are in the file, or they are not needed.
+func (f *family) forget() {
+	f.reading.Lock()
+	defer f.reading.Unlock()
 	f.mu.Lock()
 	all := f.nameless
 	f.nameless = nil
 	f.mu.Unlock()
 	for _, n := range all {
 		n.mods.close()
+	}
+}
+
+// release closes the files.
+func (f *family) release() {
+	f.forget()
+	if f.liveFiles != nil {
+		f.liveFiles.Close()
 	}
 	f.shared.Close()
 }

@@ -126,6 +126,10 @@ func (s *Session) Finish(reason string) (res *Result, err error) {
 	if named(err) != nil {
 		return s.salvage(res, err)
 	}
+	if s.family != nil {
+		s.family.named.Store(true)
+		s.family.forget()
+	}
 	opened, err := openRecording(s.temp)
 	if err != nil {
 		return s.keep(res), err

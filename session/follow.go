@@ -34,24 +34,47 @@ func (s *Session) Names() *naming.Live { return s.names }
 // Wait describes event.Wait.
 func (s *Session) Wait(id int) (trace.Wait, bool) { return s.waits.lookup(id) }
 
-// Pause suspends sampling until Resume; the target continues to run.
-func (s *Session) Pause() { s.smp.Pause() }
+// Pause suspends sampling until Resume; the target continues to run. This and the other controls are for all
+// processes of a recording of several, also later ones.
+func (s *Session) Pause() {
+	s.smp.Pause()
+	if s.family != nil {
+		s.family.each(func(m *Session) { m.smp.Pause() })
+	}
+}
 
 // Resume ends a Pause.
-func (s *Session) Resume() { s.smp.Resume() }
+func (s *Session) Resume() {
+	s.smp.Resume()
+	if s.family != nil {
+		s.family.each(func(m *Session) { m.smp.Resume() })
+	}
+}
 
 // Paused reports whether sampling is paused.
 func (s *Session) Paused() bool { return s.smp.Paused() }
 
 // SetInterval changes the time between two samples of a thread.
-func (s *Session) SetInterval(d time.Duration) error { return s.smp.SetInterval(d) }
+func (s *Session) SetInterval(d time.Duration) error {
+	err := s.smp.SetInterval(d)
+	if err == nil && s.family != nil {
+		s.family.each(func(m *Session) { _ = m.smp.SetInterval(d) })
+	}
+	return err
+}
 
 // Interval is the time between two samples of a thread.
 func (s *Session) Interval() time.Duration { return s.smp.Interval() }
 
-// SetSelection changes which threads are recorded, from now on.
+// SetSelection changes which threads are recorded, from now on. Of several processes, it is enough that it
+// matches a thread of one.
 func (s *Session) SetSelection(sel *sampler.Selection) error {
-	err := s.smp.SetSelection(sel)
+	var err error
+	if s.family != nil {
+		err = s.family.choose(sel)
+	} else {
+		err = s.smp.SetSelection(sel)
+	}
 	if errors.Is(err, sampler.ErrNoThreads) {
 		return fmt.Errorf("no thread matches %q", sel)
 	}
@@ -60,6 +83,26 @@ func (s *Session) SetSelection(sel *sampler.Selection) error {
 
 // Selection returns which threads are recorded.
 func (s *Session) Selection() *sampler.Selection { return s.smp.Selection() }
+
+// Left returns the processes of the Set that are left out so far; nil for a recording of one process.
+func (s *Session) Left() *trace.LeftOut {
+	if s.o.Set == nil {
+		return nil
+	}
+	l := s.o.Set.Left()
+	return &l
+}
+
+// Follower learns of the processes of a recording of several. Each has a Session, whose methods for watching a
+// running recording may be called between Joined and Ended. Methods are called from any goroutine.
+type Follower interface {
+	// Joined is called before the first sample of a process beside the first one.
+	Joined(*Session)
+	// Ended is called when no more samples of a process will come; gone: the process has ended. For the first
+	// process it is called only if the recording goes on.
+	Ended(s *Session, gone bool)
+	Renamed(s *Session, tid stack.TID, name string)
+}
 
 // ErrOver reports that the recording no longer exists.
 var ErrOver = errors.New("the recording no longer exists")
@@ -87,9 +130,14 @@ func (s *Session) Window(from stack.Time) (rec *trace.Recording, release func(),
 			s.readers.Done()
 		}
 	}()
-	if growing == nil {
+	switch {
+	case s.family != nil && !s.family.named.Load():
+		if rec, err = s.family.window(from); err == nil {
+			return rec, s.readers.Done, nil
+		}
+	case growing == nil:
 		rec, err = openRecording(f)
-	} else {
+	default:
 		s.jit.look(false)
 		s.runtimes.Tell()
 		var size int64
@@ -101,9 +149,9 @@ func (s *Session) Window(from stack.Time) (rec *trace.Recording, release func(),
 		return nil, nil, err
 	}
 	if from > 0 {
-		rec = rec.Since(from)
+		rec = rec.AllSince(from)
 	}
-	if rec.Symbols == nil {
+	if rec.Symbols == nil && len(rec.Others) == 0 {
 		rec.Symbols, _ = naming.Symbols(rec, s.mods, s.namingOptions(rec.Captured))
 		rec.Named = true
 	}
@@ -117,7 +165,14 @@ func (s *Session) namingOptions(captured []trace.Captured) naming.Options {
 func (s *Session) finder() symbol.Finder { return live.Finder(s.proc, s.o.DebugDirs, s.o.Finder) }
 
 func (s *Session) newLiveNames() *naming.Live {
-	return naming.NewLive(s.mods, naming.LiveOptions{Finder: s.finder(), FullNames: s.o.FullNames, Cache: s.o.Cache, Arch: runtime.GOARCH,
+	var files *naming.LiveFiles
+	switch {
+	case s.member != nil:
+		files = s.member.liveFiles
+	case s.family != nil:
+		files = s.family.liveFiles
+	}
+	return naming.NewLive(s.mods, naming.LiveOptions{Files: files, Finder: s.finder(), FullNames: s.o.FullNames, Cache: s.o.Cache, Arch: runtime.GOARCH,
 		Made:    live.Made(s.proc, func() *live.Target { return s.live }, s.o.FullNames),
 		Managed: func(addr uint64) (symbol.Frame, bool) { return s.runtimes.Find(addr) }})
 }

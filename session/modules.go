@@ -221,7 +221,11 @@ func (m *modules) replaced() {
 // renamed records which program the process runs if it is another one than when it was
 // opened. The sampler reports each exec after its New.
 func (m *modules) renamed(was target.Facts) {
-	if exe, err := m.proc.Exe(); err == nil && exe != was.Exe {
+	exe, err := m.proc.Exe()
+	if err != nil {
+		return
+	}
+	if comm, err := m.proc.Comm(); exe != was.Exe || err == nil && comm != was.Comm {
 		m.replaced()
 	}
 }
@@ -335,6 +339,9 @@ func (m *modules) Open(i int, _ *trace.Module) (io.ReaderAt, io.Closer, error) {
 	}
 	if target.Modified(f) != m.times[i] {
 		return nil, nil, fmt.Errorf("its file was overwritten while it was recorded")
+	}
+	if shared, ok := f.(*live.SharedFile); ok {
+		return f, shared.Hold(), nil // readers may keep it longer than this process does
 	}
 	return f, nil, nil
 }

@@ -83,6 +83,8 @@ type Options struct {
 	// Session closes them.
 	Set   *procset.Set
 	First []procset.Member
+	// Follower learns of the processes of the Set beside the Session's own; may be nil.
+	Follower Follower
 	// Tracer receives the spans of the recording's phases; nil: no spans.
 	Tracer oteltrace.Tracer
 }
@@ -336,6 +338,9 @@ func (s *Session) Run(ctx context.Context) (reason string, err error) {
 	go func() {
 		err := s.smp.Run(ctx)
 		if s.family != nil {
+			if s.o.Follower != nil && ctx.Err() == nil && err == nil {
+				s.o.Follower.Ended(s, true)
+			}
 			s.family.wait(err)
 		}
 		done <- err
@@ -359,7 +364,7 @@ func (s *Session) Run(ctx context.Context) (reason string, err error) {
 	}()
 	stats := time.NewTicker(5 * time.Second)
 	defer stats.Stop()
-	reason = "target ended"
+	reason = targetEnded
 	for {
 		select {
 		case err := <-done:
@@ -368,7 +373,7 @@ func (s *Session) Run(ctx context.Context) (reason string, err error) {
 			}
 			return reason, err
 		case <-ctx.Done():
-			if reason == "target ended" {
+			if reason == targetEnded {
 				reason = "interrupted"
 			}
 			return s.settle(reason, done)
@@ -385,6 +390,9 @@ func (s *Session) Run(ctx context.Context) (reason string, err error) {
 		}
 	}
 }
+
+// targetEnded is the reason of Run if the process has ended.
+const targetEnded = "target ended"
 
 // Limits of a wait for the first tick.
 const (
@@ -526,7 +534,11 @@ func (s *Session) Close() {
 		}
 	}
 	if s.names != nil {
-		s.names.Close()
+		if s.member != nil {
+			s.names.Retire() // its reader may still ask for the last names
+		} else {
+			s.names.Close()
+		}
 	}
 	if s.mods != nil {
 		s.mods.close()

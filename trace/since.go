@@ -24,6 +24,19 @@ func (rec *Recording) Since(t stack.Time) *Recording {
 	return &out
 }
 
+// AllSince is Since for all processes of rec.
+func (rec *Recording) AllSince(t stack.Time) *Recording {
+	out := rec.Since(t)
+	out.Others = make([]*Recording, len(rec.Others))
+	for i, x := range rec.Others {
+		out.Others[i] = x.Since(t)
+	}
+	if len(out.Others) == 0 {
+		out.Others = nil
+	}
+	return out
+}
+
 // syncs reports whether a Sync at or before t is in chunk c.
 func (rec *Recording) syncs(c chunkRef, t stack.Time) bool {
 	b, err := payloadAt(rec.r, c.off, chunkEvents, c.length, c.crc, nil)

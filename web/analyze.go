@@ -37,6 +37,9 @@ func (l *Live) Recording(from stack.Time) (*trace.Recording, func(), error) {
 
 var errNoAnalysis = errors.New("this source has no recording that can be analyzed")
 
+// errNoThreads reports that no chosen thread has samples in the range.
+var errNoThreads = fmt.Errorf("%w: none of these threads was recorded in this time", errUnknown)
+
 const (
 	keptAnalyses = 12 // answers that are kept for clients that ask again
 	// A rolling analysis is shared by all clients for lastFor, or for shareOfTime times what it took: it
@@ -111,21 +114,24 @@ func (f *feed) analysis(q *query, t0, t1 stack.Time, kinds store.Kinds) (json.Ra
 		return nil, err
 	}
 	defer release()
-	threads, base := q.Threads, 0
-	several, ok := f.src.(ofProcesses)
-	if ok {
-		rec, threads, base = several.pick(q.Threads)
-	}
-	rec = rec.Only(only)
-	o := analysis.Options{Threads: threads, From: t0, To: t1, ByThread: q.ByThread, Idle: q.Idle, Nodes: q.Max}
+	o := analysis.Options{Threads: q.Threads, From: t0, To: t1, ByThread: q.ByThread, Idle: q.Idle, Nodes: q.Max}
 	if q.T0 == 0 && q.T1 == 0 && q.Last == 0 {
 		o.From, o.To = 0, 0
 	}
-	r := analysis.Of(rec, f.base, o)
-	if ok {
-		r.Move(base)
-		r.Process = fmt.Sprintf("%s (%d)", rec.Process.Comm, rec.Process.PID)
-		r.Processes = len(several.processes())
+	var r *analysis.Analysis
+	if several, ok := f.src.(ofProcesses); ok {
+		var parts []analysis.Part
+		all := several.split(rec, q.Threads)
+		for i := range all {
+			p := &all[i]
+			parts = append(parts, analysis.Part{Rec: p.rec.Only(only), Name: p.name(), Threads: p.threads, Number: p.number})
+		}
+		if len(parts) == 0 {
+			return nil, errNoThreads
+		}
+		r = analysis.OfSeveral(parts, len(several.described()), f.base, o)
+	} else {
+		r = analysis.Of(rec.Only(only), f.base, o)
 	}
 	if q.Threads == nil && only|trace.Runtime == trace.AllKinds && (q.T0 == 0 && q.T1 == 0) {
 		idle := map[int]bool{}

@@ -2,6 +2,7 @@ package web
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 	"sync"
 	"time"
@@ -45,8 +46,25 @@ type fileOps struct {
 
 // processOps are the operations of one process.
 type processOps struct {
-	ops   []trace.IOOp
-	names []trace.IOPath
+	process int // its number
+	ops     []trace.IOOp
+	names   []trace.IOPath
+}
+
+// numbered returns the processes of rec, a recording of src, by number.
+func numbered(src recorded, rec *trace.Recording) iter.Seq2[int, *trace.Recording] {
+	return func(yield func(int, *trace.Recording) bool) {
+		s, ok := src.(ofProcesses)
+		if !ok {
+			yield(0, rec)
+			return
+		}
+		for _, p := range s.split(rec, nil) {
+			if !yield(p.process, p.rec) {
+				return
+			}
+		}
+	}
 }
 
 // operations returns the I/O operations of all processes.
@@ -75,8 +93,8 @@ func (f *feed) operations() []processOps {
 	defer release()
 	x.of, x.read, x.whole, x.at = nil, true, !live, time.Now() // readers have the list of before
 	left := maxFileOps
-	for _, one := range rec.All() {
-		p := processOps{names: one.IONames.Files}
+	for number, one := range numbered(src, rec) {
+		p := processOps{process: number, names: one.IONames.Files}
 		if one.HasOps() {
 			for o, err := range one.Ops() {
 				if err != nil || left == 0 {
@@ -105,7 +123,7 @@ func (f *feed) fileLanes(q *query, p binned, n int) ([]fileLane, int) {
 		for i := range all {
 			for j := range all[i].ops {
 				o := &all[i].ops[j]
-				if o.End() > p.from && o.Begin < p.to && (wanted == nil || wanted[threadOf{i, o.TID}]) {
+				if o.End() > p.from && o.Begin < p.to && (wanted == nil || wanted[threadOf{all[i].process, o.TID}]) {
 					do(key{i, o.File}, o)
 				}
 			}
@@ -129,7 +147,7 @@ func (f *feed) fileLanes(q *query, p binned, n int) ([]fileLane, int) {
 	for i, k := range files {
 		name := all[k.process].names[k.file]
 		parts := make([]float64, 3*n)
-		out[i] = fileLane{Path: name.Path, Kind: name.Kind, Process: k.process, Total: total[k], Read: parts[:n:n], Write: parts[n : 2*n : 2*n],
+		out[i] = fileLane{Path: name.Path, Kind: name.Kind, Process: all[k.process].process, Total: total[k], Read: parts[:n:n], Write: parts[n : 2*n : 2*n],
 			Other: parts[2*n:], Count: make([]int, n), Longest: make([]int64, n)}
 		at[k] = &out[i]
 	}

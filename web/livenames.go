@@ -12,25 +12,58 @@ import (
 	"github.com/sliverprof/sliver/web/store"
 )
 
-// asks assigns numbers to places at once and names later.
+// asks assigns numbers to the places of a process at once and names later.
 type asks struct {
 	namer  Namer
 	st     *store.Store
+	queue  *nameQueue
+	again  bool // ask again for words without an answer
 	places map[event.Word]uint32
 	execAt stack.Time
 	fresh  []Word
 	ids    []uint32
 
 	mu       sync.Mutex
-	words    []Word // waiting for the namer
-	waiting  []uint32
 	runtimes map[uint64]bool // by address >> granule: has code of an interpreter
-	wake     chan struct{}
-	closed   chan struct{}
 }
 
-func newAsks(n Namer, st *store.Store) *asks {
-	return &asks{namer: n, st: st, places: map[event.Word]uint32{}, runtimes: map[uint64]bool{}, wake: make(chan struct{}, 1), closed: make(chan struct{})}
+// nameQueue is the places of all processes that wait for a name. One goroutine of it calls the namers.
+type nameQueue struct {
+	st     *store.Store
+	shared map[sharedPlace]uint32 // numbers of places that processes have in common; for the reader of rings
+
+	mu      sync.Mutex
+	waiting []request
+	wake    chan struct{}
+	closed  chan struct{}
+}
+
+// sharedPlace identifies a place in a file that several processes use.
+type sharedPlace struct {
+	file  any
+	vaddr uint64
+	kind  stack.Kind
+}
+
+// request is words of one process to name.
+type request struct {
+	of    *asks
+	words []Word
+	ids   []uint32
+	tries int // that were in vain
+	due   time.Time
+	done  func() // runs after the names of earlier requests; such a request has no words
+}
+
+// maxPlaces limits the places of a live view; further ones share one place for each kind.
+const maxPlaces = 1 << 21
+
+func newNameQueue(st *store.Store) *nameQueue {
+	return &nameQueue{st: st, shared: map[sharedPlace]uint32{}, wake: make(chan struct{}, 1), closed: make(chan struct{})}
+}
+
+func newAsks(n Namer, st *store.Store, q *nameQueue) *asks {
+	return &asks{namer: n, st: st, queue: q, places: map[event.Word]uint32{}, runtimes: map[uint64]bool{}}
 }
 
 // exec discards the places: another program is at these addresses from now on. Every thread reports
@@ -51,90 +84,173 @@ const granule = 16
 
 func (a *asks) place(w event.Word, at stack.Time) uint32 {
 	id, ok := a.places[w]
-	if ok {
+	if !ok {
+		id = a.number(w, at)
+		a.places[w] = id
+	}
+	return id
+}
+
+// number returns the number of a place that this process has not used before.
+func (a *asks) number(w event.Word, at stack.Time) uint32 {
+	var common sharedPlace // of an error: its reason in each process
+	var ok bool
+	if w.Kind() == stack.KindError {
+		common, ok = sharedPlace{vaddr: w.Addr(), kind: stack.KindError}, true
+	} else if s, shares := a.namer.(Sharer); shares {
+		common.kind = w.Kind()
+		common.file, common.vaddr, ok = s.Shared(Word{w, at})
+	}
+	if !ok && a.st.Names.Places() >= maxPlaces {
+		common, ok = sharedPlace{file: "too many places", kind: w.Kind()}, true
+	}
+	if id, known := a.queue.shared[common]; ok && known {
 		return id
 	}
 	name := fmt.Sprintf("%#x", w.Lookup())
-	if w.Kind() == stack.KindError {
+	switch {
+	case w.Kind() == stack.KindError:
 		name = fmt.Sprintf("[%s]", stack.Reason(w.Addr()))
+	case common.file == "too many places":
+		name = "[too many places]"
 	}
 	a.mu.Lock()
 	near := w.Kind() == stack.KindNative && a.runtimes[w.Addr()>>granule] // the name decides, but comes later
 	a.mu.Unlock()
-	id = a.st.Names.Add(store.Place{Func: a.st.Names.Func(store.Func{Name: name, Kind: kindWord(w.Kind())}), Addr: w.Addr(), Kind: w.Kind(), Runtime: near})
-	a.places[w] = id
-	if a.namer != nil && w.Kind() != stack.KindError {
+	p := store.Place{Func: a.st.Names.Func(store.Func{Name: name, Kind: kindWord(w.Kind())}), Addr: w.Addr(), Kind: w.Kind(), Runtime: near}
+	if ok && w.Kind() != stack.KindError {
+		p.Addr = 0 // processes have it at different addresses
+	}
+	id := a.st.Names.Add(p)
+	if ok {
+		a.queue.shared[common] = id
+	}
+	if a.namer != nil && w.Kind() != stack.KindError && common.file != "too many places" {
 		a.fresh = append(a.fresh, Word{w, at})
 		a.ids = append(a.ids, id)
 	}
 	return id
 }
 
-// flush sends new words to the namer's goroutine.
+// flush sends new words to the queue.
 func (a *asks) flush() {
 	if len(a.fresh) == 0 {
 		return
 	}
-	a.mu.Lock()
-	a.words = append(a.words, a.fresh...)
-	a.waiting = append(a.waiting, a.ids...)
-	a.mu.Unlock()
-	a.fresh, a.ids = a.fresh[:0], a.ids[:0]
+	a.queue.put(request{of: a, words: a.fresh, ids: a.ids})
+	a.fresh, a.ids = nil, nil
+}
+
+// then calls done when the words so far have been named, from the goroutine of the queue.
+func (a *asks) then(done func()) { a.queue.put(request{of: a, done: done}) }
+
+func (q *nameQueue) put(r request) {
+	q.mu.Lock()
+	q.waiting = append(q.waiting, r)
+	q.mu.Unlock()
 	select {
-	case a.wake <- struct{}{}:
+	case q.wake <- struct{}{}:
 	default:
 	}
 }
 
-func (a *asks) run(ctx context.Context) {
-	for {
-		last := false
+// take returns the requests that are due, those of one process together, and when the next one is; 0: at the
+// next put.
+func (q *nameQueue) take(last bool) (due []request, next time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := time.Now()
+	at := map[*asks]int{} // index in due and one
+	held := map[*asks]bool{}
+	kept := q.waiting[:0]
+	for _, r := range q.waiting {
+		if wait := r.due.Sub(now); !last && (wait > 0 || r.done != nil && held[r.of]) {
+			kept, held[r.of] = append(kept, r), true
+			if wait > 0 && (next == 0 || wait < next) {
+				next = wait
+			}
+			continue
+		}
+		if i := at[r.of]; i > 0 && r.done == nil && due[i-1].tries == r.tries {
+			x := &due[i-1]
+			x.words, x.ids = append(x.words, r.words...), append(x.ids, r.ids...)
+			continue
+		}
+		due = append(due, r)
+		if r.done == nil {
+			at[r.of] = len(due)
+		} else {
+			delete(at, r.of)
+		}
+	}
+	clear(q.waiting[len(kept):])
+	q.waiting = kept
+	return due, next
+}
+
+func (q *nameQueue) run(ctx context.Context) {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for last := false; !last; {
 		select {
 		case <-ctx.Done():
 			return
-		case <-a.wake:
-		case <-a.closed:
+		case <-q.wake:
+		case <-timer.C:
+		case <-q.closed:
 			last = true
 		}
-		a.mu.Lock()
-		words, ids := a.words, a.waiting
-		a.words, a.waiting = nil, nil
-		a.mu.Unlock()
-		if len(words) > 0 {
-			a.ask(ctx, words, ids)
+		due, next := q.take(last)
+		for i := range due {
+			if due[i].done != nil {
+				due[i].done()
+				continue
+			}
+			q.ask(ctx, &due[i])
 		}
-		if last {
-			return
+		if next == 0 {
+			next = time.Hour
 		}
+		timer.Reset(next)
 	}
 }
 
-// renameEvery batches answers, as each change of names makes the server resend views.
-const renameEvery = 100 * time.Millisecond
+const (
+	// renameEvery batches answers, as each change of names makes the server resend views.
+	renameEvery = 100 * time.Millisecond
+	// Words without an answer are asked for again: samples may come before the maps that explain them.
+	maxTries   = 2
+	retryAfter = 300 * time.Millisecond
+)
 
-func (a *asks) ask(ctx context.Context, words []Word, ids []uint32) {
+func (q *nameQueue) ask(ctx context.Context, r *request) {
 	var mu sync.Mutex
 	var got []uint32
 	var places []store.Place
+	answered := make([]bool, len(r.words))
 	put := func() {
 		mu.Lock()
 		i, p := got, places
 		got, places = nil, nil
 		mu.Unlock()
 		if len(i) > 0 {
-			a.st.Names.Rename(i, p)
+			q.st.Names.Rename(i, p)
 		}
 	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		a.namer.Name(ctx, words, func(i int, frames []NameFrame) {
-			if i < 0 || i >= len(words) || len(frames) == 0 {
+		r.of.namer.Name(ctx, r.words, func(i int, frames []NameFrame) {
+			if i < 0 || i >= len(r.words) || len(frames) == 0 {
 				return
 			}
-			p := a.placeOf(&words[i], frames)
+			p := r.of.placeOf(&r.words[i], frames)
+			if q.st.Names.Place(r.ids[i]).Addr == 0 {
+				p.Addr = 0
+			}
 			mu.Lock()
-			got, places = append(got, ids[i]), append(places, p)
+			got, places = append(got, r.ids[i]), append(places, p)
+			answered[i] = true
 			mu.Unlock()
 		})
 	}()
@@ -144,10 +260,27 @@ func (a *asks) ask(ctx context.Context, words []Word, ids []uint32) {
 		select {
 		case <-done:
 			put()
+			q.retry(r, answered)
 			return
 		case <-tick.C:
 			put()
 		}
+	}
+}
+
+// retry asks for words without an answer once more, later.
+func (q *nameQueue) retry(r *request, answered []bool) {
+	if !r.of.again || r.tries >= maxTries {
+		return
+	}
+	again := request{of: r.of, tries: r.tries + 1, due: time.Now().Add(retryAfter)}
+	for i, ok := range answered {
+		if !ok {
+			again.words, again.ids = append(again.words, r.words[i]), append(again.ids, r.ids[i])
+		}
+	}
+	if len(again.words) > 0 {
+		q.put(again)
 	}
 }
 

@@ -266,10 +266,11 @@ type lockMessage struct {
 
 func lockMessages(f *feed, ls []store.Lock) []lockMessage {
 	out := make([]lockMessage, len(ls))
+	processes := f.processMessages()
 	for i, l := range ls {
 		out[i] = lockMessage{Addr: fmt.Sprintf("%#x", l.Addr), Holder: l.Holder, By: l.By.String()}
-		if s, ok := f.src.(ofProcesses); ok {
-			out[i].Process = s.processes()[l.Process].Process.PID
+		if l.Process < len(processes) {
+			out[i].Process = processes[l.Process].PID
 		}
 		if w, ok := f.wait(l.Wait); ok {
 			if out[i].Wait, out[i].Kind = w.Args, string(w.Kind); w.Args == "" {

@@ -108,7 +108,9 @@ type Format struct {
 // Part selects a part of a recording.
 type Part struct {
 	From, To stack.Time // 0: open
-	Threads  []int      // by Seq; nil: all
+	Threads  []int      // by Seq; nil: all. Of several processes: see ThreadsOf
+
+	of ofProcesses // the source that has numbered the threads; nil: a recording is numbered as NewRecording does
 }
 
 // Limits of the server.

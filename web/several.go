@@ -16,33 +16,42 @@ import (
 )
 
 // several is the source of a recording of several processes. The timeline shows them together: the number of
-// a thread is its Seq plus the base of its process. An analysis covers one process.
+// a thread is its Seq plus the base of its process.
 type several struct {
 	recording // of the first process
 	all       []*trace.Recording
 	base      []int // of the numbers of threads, by process
-	busiest   int   // process with the most CPU time
 }
 
-// ofProcesses is a Source of several processes.
+// ofProcesses is a Source of several processes, which have numbers.
 type ofProcesses interface {
-	processes() []*trace.Recording
-	// pick returns the process of the first of threads, nil: the busiest one, with the Seqs of those threads
-	// that are its, and its base.
-	pick(threads []int) (one *trace.Recording, own []int, base int)
+	// described describes the processes, by number.
+	described() []processMessage
+	// split returns the processes of rec, a recording of the source, that have one of threads; nil: all.
+	split(rec *trace.Recording, threads []int) []processPart
+}
+
+// processPart is one process of a recording.
+type processPart struct {
+	rec     *trace.Recording
+	process int               // its number
+	threads []int             // chosen ones, by Seq; nil: all
+	number  func(seq int) int // of a thread in the source; -1: it has none
+}
+
+// name names the process.
+func (p *processPart) name() string {
+	return fmt.Sprintf("%s (%d)", p.rec.Process.Comm, p.rec.Process.PID)
 }
 
 // newSeveral returns a source of all processes of rec.
 func newSeveral(rec *trace.Recording) *several {
 	s := &several{recording: recording{rec}, all: rec.All()}
-	next, most := 0, int64(-1)
+	next := 0
 	for i, one := range s.all {
 		s.base = append(s.base, next)
 		for k := range one.Threads {
 			next = max(next, s.base[i]+one.Threads[k].Seq+1)
-		}
-		if ns := cpuOf(one); ns > most {
-			s.busiest, most = i, ns
 		}
 	}
 	return s
@@ -63,7 +72,12 @@ func (s *several) Process() trace.Process {
 	return at(p, from)
 }
 
-func (s *several) processes() []*trace.Recording { return s.all }
+func (s *several) described() (out []processMessage) {
+	for _, one := range s.all {
+		out = append(out, messageOf(&one.Process))
+	}
+	return out
+}
 
 // Notes has those of each process, with its name.
 func (s *several) Notes() (notes []string) {
@@ -88,6 +102,9 @@ func (s *several) Wait(id int) (trace.Wait, bool) {
 	return w, ok
 }
 
+// waitID returns the number of a description in an event of kind Wait.
+func waitID(e event.Event) int { return int(e.Payload() & math.MaxInt32) }
+
 // wait returns the number of wait id of process i.
 func (s *several) wait(i, id int) int {
 	if id <= 0 || id > (math.MaxInt32-i)/len(s.all) {
@@ -105,7 +122,7 @@ func (s *several) Run(ctx context.Context, st *store.Store) (string, error) {
 			if e.Kind() != event.Wait {
 				return e
 			}
-			return event.Make(e.Time, event.Wait, uint64(s.wait(i, int(e.Payload()&math.MaxInt32))))
+			return event.Make(e.Time, event.Wait, uint64(s.wait(i, waitID(e))))
 		})
 		if err != nil {
 			return "", err
@@ -131,46 +148,60 @@ func (s *several) process(thread int) int {
 	return max(i, 0)
 }
 
-func (s *several) pick(threads []int) (*trace.Recording, []int, int) {
-	i := s.busiest
-	if len(threads) > 0 {
-		i = s.process(threads[0])
-	}
-	var own []int
-	for _, t := range threads {
-		if s.process(t) == i {
-			own = append(own, t-s.base[i])
-		}
-	}
-	return s.all[i], own, s.base[i]
-}
-
-// Recording implements recorded, for the busiest process.
-func (s *several) Recording(stack.Time) (*trace.Recording, func(), error) {
-	return s.all[s.busiest], func() {}, nil
-}
-
-// ThreadsOf splits threads, numbered as in a Part, by the processes of rec, in the order of rec.All. A
-// process without threads has an empty list. With threads nil all are nil, which selects all.
-func ThreadsOf(rec *trace.Recording, threads []int) [][]int {
-	s := newSeveral(rec)
-	out := make([][]int, len(s.all))
-	if threads == nil {
-		return out
-	}
-	for i := range out {
-		out[i] = []int{}
-	}
+func (s *several) split(rec *trace.Recording, threads []int) (out []processPart) {
+	all := rec.All() // all of s
+	own := make([][]int, len(all))
 	for _, t := range threads {
 		i := s.process(t)
-		out[i] = append(out[i], t-s.base[i])
+		own[i] = append(own[i], t-s.base[i])
+	}
+	for i, one := range all {
+		if threads == nil || own[i] != nil {
+			out = append(out, processPart{rec: one, process: i, threads: own[i], number: func(seq int) int { return seq + s.base[i] }})
+		}
 	}
 	return out
 }
 
-// Busiest returns the index in rec.All of the process that a page analyzes if no thread is chosen: that
-// with the most CPU time.
-func Busiest(rec *trace.Recording) int { return newSeveral(rec).busiest }
+// busiest returns the part with the most CPU time, of those that is accepts, if there are such.
+func busiest(parts []processPart, is func(*trace.Recording) bool) *processPart {
+	var best *processPart
+	most, accepted := int64(-1), false
+	for i := range parts {
+		p := &parts[i]
+		ok, ns := is(p.rec), cpuOf(p.rec)
+		if ok && !accepted || ok == accepted && ns > most {
+			best, most, accepted = p, ns, ok
+		}
+	}
+	return best
+}
+
+// ThreadsOf splits the threads of a Part by the processes of rec, in the order of rec.All. A process without
+// threads has an empty list. If Threads is nil, all lists are nil, which selects all threads.
+func (p *Part) ThreadsOf(rec *trace.Recording) [][]int {
+	out := make([][]int, len(rec.Others)+1)
+	if p.Threads == nil {
+		return out
+	}
+	src := p.of
+	if src == nil {
+		src = newSeveral(rec)
+	}
+	at := map[*trace.Recording]int{}
+	for i, one := range rec.All() {
+		at[one], out[i] = i, []int{}
+	}
+	for _, x := range src.split(rec, p.Threads) {
+		out[at[x.rec]] = x.threads
+	}
+	return out
+}
+
+// Busiest returns the index in rec.All of the process with the most CPU time.
+func Busiest(rec *trace.Recording) int {
+	return busiest(newSeveral(rec).split(rec, nil), func(*trace.Recording) bool { return true }).process
+}
 
 // processMessage describes one of several processes.
 type processMessage struct {
@@ -179,19 +210,35 @@ type processMessage struct {
 	Comm    string   `json:"comm"`
 	Exe     string   `json:"exe,omitempty"`
 	Cmdline []string `json:"cmdline,omitempty"`
+	Ended   bool     `json:"ended,omitempty"` // while others are recorded
+}
+
+// maxArguments limits the bytes of a command line that pages get.
+const maxArguments = 1 << 10
+
+func messageOf(p *trace.Process) processMessage {
+	m := processMessage{PID: p.PID, Parent: p.Parent, Comm: p.Comm, Exe: p.Exe}
+	left := maxArguments
+	for _, a := range p.Cmdline {
+		if left -= len(a) + 1; left < 0 {
+			m.Cmdline = append(m.Cmdline, "…")
+			break
+		}
+		m.Cmdline = append(m.Cmdline, a)
+	}
+	return m
+}
+
+func (m *processMessage) equal(x *processMessage) bool {
+	return m.PID == x.PID && m.Parent == x.Parent && m.Comm == x.Comm && m.Exe == x.Exe && m.Ended == x.Ended && slices.Equal(m.Cmdline, x.Cmdline)
 }
 
 // processMessages describes the processes of f, none if it has one.
-func (f *feed) processMessages() (out []processMessage) {
-	s, ok := f.src.(ofProcesses)
-	if !ok {
-		return nil
+func (f *feed) processMessages() []processMessage {
+	if s, ok := f.src.(ofProcesses); ok {
+		return s.described()
 	}
-	for _, one := range s.processes() {
-		p := &one.Process
-		out = append(out, processMessage{PID: p.PID, Parent: p.Parent, Comm: p.Comm, Exe: p.Exe, Cmdline: p.Cmdline})
-	}
-	return out
+	return nil
 }
 
 // processSums is how the threads of one process spent a range. Times are ns, as samples found them, but

@@ -58,6 +58,7 @@ func analysisOf(t *testing.T, s *web.Server, threads []int) (rest map[string]any
 	process, _ = rest["process"].(string)
 	delete(rest, "process")
 	delete(rest, "processes")
+	delete(rest, "of")
 	return rest, seqs, process
 }
 
@@ -145,10 +146,10 @@ func TestSeveralProcesses(t *testing.T) {
 		t.Errorf("the processes are not in the order of their CPU time: %+v", sums)
 	}
 	// Parts of an export name the threads of each process.
-	if got := web.ThreadsOf(rec, []int{seqs[2][1], seqs[0][0]}); !reflect.DeepEqual(got, [][]int{{seqs[0][0]}, {}, {seqs[2][1] - 6}}) {
+	if got := (&web.Part{Threads: []int{seqs[2][1], seqs[0][0]}}).ThreadsOf(rec); !reflect.DeepEqual(got, [][]int{{seqs[0][0]}, {}, {seqs[2][1] - 6}}) {
 		t.Errorf("the threads of the processes are %d", got)
 	}
-	if got := web.ThreadsOf(rec, nil); len(got) != 3 || got[0] != nil || got[2] != nil {
+	if got := (&web.Part{}).ThreadsOf(rec); len(got) != 3 || got[0] != nil || got[2] != nil {
 		t.Errorf("all threads are %v", got)
 	}
 }

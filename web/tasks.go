@@ -10,6 +10,7 @@ import (
 
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/web/analysis"
 )
 
@@ -114,14 +115,18 @@ func (k *tasker) gather(f *feed) error {
 		return err
 	}
 	defer release()
-	base := 0
+	number := func(seq int) int { return seq }
 	if s, ok := src.(ofProcesses); ok {
-		_, _, base = s.pick(nil)
+		p := busiest(s.split(rec, nil), func(one *trace.Recording) bool { return len(one.Tasks) > 0 })
+		if p == nil {
+			return errNoAnalysis
+		}
+		rec, number = p.rec, p.number
 	}
 	v := view.New(rec, o)
 	k.tracks, k.seqs, k.byWait, k.row = analysis.TracksOf(v), nil, nil, map[uint64]int{}
 	for i := range v.Threads {
-		k.seqs = append(k.seqs, v.Threads[i].Seq+base)
+		k.seqs = append(k.seqs, number(v.Threads[i].Seq))
 	}
 	if k.tracks == nil {
 		k.tracks = &analysis.Tracks{}

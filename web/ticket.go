@@ -55,6 +55,7 @@ func (s *Server) part(r *http.Request) (*ticket, error) {
 			continue
 		}
 		t := &ticket{format: f, part: Part{Threads: q.Threads}, until: time.Now().Add(ticketLife)}
+		t.part.of, _ = s.feed(0).src.(ofProcesses)
 		if q.To > q.From {
 			base := s.feed(0).base
 			t.part.From, t.part.To = base+stack.Time(q.From), base+stack.Time(q.To)

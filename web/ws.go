@@ -3,6 +3,7 @@ package web
 import (
 	"encoding/json"
 	"errors"
+	"math"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -66,6 +67,7 @@ type client struct {
 	kinds    store.Kinds // of the view's calls
 	at       *positions
 	knows    known
+	members  int // version of the processes that the client knows
 	version  uint64
 	anewAt   time.Time
 	sentAt   time.Time
@@ -307,6 +309,9 @@ func (c *client) write() {
 			c.close()
 		}
 	}()
+	if s, ok := c.feed.src.(joined); ok {
+		_, c.members = s.since(math.MaxInt)
+	}
 	if c.json(func() any { return c.s.hello() }) != nil {
 		return
 	}
@@ -356,7 +361,11 @@ func (c *client) put(timed bool) error {
 	}
 	if poked || time.Since(c.statusAt) >= every {
 		c.statusAt = time.Now()
-		if err := c.send(websocket.TextMessage, c.s.toldStatus()); err != nil {
+		status := c.s.toldStatus()
+		if err := c.sendProcesses(); err != nil { // the status refers to them
+			return err
+		}
+		if err := c.send(websocket.TextMessage, status); err != nil {
 			return err
 		}
 	}
@@ -381,6 +390,31 @@ func (c *client) put(timed bool) error {
 		}
 	}
 	return nil
+}
+
+// joined is a Source of several processes that others may join.
+type joined interface {
+	// since returns the descriptions that changed after a version, by number, and the version now.
+	since(version int) (map[int]processMessage, int)
+}
+
+// processesMessage describes new and changed processes.
+type processesMessage struct {
+	Op      string                 `json:"op"`
+	Changed map[int]processMessage `json:"changed"` // by index in the hello's processes, new ones behind them
+}
+
+func (c *client) sendProcesses() error {
+	s, ok := c.feed.src.(joined)
+	if !ok {
+		return nil
+	}
+	changed, version := s.since(c.members)
+	c.members = version
+	if len(changed) == 0 {
+		return nil
+	}
+	return c.json(func() any { return processesMessage{"processes", changed} })
 }
 
 // json sends the result of v as JSON.

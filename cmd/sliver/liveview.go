@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -33,16 +34,27 @@ type liveView struct {
 	begin chan struct{} // requests the next recording
 	held  *held         // between two recordings; nil during the first
 
+	several bool // processes
+
 	mu     sync.Mutex
 	s      *session.Session // nil: no session to ask
-	src    *web.Live
-	over   bool // s has ended
+	src    liveSource
+	set    *web.LiveSet                          // src, of several processes
+	parts  map[*session.Session]*web.LiveProcess // of set, those that are sampled
+	over   bool                                  // s has ended
 	status web.Status
 	asked  time.Time // when status was computed
 }
 
-func newLiveView(e *env, f *webFlags, p *target.Process, outs []export.Output) *liveView {
-	v := &liveView{e: e, f: f, p: p, begin: make(chan struct{}, 1), again: true}
+// liveSource is the source of a recording in progress.
+type liveSource interface {
+	web.Source
+	End(reason string)
+}
+
+func newLiveView(e *env, f *webFlags, p *target.Process, outs []export.Output, several bool) *liveView {
+	// The processes of a set are followed once: the set of a further recording would miss those that came since.
+	v := &liveView{e: e, f: f, p: p, begin: make(chan struct{}, 1), again: !several, several: several}
 	for _, o := range outs {
 		v.again = v.again && o.Path != "-"
 	}
@@ -53,18 +65,68 @@ func newLiveView(e *env, f *webFlags, p *target.Process, outs []export.Output) *
 func (v *liveView) renamed(tid stack.TID, name string) {
 	v.mu.Lock()
 	src := v.src
+	own := v.parts[v.s]
 	v.mu.Unlock()
-	if src != nil {
+	switch src := src.(type) {
+	case *web.Live:
 		src.Renamed(tid, name)
+	case *web.LiveSet:
+		if own != nil {
+			own.Renamed(tid, name)
+		}
 	}
+}
+
+// Joined implements session.Follower.
+func (v *liveView) Joined(s *session.Session) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.parts[s] = v.set.Join(s.Recorder(), liveOptions(s))
+}
+
+// Ended implements session.Follower.
+func (v *liveView) Ended(s *session.Session, gone bool) {
+	v.mu.Lock()
+	p := v.parts[s]
+	delete(v.parts, s)
+	v.mu.Unlock()
+	if p != nil {
+		p.End(gone)
+	}
+}
+
+// Renamed implements session.Follower.
+func (v *liveView) Renamed(s *session.Session, tid stack.TID, name string) {
+	v.mu.Lock()
+	p := v.parts[s]
+	v.mu.Unlock()
+	if p != nil {
+		p.Renamed(tid, name)
+	}
+}
+
+func liveOptions(s *session.Session) web.LiveOptions {
+	return web.LiveOptions{Namer: liveNames{s.Names()}, Wait: s.Wait, Window: s.Window}
+}
+
+// source returns a new source of a session.
+func (v *liveView) source(s *session.Session) (src liveSource) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.s, v.over, v.asked = s, false, time.Time{}
+	if v.several {
+		v.set = web.NewLiveSet(web.LiveSetOptions{Window: s.Window, Left: s.Left})
+		v.parts = map[*session.Session]*web.LiveProcess{s: v.set.Join(s.Recorder(), liveOptions(s))}
+		v.src = v.set
+	} else {
+		v.src = web.NewLive(s.Recorder(), liveOptions(s))
+	}
+	return v.src
 }
 
 // show shows a session on the page; the first one starts the server.
 func (v *liveView) show(s *session.Session) error {
-	src := web.NewLive(s.Recorder(), web.LiveOptions{Namer: liveNames{s.Names()}, Wait: s.Wait, Window: s.Window})
-	v.mu.Lock()
-	v.s, v.src, v.over, v.asked = s, src, false, time.Time{}
-	v.mu.Unlock()
+	src := v.source(s)
 	if v.srv != nil {
 		v.srv.Replace(src)
 		return nil
@@ -211,6 +273,7 @@ func (v *liveView) statusNow() web.Status {
 		paused := v.s.Paused() // read first, so that every pause is of a sample in the statistics
 		st := v.s.Status()
 		v.status = pageStatus(st.Total, st.Tasks, st.Unrecorded, st.Pauses)
+		v.status.Losses = strings.Join(slices.DeleteFunc(append([]string{v.status.Losses}, v.s.Left().Lines()...), func(s string) bool { return s == "" }), "; ")
 		v.status.Paused, v.status.Interval, v.status.Threads = paused, v.s.Interval(), v.s.Selection().String()
 		v.asked = time.Now()
 	}
@@ -294,6 +357,11 @@ func numbered(o export.Output, n int) export.Output {
 
 // liveNames adapts a session's names for package web.
 type liveNames struct{ l *naming.Live }
+
+// Shared implements web.Sharer.
+func (n liveNames) Shared(w web.Word) (file any, vaddr uint64, ok bool) {
+	return n.l.Locate(naming.Place{Addr: w.Word.Lookup(), At: w.At})
+}
 
 // Name implements web.Namer.
 func (n liveNames) Name(ctx context.Context, words []web.Word, answer func(int, []web.NameFrame)) {

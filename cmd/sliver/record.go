@@ -362,10 +362,13 @@ func (f *recordFlags) record(e *env, o session.Options, p *target.Process, c *ta
 	}
 	var view *liveView
 	if f.page {
-		view = newLiveView(e, &f.web, p, o.Outputs)
+		view = newLiveView(e, &f.web, p, o.Outputs, o.Set != nil)
 		defer view.close()
 		defer func() { view.held.release() }()
 		o.Live, o.Renamed = true, view.renamed
+		if o.Set != nil {
+			o.Follower = view
+		}
 	}
 	if c != nil {
 		o.Await = true

@@ -72,8 +72,6 @@ func matching(command string, names, units, cgroups []string) (match func(*targe
 // single returns what in the flags can hold one process only; "" if nothing does.
 func (f *recordFlags) single(o *session.Options) string {
 	switch {
-	case f.page:
-		return "--web shows one process"
 	case f.push.any():
 		return "a push has one process"
 	case len(f.trace.patterns) > 0:

@@ -153,7 +153,7 @@ func writePart(w io.Writer, rec *trace.Recording, format string, p web.Part) err
 	}
 	o := export.Options{From: p.From, To: p.To, Threads: p.Threads}
 	if len(rec.Others) > 0 {
-		by := web.ThreadsOf(rec, p.Threads)
+		by := p.ThreadsOf(rec)
 		if !f.Several() {
 			return f.Stream(w, chosenProcess(rec, by), export.Options{From: p.From, To: p.To, Threads: firstChosen(by)})
 		}

@@ -121,6 +121,8 @@ type Lock struct {
 	HolderIn []Share   `json:"holder_functions"`
 	WaiterIn []Share   `json:"waiter_functions"`
 	Unknown  string    `json:"no_holder"` // reason why no holder is named
+	// Process is the PID of the process whose lock it is, in a report of several: see Merge.
+	Process int `json:"process,omitempty"`
 }
 
 // Call is a system call with the object it waited for.

@@ -1,6 +1,10 @@
 package naming
 
-import "io"
+import (
+	"io"
+
+	"github.com/sliverprof/sliver/symbol"
+)
 
 // Files keeps files open whose functions are named while their process runs. K identifies a file. It is for
 // one goroutine; the zero value is not ready: see NewFiles.
@@ -12,6 +16,9 @@ type Files[K comparable] struct {
 	broken  map[K]bool
 }
 
+// maxBroken limits the files that are known not to open.
+const maxBroken = 1 << 12
+
 type openFile[K comparable] struct {
 	key    K
 	source *Source
@@ -21,6 +28,12 @@ type openFile[K comparable] struct {
 // NewFiles returns a Files for a machine, as in GOARCH, that keeps at most most files open; 0: all.
 func NewFiles[K comparable](machine string, most int, o Options) *Files[K] {
 	return &Files[K]{machine: machine, o: o, most: most, broken: map[K]bool{}}
+}
+
+// With makes Source find debug files by finder from now on.
+func (f *Files[K]) With(finder symbol.Finder) *Files[K] {
+	f.o.Finder = finder
+	return f
 }
 
 // Source returns the names in a file, which open opens if it is not open: the closer may be nil. It returns
@@ -43,6 +56,9 @@ func (f *Files[K]) Source(key K, path string, open func() (io.ReaderAt, io.Close
 		}
 	}
 	if err != nil {
+		if len(f.broken) >= maxBroken {
+			clear(f.broken) // they are tried again
+		}
 		f.broken[key] = true
 		return nil
 	}

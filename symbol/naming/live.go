@@ -23,6 +23,35 @@ type LiveOptions struct {
 	Made      Made       // of the program, for code that it generates
 	// Managed names a location in a managed.Range; nil: there are none.
 	Managed func(addr uint64) (symbol.Frame, bool)
+	// Files are shared with the Lives of other processes; nil: the Live has files of its own.
+	Files *LiveFiles
+}
+
+// LiveFiles keeps the files of several Lives open, each once for all processes that use it. It bounds the
+// memory of all Lives together. Close it after the last Name.
+type LiveFiles struct {
+	mu     sync.Mutex // one Name at a time; guards the fields below
+	closed bool
+	files  *Files[any] // by KeyedModules.Key, or by ownModule
+}
+
+// ownModule identifies a module that no other process shares.
+type ownModule struct {
+	of *Live
+	id int
+}
+
+// NewLiveFiles returns an empty LiveFiles for a machine, as in GOARCH.
+func NewLiveFiles(arch string, o Options) *LiveFiles {
+	return &LiveFiles{files: NewFiles[any](arch, maxLiveFiles, o)}
+}
+
+// Close closes the files after a running Name has returned.
+func (f *LiveFiles) Close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.closed = true
+	f.files.Close()
 }
 
 // Place is an address on a stack.
@@ -42,9 +71,10 @@ type Live struct {
 	known trace.Recording // Maps and Modules so far
 	fresh chan struct{}   // closed when there are more
 
-	name   sync.Mutex // one Name at a time; guards the fields below
+	files *LiveFiles
+
+	// Guarded by files.mu.
 	closed bool
-	files  *Files[int] // by module
 	made   Made
 }
 
@@ -57,8 +87,11 @@ const (
 
 // NewLive returns a Live that opens files through mods.
 func NewLive(mods Modules, o LiveOptions) *Live {
-	return &Live{mods: mods, o: o, fresh: make(chan struct{}), made: o.Made,
-		files: NewFiles[int](o.Arch, maxLiveFiles, Options{Finder: o.Finder, FullNames: o.FullNames, Cache: o.Cache})}
+	l := &Live{mods: mods, o: o, fresh: make(chan struct{}), made: o.Made, files: o.Files}
+	if l.files == nil {
+		l.files = NewLiveFiles(o.Arch, Options{FullNames: o.FullNames, Cache: o.Cache})
+	}
+	return l
 }
 
 // Maps adds a generation of the address space, with its new modules, like
@@ -73,12 +106,43 @@ func (l *Live) Maps(m trace.Maps, mods []trace.Module) {
 	l.fresh = make(chan struct{})
 }
 
-// Close closes the files after a running Name has returned.
+// Close closes the files after a running Name has returned, unless other Lives share them.
 func (l *Live) Close() {
-	l.name.Lock()
-	defer l.name.Unlock()
+	l.files.mu.Lock()
 	l.closed = true
-	l.files.Close()
+	l.files.mu.Unlock()
+	if l.o.Files == nil {
+		l.files.Close()
+	}
+}
+
+// Retire says that the process has ended. Name and Locate still work, but for code that the program made.
+func (l *Live) Retire() {
+	l.files.mu.Lock()
+	defer l.files.mu.Unlock()
+	l.made = Made{}
+}
+
+// Locate returns the file of a place, with an identity that is equal for all Lives of one LiveFiles, and the
+// address in it. It fails for a place that is in no file, or in one that other processes do not share.
+func (l *Live) Locate(p Place) (file any, vaddr uint64, ok bool) {
+	mods, keyed := l.mods.(KeyedModules)
+	if !keyed {
+		return nil, 0, false
+	}
+	l.mu.Lock()
+	known := trace.Recording{Maps: l.known.Maps, Modules: l.known.Modules}
+	l.mu.Unlock()
+	k, ok := known.Locate(p.Addr, generation(known.Maps, p.At))
+	if !ok {
+		return nil, 0, false
+	}
+	inFile := func(x trace.Segment) bool { return k.Addr >= x.Vaddr && k.Addr-x.Vaddr < x.Size }
+	if !slices.ContainsFunc(known.Modules[k.Module].Segments, inFile) {
+		return nil, 0, false
+	}
+	file = mods.Key(k.Module)
+	return file, k.Addr, file != nil
 }
 
 // place is a located Place.
@@ -91,9 +155,9 @@ type place struct {
 // leaf first: first without frames, for all places whose module is known, then with the
 // frames found. It returns early when ctx ends. Frames are valid only during the call.
 func (l *Live) Name(ctx context.Context, places []Place, answer func(i int, module string, vaddr uint64, frames []symbol.Frame)) {
-	l.name.Lock()
-	defer l.name.Unlock()
-	if l.closed {
+	l.files.mu.Lock()
+	defer l.files.mu.Unlock()
+	if l.closed || l.files.closed {
 		return
 	}
 	known, found := l.locate(ctx, places)
@@ -118,7 +182,7 @@ func (l *Live) Name(ctx context.Context, places []Place, answer func(i int, modu
 }
 
 // locate finds the modules of places. Samples may arrive a moment before the maps that
-// explain them, so it waits briefly for missing ones.
+// explain them, so it waits briefly for missing ones, unless other processes would wait too.
 func (l *Live) locate(ctx context.Context, places []Place) (*trace.Recording, []place) {
 	late := time.NewTimer(mapsWait)
 	defer late.Stop()
@@ -133,7 +197,7 @@ func (l *Live) locate(ctx context.Context, places []Place) (*trace.Recording, []
 				found = append(found, place{i, k})
 			}
 		}
-		if len(found) == len(places) {
+		if len(found) == len(places) || l.o.Files != nil {
 			return &known, found
 		}
 		select {
@@ -157,6 +221,16 @@ func generation(ms []trace.Maps, t stack.Time) int {
 	return max(i-1, 0)
 }
 
+// key identifies module id among the files.
+func (l *Live) key(id int) any {
+	if keyed, ok := l.mods.(KeyedModules); ok && l.o.Files != nil {
+		if k := keyed.Key(id); k != nil {
+			return k
+		}
+	}
+	return ownModule{l, id}
+}
+
 func (l *Live) module(ctx context.Context, m *trace.Module, places []place, answer func(int, string, uint64, []symbol.Frame)) {
 	id := places[0].key.Module
 	if len(m.Segments) == 0 && m.Path != "[vdso]" {
@@ -164,7 +238,7 @@ func (l *Live) module(ctx context.Context, m *trace.Module, places []place, answ
 		return
 	}
 	// The reason of a failure is reported when the recording ends.
-	f := l.files.Source(id, m.Path, func() (io.ReaderAt, io.Closer, error) { return l.mods.Open(id, m) })
+	f := l.files.files.With(l.o.Finder).Source(l.key(id), m.Path, func() (io.ReaderAt, io.Closer, error) { return l.mods.Open(id, m) })
 	if f == nil {
 		return
 	}

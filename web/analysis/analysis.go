@@ -46,25 +46,11 @@ type Analysis struct {
 	Tree    *Tree    `json:"tree"`
 	Funcs   []Func   `json:"funcs"` // that Tree.Func counts
 	Tasks   *Tasks   `json:"tasks,omitempty"`
-	// Of a recording of several processes, the one that was analyzed, and how many there are.
+	// Of a recording of several processes: Process is the one that was analyzed, if it was only one, Processes
+	// how many were, and Of how many there are.
 	Process   string `json:"process,omitempty"`
 	Processes int    `json:"processes,omitempty"`
-}
-
-// Move adds base to all numbers of threads.
-func (a *Analysis) Move(base int) {
-	for i := range a.Threads {
-		a.Threads[i].Seq += base
-	}
-	for i := range a.Funcs {
-		if t := a.Funcs[i].Thread; t != nil {
-			seq := *t + base
-			a.Funcs[i].Thread = &seq
-		}
-	}
-	if a.Tasks != nil {
-		a.Tasks.move(base)
-	}
+	Of        int    `json:"of,omitempty"`
 }
 
 // Thread is how one thread spent its time. CPU, Runnable, Lock, IO, Sleep, Other, Idle and Stopped add
@@ -282,6 +268,11 @@ func (b *builder) finish() {
 		p, _ := b.calls.Node(n)
 		b.vals[p].add(&b.vals[n])
 	}
+	b.columns()
+}
+
+// columns makes the tree of nodes whose values include their callees.
+func (b *builder) columns() {
 	limit := b.o.Nodes
 	if limit <= 0 {
 		limit = DefaultNodes

@@ -44,16 +44,16 @@ type Task struct {
 	Why     string `json:"why,omitempty"` // what it waited for longest
 }
 
-// move adds base to all numbers of threads.
-func (t *Tasks) move(base int) {
+// move renumbers the threads.
+func (t *Tasks) move(number func(int) int) {
 	for i := range t.Funcs {
 		if t.Funcs[i].Seq >= 0 {
-			t.Funcs[i].Seq += base
+			t.Funcs[i].Seq = number(t.Funcs[i].Seq)
 		}
 	}
 	for i := range t.List {
 		if t.List[i].Seq >= 0 {
-			t.List[i].Seq += base
+			t.List[i].Seq = number(t.List[i].Seq)
 		}
 	}
 }

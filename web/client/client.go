@@ -12,8 +12,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -61,19 +63,23 @@ type Info struct {
 		Cmdline  []string `json:"cmdline"`
 		Interval int64    `json:"interval_ns"`
 	} `json:"process"`
-	// Processes are those of a recording of several; a thread's Process is an index.
-	Processes []struct {
-		PID     int      `json:"pid"`
-		Parent  int      `json:"ppid"`
-		Comm    string   `json:"comm"`
-		Exe     string   `json:"exe"`
-		Cmdline []string `json:"cmdline"`
-	} `json:"processes"`
-	Formats []struct {
+	// Processes are those of a recording of several, so far; a thread's Process is an index.
+	Processes []Process `json:"processes"`
+	Formats   []struct {
 		Name  string `json:"name"`
 		Title string `json:"title"`
 		Ext   string `json:"ext"`
 	} `json:"formats"`
+}
+
+// Process is one process of a recording of several.
+type Process struct {
+	PID     int      `json:"pid"`
+	Parent  int      `json:"ppid"` // 0: not in the recording
+	Comm    string   `json:"comm"`
+	Exe     string   `json:"exe"`
+	Cmdline []string `json:"cmdline"`
+	Ended   bool     `json:"ended"` // while others were still recorded
 }
 
 // Info returns the server's description.
@@ -284,6 +290,7 @@ type Status struct {
 		Samples uint64 `json:"samples"`
 		State   string `json:"state"`
 		Ended   bool   `json:"ended"`
+		Process int    `json:"process"` // index in Processes, of a recording of several
 	} `json:"threads"`
 
 	// Recording holds the statistics of a recording; nil if a file has none.
@@ -313,6 +320,8 @@ type Watch struct {
 	Funcs []Func
 	// Status is the newest one; nil before the first.
 	Status *Status
+	// Processes are those of a recording of several, as far as known with Status.
+	Processes []Process
 }
 
 // Watch opens a websocket and requests a view. It ends with ctx or by Close.
@@ -387,6 +396,10 @@ func (w *Watch) take(b []byte) error {
 		if err := json.Unmarshal(b, w.Status); err != nil {
 			return fmt.Errorf("read a status: %w", err)
 		}
+	case "hello", "processes":
+		if err := w.processes(op.Op, b); err != nil {
+			return fmt.Errorf("read processes: %w", err)
+		}
 	case "names":
 		if err := json.Unmarshal(b, &m); err != nil {
 			return fmt.Errorf("read names: %w", err)
@@ -420,4 +433,30 @@ func (w *Watch) Close() error {
 		err = w.conn.Close()
 	})
 	return err
+}
+
+// processes takes in all processes, or those that are new or changed.
+func (w *Watch) processes(op string, b []byte) error {
+	if op == "hello" {
+		var in Info
+		err := json.Unmarshal(b, &in)
+		w.Processes = in.Processes
+		return err
+	}
+	var m struct {
+		Changed map[int]Process `json:"changed"`
+	}
+	if err := json.Unmarshal(b, &m); err != nil {
+		return err
+	}
+	for _, i := range slices.Sorted(maps.Keys(m.Changed)) {
+		if i < 0 || i > len(w.Processes) {
+			return fmt.Errorf("process %d after %d", i, len(w.Processes))
+		}
+		if i == len(w.Processes) {
+			w.Processes = append(w.Processes, Process{})
+		}
+		w.Processes[i] = m.Changed[i]
+	}
+	return nil
 }

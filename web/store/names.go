@@ -153,6 +153,13 @@ func (n *Names) Funcs() int {
 	return len(n.funcs)
 }
 
+// Places returns the number of places.
+func (n *Names) Places() int {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	return len(n.places)
+}
+
 // FuncOf returns the function of each place; read-only.
 func (n *Names) FuncOf() []uint32 {
 	n.mu.RLock()

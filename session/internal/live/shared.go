@@ -155,6 +155,14 @@ func (s *Shared) use(f *SharedFile) {
 	}
 }
 
+// Hold adds a user of the file, who closes the result.
+func (f *SharedFile) Hold() *SharedFile {
+	f.of.mu.Lock()
+	defer f.of.mu.Unlock()
+	f.of.use(f)
+	return f
+}
+
 // Close implements target.File: it ends one use.
 func (f *SharedFile) Close() error {
 	s := f.of

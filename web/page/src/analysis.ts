@@ -10,6 +10,7 @@ export interface LockRow {
   name: string;
   kind: string;
   addr: string;
+  process?: number; // PID, of an analysis of several processes
   exclusive: boolean;
   waits: number;
   total_ns: number;
@@ -212,8 +213,9 @@ export interface Analysis {
   tree: TreeColumns;
   funcs: AFunc[];
   tasks?: Tasks;
-  process?: string; // of a recording of several, the one that was analyzed
-  processes?: number; // how many there are
+  process?: string; // of a recording of several, the one that was analyzed, if it was only one
+  processes?: number; // how many were analyzed
+  of?: number; // how many there are
 }
 
 // notSampled is the function of CPU time that no sample has.

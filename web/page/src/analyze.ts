@@ -103,7 +103,7 @@ export function analyze(
     return missedAt;
   };
   const kinds = new Set(head.funcs.map((f) => f.kind ?? 'native'));
-  const owned = ownCode(kinds, head.process.exe);
+  const owned = ownCode(kinds, new Set([head.process.exe]));
   const asker = (places: number[]): string => {
     for (let i = places.length - 1; i >= 0; i--) if (owned(head.funcs[fn(places[i]!)]!)) return head.funcs[fn(places[i]!)]!.name;
     return places.length ? head.funcs[fn(places[places.length - 1]!)]!.name : '[unknown]';

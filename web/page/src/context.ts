@@ -1,7 +1,7 @@
 // The context menu of a call, a thread, or a lock.
 
 import { el, h, popup, say } from './dom';
-import { lockName } from './format';
+import { lockKey, lockName } from './format';
 import type { LockInfo } from './proto';
 import { sourceLink } from './settings';
 import type { Timeline } from './timeline';
@@ -189,7 +189,7 @@ export class Context {
     return [
       title(lockName(lock)),
       ...(spot.holder ? [item('Go to its holder', () => spot.click())] : []),
-      item('Who held it, and where', () => this.act.lock(lock.addr)),
+      item('Who held it, and where', () => this.act.lock(lockKey(lock))),
       item('Copy its address', () => {
         navigator.clipboard.writeText(lock.addr).then(
           () => say('copied'),

@@ -229,3 +229,8 @@ export function syscall(nr: number, arch: string): string {
 export function lockName(l: { addr: string; wait?: string; kind?: string }): string {
   return l.wait ? (l.wait.includes(l.addr) ? l.wait : `${l.wait} (${l.addr})`) : `${l.kind || 'lock'} ${l.addr}`;
 }
+
+// lockKey identifies a lock: equal addresses of several processes are different locks.
+export function lockKey(l: { addr: string; process?: number }): string {
+  return l.process ? `${l.addr} of ${l.process}` : l.addr;
+}

@@ -5,7 +5,7 @@ import type { Part } from './analysis';
 import { theme } from './color';
 import { count, dur, percent } from './format';
 import type { Model } from './model';
-import type { ProcessSums } from './proto';
+import type { ProcessInfo, ProcessSums } from './proto';
 import type { View } from './track';
 
 // Group is a group with its line at y.
@@ -29,6 +29,11 @@ function waited(s: ProcessSums): number {
   return s.runnable + s.lock + s.io + s.sleep + s.other + s.stopped;
 }
 
+// processTitle names a process.
+function processTitle(p?: ProcessInfo): string {
+  return `${p?.comm || 'process'} (${p?.pid})${p?.ended ? ' · ended' : ''}`;
+}
+
 // roleOf is the role that a thread has in telemetry, too: main, or its name with each number replaced by *.
 export function roleOf(name: string, main = false): string {
   const role = name.replace(/[0-9]+/g, '*');
@@ -47,9 +52,10 @@ export class Groups {
 
   // arrange puts the threads of a role behind the first of them, and a group before those of a role with two
   // threads or more. Threads that are kept apart, as pinned ones, are in no group. Those of folded groups are left out.
-  arrange(seqs: number[], apart: number[]): (Group | number)[] {
+  // still keeps the processes where they are; new ones come last.
+  arrange(seqs: number[], apart: number[], still = false): (Group | number)[] {
     this.heads = [];
-    if (this.processes) return this.byProcess(seqs, apart);
+    if (this.processes) return this.byProcess(seqs, apart, still);
     if (!this.on) return seqs;
     const roles = new Map<string, number[]>();
     for (const seq of seqs) {
@@ -72,13 +78,14 @@ export class Groups {
     return out;
   }
 
-  // processes reports whether the groups are processes.
+  // processes reports whether the groups are processes. A live recording of several has them from the first on.
   get processes(): boolean {
-    return (this.model.hello?.processes?.length ?? 0) > 1;
+    const { hello } = this.model;
+    return (hello?.processes?.length ?? 0) > (hello?.live ? 0 : 1);
   }
 
   // byProcess puts a group before the threads of each process, in the order of what the processes used or waited.
-  private byProcess(seqs: number[], apart: number[]): (Group | number)[] {
+  private byProcess(seqs: number[], apart: number[], still: boolean): (Group | number)[] {
     const of = new Map<number, number[]>();
     for (const seq of seqs) {
       if (apart.includes(seq)) continue;
@@ -92,15 +99,28 @@ export class Groups {
       const s = sums.get(p);
       return !s ? 0 : by === 'cpu' ? s.cpu : waited(s);
     };
-    const ranked = (by: 'cpu' | 'wait'): number[] => [...of.keys()].sort((a, b) => value(b, by) - value(a, by) || a - b);
-    const first = new Set(ranked('cpu').slice(0, openProcesses)); // whatever the order is: a change of it folds nothing
+    const { live } = this.model;
+    const ended = (p: number): number => (live && this.model.hello!.processes![p]?.ended ? 1 : 0);
+    // Of a live recording those that run come first, and of those that ended the newest.
+    const ranked = (by: 'cpu' | 'wait'): number[] =>
+      [...of.keys()].sort(
+        (a, b) => ended(a) - ended(b) || value(b, by) - value(a, by) || (ended(a) ? this.newest(of, b) - this.newest(of, a) : 0) || a - b,
+      );
+    // Whatever the order is: a change of it folds nothing.
+    if (!still || !this.first.size) this.first = new Set(ranked('cpu').slice(0, openProcesses));
+    const before = new Map(still ? this.placed.map((p, i) => [p, i]) : []);
+    const order = ranked(this.by).sort((a, b) => (before.get(a) ?? Infinity) - (before.get(b) ?? Infinity) || 0);
+    this.placed = order;
     const out: (Group | number)[] = seqs.filter((s) => apart.includes(s));
-    for (const p of ranked(this.by)) {
+    const roles = new Set<string>();
+    for (const p of order) {
       const info = this.model.hello!.processes![p];
-      const role = `process ${info?.pid}`;
+      let role = `process ${info?.pid}`;
+      if (roles.has(role)) role += `/${p}`; // a PID that was used again
+      roles.add(role);
       const all = of.get(p)!;
-      const open = first.has(p) !== this.changed.has(role);
-      const g: Group = { role, title: `${info?.comm || 'process'} (${info?.pid})`, process: p, seqs: all, y: 0, open };
+      const open = this.first.has(p) !== this.changed.has(role);
+      const g: Group = { role, title: processTitle(info), process: p, seqs: all, y: 0, open };
       this.heads.push(g);
       out.push(g, ...(open ? all : []));
     }
@@ -109,7 +129,16 @@ export class Groups {
 
   // key differs if the groups may.
   key(): string {
+    if (this.processes) return String(this.model.joined);
     return this.on ? this.model.order.map((s) => roleOf(this.model.threads.get(s)!.name)).join() : '';
+  }
+
+  private first = new Set<number>(); // processes that begin open
+  private placed: number[] = []; // processes in the order of their groups
+
+  // newest is the time of the last sample of a process.
+  private newest(of: Map<number, number[]>, p: number): number {
+    return Math.max(...of.get(p)!.map((s) => this.model.threads.get(s)!.last));
   }
 
   // turn opens or folds a group.
@@ -131,8 +160,8 @@ export class Groups {
     const shares = g.seqs.map((s) => this.model.share.get(s)).filter((x) => x !== undefined);
     const cpu = shares.reduce((a, b) => a + b, 0);
     return [
-      `${count(g.seqs.length)} threads`,
-      shares.length ? `CPU ${percent(cpu)}${cpu >= 0.01 ? `, at most ${percent(Math.max(...shares))} each` : ''}` : '',
+      `${count(g.seqs.length)} thread${g.seqs.length === 1 ? '' : 's'}`,
+      shares.length ? `CPU ${percent(cpu)}${cpu >= 0.01 && g.seqs.length > 1 ? `, at most ${percent(Math.max(...shares))} each` : ''}` : '',
     ]
       .filter((x) => x)
       .join(' · ');

@@ -273,6 +273,7 @@ export class Labels {
       }
       li.style.top = `${g.y}px`;
       const [fold, name] = li.querySelectorAll('button');
+      if (name!.textContent !== g.title) fill(name!, g.title);
       fill(fold!, g.open ? '▾' : '▸');
       fold!.setAttribute('aria-expanded', String(g.open));
       const threads = `${count(g.seqs.length)} thread${g.seqs.length === 1 ? '' : 's'}`;

@@ -5,7 +5,7 @@
 import { fills, theme, type Theme } from './color';
 import { Column } from './column';
 import { el, h } from './dom';
-import { count, dur, lockName } from './format';
+import { count, dur, lockName, lockKey } from './format';
 import type { Link, LockInfo } from './proto';
 import type { Band, Range, Spot, Stage, Track, View } from './track';
 
@@ -92,11 +92,6 @@ function most(ns: number[]): number {
 // amount is a mean number of threads or CPUs.
 function amount(n: number): string {
   return n >= 10 ? count(Math.round(n)) : n.toFixed(n > 0 && n < 0.1 ? 2 : 1).replace(/\.0$/, '');
-}
-
-// lockKey identifies a lock: equal addresses of several processes are different locks.
-function lockKey(l: LockInfo): string {
-  return l.process ? `${l.addr} of ${l.process}` : l.addr;
 }
 
 export class Lanes implements Band {
@@ -186,7 +181,7 @@ export class Lanes implements Band {
             lock
               ? h(
                   'button',
-                  { class: 'link', 'data-key': i.key, title: `${name}: who held it, and where`, onclick: () => this.onLock(lock.addr) },
+                  { class: 'link', 'data-key': i.key, title: `${name}: who held it, and where`, onclick: () => this.onLock(lockKey(lock)) },
                   name,
                 )
               : file

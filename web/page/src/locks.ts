@@ -2,7 +2,7 @@
 
 import type { Analysis, LockRow, Share } from './analysis';
 import { h } from './dom';
-import { count, dur, percent } from './format';
+import { count, dur, lockKey, percent } from './format';
 import type { Actions } from './overview';
 
 export function locksTab(a: Analysis, act: Actions, open: string, toggle: (name: string) => void): HTMLElement {
@@ -101,7 +101,7 @@ function details(a: Analysis, l: LockRow, act: Actions): HTMLElement {
         null,
         h(
           'button',
-          { class: 'small', title: 'Show who held it and how many waited, over time', onclick: () => act.lane(l.addr) },
+          { class: 'small', title: 'Show who held it and how many waited, over time', onclick: () => act.lane(lockKey(l)) },
           'Show its track',
         ),
       )

@@ -40,9 +40,14 @@ const handlers: Handlers = {
     side.again();
     panel.again();
   },
+  processes(m) {
+    model.join(m);
+  },
   status(m) {
     const was = model.status;
+    const whole = timeline.wholeProcesses();
     model.setStatus(m);
+    timeline.chooseNew(whole);
     if (first && m.to > 0) begin();
     if (timeline.threads.stale()) timeline.layout();
     else labels.update();

@@ -2,7 +2,7 @@
 
 import { fillOf, fills, greyFirst, hash, ownFills, ownFirst } from './color';
 import { short } from './format';
-import { ownCode } from './own';
+import { ownCode, type Place } from './own';
 import {
   type Frame,
   type FrameThread,
@@ -12,6 +12,7 @@ import {
   type LockInfo,
   MORE,
   type Names,
+  type Processes,
   type Status,
   type ThreadInfo,
   VIEW,
@@ -209,7 +210,7 @@ export class Model {
   // colorOf is the number of a function's color; -1: none.
   private colorOf(f: Func): number {
     if (this.colorBy === 'state') {
-      if (f.kind === 'error' || !ownCode(this.kinds, this.hello?.process.exe)(f)) return greyFirst + (hash(f.name) & 1);
+      if (f.kind === 'error' || !this.own()(f)) return greyFirst + (hash(f.name) & 1);
       const module =
         f.kind === 'java'
           ? f.name.slice(0, Math.max(0, f.name.lastIndexOf('.')))
@@ -248,6 +249,32 @@ export class Model {
     this.data.clear();
     this.views.clear();
   }
+
+  // join takes in processes that are new or changed.
+  join(p: Processes): void {
+    const { hello } = this;
+    if (!hello) return;
+    hello.processes ??= [];
+    for (const [i, x] of Object.entries(p.changed)) hello.processes[Number(i)] = x;
+    this.joined++;
+    if (this.colorBy === 'state') this.recolor('state');
+  }
+
+  joined = 0; // times that processes joined or changed
+
+  // own is the test of whether a function is the program's own, or that of one of several programs.
+  own(): (f: Place) => boolean {
+    const key = `${this.joined},${[...this.kinds].join()}`;
+    if (this.ownKey === key && this.ownTest) return this.ownTest;
+    const { hello } = this;
+    const all = hello?.processes?.length ? hello.processes.map((p) => p.exe) : [hello?.process.exe];
+    this.ownKey = key;
+    this.ownTest = ownCode(this.kinds, new Set(all.filter((x) => x !== undefined)));
+    return this.ownTest;
+  }
+
+  private ownKey = '';
+  private ownTest: ((f: Place) => boolean) | null = null;
 
   setStatus(s: Status): void {
     this.status = s;

@@ -96,9 +96,11 @@ function list(...rows: Child[]): HTMLElement {
   return h('ul', { class: 'lines' }, ...rows);
 }
 
-// oneProcess says which of several processes was analyzed.
-export function oneProcess(a: Analysis): string {
-  return a.process ? `Analyzed: ${a.process}, one of ${a.processes} processes` : '';
+// whichProcesses says which of several processes were analyzed.
+export function whichProcesses(a: Analysis): string {
+  if (!a.of || a.of < 2) return '';
+  if (a.process) return `${a.process}, one of ${count(a.of)} processes`;
+  return a.processes === a.of ? `${count(a.of)} processes` : `${count(a.processes ?? 0)} of ${count(a.of)} processes`;
 }
 
 // excluded describes the idle waits that the numbers omit; '' if there are none.
@@ -315,6 +317,40 @@ function threadsCard(a: Analysis, act: Actions): HTMLElement {
   );
 }
 
+// ProcessTime is how all threads of a process spent their time. Its tid is the PID, its seq one of its threads.
+export interface ProcessTime extends ThreadTime {
+  threads: number;
+  ended: boolean;
+}
+
+// processesCard shows the processes, of several.
+function processesCard(all: ProcessTime[], act: Actions): HTMLElement | null {
+  if (all.length < 2) return null;
+  const shown = all.filter((p) => !p.is_idle);
+  const idle = all.length - shown.length;
+  const cpu = Math.max(1, ...shown.map((p) => p.cpu));
+  return card(
+    'Processes',
+    `${count(shown.length)}${idle ? ` and ${count(idle)} idle` : ''}`,
+    null,
+    list(
+      ...shown
+        .slice(0, most)
+        .map((p) =>
+          row(
+            `${p.name} (${p.tid})`,
+            `${p.name} (${p.tid}): show its tracks`,
+            () => act.thread(p.seq),
+            dur(p.cpu),
+            meter(p.cpu, cpu, 'cpu'),
+            [`${count(p.threads)} thread${p.threads === 1 ? '' : 's'}`, p.ended ? 'ended' : ''].filter((x) => x).join(', '),
+          ),
+        ),
+    ),
+    shown.length > most ? h('p', { class: 'soft' }, `${count(shown.length - most)} more`) : null,
+  );
+}
+
 function tasksCard(a: Analysis, act: Actions): HTMLElement | null {
   const t = a.tasks;
   if (!t) return null;
@@ -369,9 +405,14 @@ function tasksCard(a: Analysis, act: Actions): HTMLElement | null {
   );
 }
 
-export function overview(a: Analysis, owned: Owned, act: Actions): HTMLElement {
-  const cards = [functionsCard(a, act), locksCard(a, act), tasksCard(a, act), waitsCard(a, act), threadsCard(a, act)].filter(
-    (c) => c !== null,
-  );
+export function overview(a: Analysis, owned: Owned, act: Actions, processes: ProcessTime[]): HTMLElement {
+  const cards = [
+    processesCard(processes, act),
+    functionsCard(a, act),
+    locksCard(a, act),
+    tasksCard(a, act),
+    waitsCard(a, act),
+    threadsCard(a, act),
+  ].filter((c) => c !== null);
   return h('div', { class: 'overview' }, summary(a, owned, act), h('div', { class: 'cards' }, ...cards), legend());
 }

@@ -45,8 +45,9 @@ function goLibrary(f: Place): boolean {
 
 // ownCode reports whether a function is the program's own: of a program in Java, Python, JavaScript or
 // Ruby its functions outside of libraries, else those of its executable outside of Go's library.
-export function ownCode(kinds: Set<string>, exe?: string): (f: Place) => boolean {
+// Of several processes it is own code of each.
+export function ownCode(kinds: Set<string>, exes: Set<string>): (f: Place) => boolean {
   if (interpreted(kinds)) return (f) => managed(f) && !library(f);
   // _start is the C library's, linked in.
-  return (f) => !!exe && f.module === exe && f.name !== '_start' && !(f.kind === 'go' && goLibrary(f));
+  return (f) => !!f.module && exes.has(f.module) && f.name !== '_start' && !(f.kind === 'go' && goLibrary(f));
 }

@@ -2,7 +2,7 @@
 // live recording that is followed the last 10 s.
 
 import { able } from './able';
-import type { AFunc, Analysis, TreeColumns } from './analysis';
+import { type AFunc, type Analysis, parts, type TreeColumns } from './analysis';
 import { bottomUp, CallTree } from './calltree';
 import { Compare } from './compare';
 import { field, grip, select } from './controls';
@@ -11,10 +11,9 @@ import { el, fill, h } from './dom';
 import { pattern } from './filter';
 import { Flame } from './flame';
 import { FlameTab } from './flametab';
-import { clock, count, dur } from './format';
+import { clock, count, dur, lockKey } from './format';
 import { functionsTab } from './functions';
-import { type Actions, excluded, oneProcess, overview } from './overview';
-import { ownCode } from './own';
+import { type Actions, excluded, type ProcessTime, overview, whichProcesses } from './overview';
 import { Press } from './press';
 import { ioTab } from './io';
 import { locksTab } from './locks';
@@ -231,9 +230,9 @@ export class Panel implements Desk {
     seqOf: (tid) => [...this.v.model.threads.values()].filter((t) => t.tid === tid).pop()?.seq ?? -1,
   };
 
-  // lock shows a lock by its address.
+  // lock shows a lock by its address, or by its key among those of several processes.
   lock(addr: string): void {
-    this.openLock = this.a?.report.locks.find((l) => l.addr === addr)?.name ?? '';
+    this.openLock = this.a?.report.locks.find((l) => lockKey(l) === addr || l.addr === addr)?.name ?? '';
     this.show('locks');
   }
 
@@ -264,7 +263,31 @@ export class Panel implements Desk {
   };
 
   private owned(): (f: AFunc) => boolean {
-    return ownCode(this.v.model.kinds, this.v.model.hello?.process.exe);
+    return this.v.model.own();
+  }
+
+  // processes adds up the threads of each process, of several.
+  private processes(a: Analysis): ProcessTime[] {
+    const m = this.v.model;
+    const all = new Map<number, ProcessTime>();
+    if (!m.hello?.processes?.length) return [];
+    for (const t of a.threads) {
+      const p = m.threads.get(t.seq)?.process ?? 0;
+      const info = m.hello.processes[p];
+      if (!info) continue;
+      let sum = all.get(p);
+      if (!sum) {
+        sum = { ...t, name: info.comm, tid: info.pid, is_idle: true, threads: 0, ended: !!info.ended };
+        for (const k of parts) sum[k] = 0;
+        sum.observed = 0;
+        all.set(p, sum);
+      }
+      sum.threads++;
+      sum.observed += t.observed;
+      sum.is_idle = sum.is_idle && !!t.is_idle;
+      for (const k of parts) sum[k] += t[k];
+    }
+    return [...all.values()].sort((x, y) => y.cpu - x.cpu);
   }
 
   private pattern(s: string): RegExp | null {
@@ -318,7 +341,7 @@ export class Panel implements Desk {
     const save = able(h('button', { class: 'small' }, 'Export range'), 'Save the selected range alone');
     this.onExport(save);
     const r = v.range;
-    const left = [this.a && oneProcess(this.a), this.a && excluded(this.a)].filter((x) => x).join(' · ');
+    const left = [this.a && whichProcesses(this.a), this.a && excluded(this.a)].filter((x) => x).join(' · ');
     fill(this.left, left);
     this.left.title = left;
     const idle =
@@ -399,7 +422,7 @@ export class Panel implements Desk {
     const top = this.body.scrollTop;
     switch (this.tab) {
       case 'overview':
-        fill(this.body, overview(a, this.owned(), this.act));
+        fill(this.body, overview(a, this.owned(), this.act, this.processes(a)));
         break;
       case 'flame':
         this.graphs.draw();

@@ -59,6 +59,11 @@ export interface ProcessInfo {
   comm: string;
   exe?: string;
   cmdline?: string[];
+  ended?: boolean; // while others were recorded
+}
+// Processes are those that joined a live recording, or changed, by index.
+export interface Processes {
+  changed: Record<string, ProcessInfo>;
 }
 // ProcessSums is how the threads of a process spent a range, in ns.
 export interface ProcessSums {
@@ -291,6 +296,7 @@ export function decode(b: ArrayBuffer): Frame {
 
 export interface Handlers {
   hello(h: Hello): void;
+  processes(p: Processes): void;
   status(s: Status): void;
   names(n: Names): void;
   frame(f: Frame): void;
@@ -380,6 +386,9 @@ export class Conn implements Link {
         this.tries = 0;
         this.h.state(true, '');
         this.h.hello(m as unknown as Hello);
+        return;
+      case 'processes':
+        this.h.processes(m as unknown as Processes);
         return;
       case 'status':
         this.h.status(m as unknown as Status);

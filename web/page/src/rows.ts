@@ -1,7 +1,7 @@
 // Selects the rows of a deep stack that are shown when not all fit.
 
 import type { Model, Row } from './model';
-import { interpreted, managed, ownCode, type Place } from './own';
+import { interpreted, managed, type Place } from './own';
 
 const steady = 0.95; // share of the time in which an outer call is always the same
 const some = 0.05; // share of the time from which a row counts as one of the program's own calls
@@ -27,7 +27,7 @@ export function owned(m: Model): [own: (func: number) => boolean, wide: (func: n
     (told: (f: Place) => boolean): ((i: number) => boolean) =>
     (i) =>
       !!m.funcs[i] && told(m.funcs[i]!);
-  const own = of(ownCode(m.kinds, m.hello?.process.exe));
+  const own = of(m.own());
   return [own, interpreted(m.kinds) ? of(managed) : own];
 }
 

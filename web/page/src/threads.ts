@@ -84,7 +84,7 @@ export class Threads implements Band {
     this.stale();
     const want = nameFilter(this.filter);
     const all = this.order.sorted().filter((s) => !this.hidden.has(s) && want(m.threads.get(s)!.name, m.threads.get(s)!.tid));
-    const entries = this.groups.arrange(all, this.order.pinned);
+    const entries = this.groups.arrange(all, this.order.pinned, this.still);
     this.listed = entries.flatMap((e) => (typeof e === 'number' ? e : e.open ? [] : e.seqs));
     const shown = entries.filter((e) => typeof e === 'number');
     const before = new Map(this.list.map((t) => [t.seq, t]));

@@ -31,6 +31,27 @@ export class Timeline implements Stage {
   private readonly bands: Band[]; // from top to bottom
   task: TaskAt | null = null; // selected
   chosen = new Set<number>();
+
+  // wholeProcesses returns the processes, of several, all of whose threads are chosen.
+  wholeProcesses(): Set<number> {
+    const out = new Set<number>();
+    if (!this.chosen.size || !this.model.hello?.processes) return out;
+    const { threads } = this.model;
+    for (const seq of this.chosen) out.add(threads.get(seq)?.process ?? 0);
+    for (const t of threads.values()) if (!this.chosen.has(t.seq)) out.delete(t.process ?? 0);
+    this.known = threads.size;
+    return out;
+  }
+
+  private known = 0; // threads when wholeProcesses was called
+
+  // chooseNew chooses the threads that came since, of those processes.
+  chooseNew(whole: Set<number>): void {
+    const { threads } = this.model;
+    if (!whole.size || threads.size === this.known) return;
+    for (const t of threads.values()) if (whole.has(t.process ?? 0)) this.chosen.add(t.seq);
+  }
+
   hover: Hit | null = null;
   selected: Where | null = null;
   range: Range | null = null;
