@@ -35,6 +35,8 @@ type LiveSet struct {
 	threads []setThread // by number
 	waits   []setWait   // by number and one
 	version int         // changes with the description of a process
+	// forgotten counts the processes and threads that are not on the timeline any more.
+	forgotten struct{ processes, threads int }
 }
 
 // LiveProcess is one process of a LiveSet. Its methods may be called from any goroutine.
@@ -115,6 +117,14 @@ func (p *LiveProcess) describe() {
 		p.about = now
 		p.change()
 	}
+}
+
+// Forgotten returns the number of processes that have ended and are not on the timeline any more, because it has
+// too many threads. The recording has them.
+func (l *LiveSet) Forgotten() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.forgotten.processes
 }
 
 // Process describes the first process, by whose clocks the page counts.
@@ -234,6 +244,10 @@ func (l *LiveSet) split(rec *trace.Recording, threads []int) (out []processPart)
 	return out
 }
 
+// maxSetThreads is how many threads the timeline has before those of processes that have ended are forgotten, the
+// earliest first. Threads that are still sampled stay.
+const maxSetThreads = 4096
+
 // describeEvery is how often, in polls, the names of processes are read again.
 const describeEvery = 16
 
@@ -245,6 +259,7 @@ type setReader struct {
 	polls  int
 	known  int // processes that have a reader, or had one
 	active []*processReader
+	ended  []*LiveProcess // whose threads the store has, in the order of their ends
 }
 
 type processReader struct {
@@ -289,9 +304,31 @@ func (r *setReader) poll() {
 		}
 		x.finish()
 		x.asks.then(x.of.release)
+		r.ended = append(r.ended, x.of)
 	}
 	clear(r.active[len(kept):])
 	r.active = kept
+	r.trim()
+}
+
+// trim bounds the number of threads.
+func (r *setReader) trim() {
+	l := r.l
+	l.mu.Lock()
+	held := len(l.threads) - l.forgotten.threads
+	l.mu.Unlock()
+	for held > maxSetThreads && len(r.ended) > 0 {
+		p := r.ended[0]
+		r.ended = r.ended[1:]
+		for _, seq := range p.threads { // no more come
+			r.st.Remove(seq)
+		}
+		held -= len(p.threads)
+		l.mu.Lock()
+		l.forgotten.threads += len(p.threads)
+		l.forgotten.processes++
+		l.mu.Unlock()
+	}
 }
 
 func (r *setReader) finish() {

@@ -149,3 +149,52 @@ func TestLiveSet(t *testing.T) {
 		t.Errorf("%d places were named", len(words))
 	}
 }
+
+// TestLiveSetForgets: of too many threads those of the process that ended first leave the timeline, and the
+// slices that they held are free. Those of running processes stay.
+func TestLiveSetForgets(t *testing.T) {
+	var asked []web.Word
+	l := web.NewLiveSet(web.LiveSetOptions{Poll: time.Millisecond})
+	one, _ := member(t, l, 5, 1500, &asked)
+	s := serve(t, web.Options{Source: l})
+	c := dial(t, s)
+	status := func(until func(*client.Status) bool) (st client.Status) {
+		t.Helper()
+		for begin := time.Now(); ; <-time.After(5 * time.Millisecond) {
+			st = client.Status{}
+			if err := c.Ask(t.Context(), client.Query{Op: "status"}, &st); err != nil {
+				t.Fatal(err)
+			}
+			if until(&st) {
+				return st
+			}
+			if time.Since(begin) > time.Minute {
+				t.Fatalf("%d threads, %d slices", len(st.Threads), st.Held)
+			}
+		}
+	}
+	threads := func(n int) func(*client.Status) bool {
+		return func(st *client.Status) bool { return len(st.Threads) == n }
+	}
+	two, second := member(t, l, 6, 1500, &asked)
+	three, third := member(t, l, 7, 1500, &asked)
+	for _, f := range []*synth.Feed{one, two, three} {
+		for range 30 {
+			f.Round()
+		}
+	}
+	status(threads(4500))
+	second.End(true)
+	st := status(threads(3000))
+	third.End(true) // that many threads may stay
+	for _, th := range st.Threads {
+		if th.Process == 1 {
+			t.Fatalf("a thread of the process that ended first is still there: %+v", th)
+		}
+	}
+	if l.Forgotten() != 1 || st.Dropped == 0 {
+		t.Errorf("%d processes are forgotten, %d slices dropped", l.Forgotten(), st.Dropped)
+	}
+	l.End("that is all")
+	status(func(st *client.Status) bool { return st.Done && len(st.Threads) == 3000 })
+}

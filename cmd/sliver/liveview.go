@@ -273,7 +273,11 @@ func (v *liveView) statusNow() web.Status {
 		paused := v.s.Paused() // read first, so that every pause is of a sample in the statistics
 		st := v.s.Status()
 		v.status = pageStatus(st.Total, st.Tasks, st.Unrecorded, st.Pauses)
-		v.status.Losses = strings.Join(slices.DeleteFunc(append([]string{v.status.Losses}, v.s.Left().Lines()...), func(s string) bool { return s == "" }), "; ")
+		lines := append([]string{v.status.Losses}, v.s.Left().Lines()...)
+		if v.set != nil && v.set.Forgotten() > 0 {
+			lines = append(lines, fmt.Sprintf("%s ended early and left the page; the recording has them", pluralOf(v.set.Forgotten(), "process", "processes")))
+		}
+		v.status.Losses = strings.Join(slices.DeleteFunc(lines, func(s string) bool { return s == "" }), "; ")
 		v.status.Paused, v.status.Interval, v.status.Threads = paused, v.s.Interval(), v.s.Selection().String()
 		v.asked = time.Now()
 	}

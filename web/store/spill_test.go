@@ -51,3 +51,24 @@ func TestDropFromFile(t *testing.T) {
 		t.Error("what is left differs from a store without a file")
 	}
 }
+
+// A thread that is removed leaves nothing behind, neither in memory nor in the file.
+func TestRemoveThread(t *testing.T) {
+	st := store.New(0)
+	st.Overflow(t.TempDir(), 1000)
+	loadedInto(t, st, 7, 20_000)
+	held := st.Held()
+	if in, err := st.InFile(); in == 0 || err != nil {
+		t.Fatalf("%d slices in the file: %v", in, err)
+	}
+	st.Remove(99) // there is no such thread
+	for _, in := range st.Infos() {
+		st.Remove(in.Seq)
+		if st.Lookup(in.Seq) != nil {
+			t.Errorf("thread %d is still there", in.Seq)
+		}
+	}
+	if in, _ := st.InFile(); in != 0 || st.Held() != 0 || int(st.Dropped()) != held || len(st.Infos()) != 0 {
+		t.Errorf("%d slices in the file, %d held, %d dropped of %d, %d threads", in, st.Held(), st.Dropped(), held, len(st.Infos()))
+	}
+}

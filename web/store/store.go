@@ -8,6 +8,7 @@
 package store
 
 import (
+	"slices"
 	"sort"
 	"sync"
 	"sync/atomic"
@@ -94,6 +95,39 @@ func (s *Store) Thread(in Info) *Thread {
 	s.threads[in.Seq] = t
 	s.infos = append(s.infos, in)
 	return t
+}
+
+// Remove forgets a thread that gets no more slices.
+func (s *Store) Remove(seq int) {
+	s.mu.Lock()
+	t := s.threads[seq]
+	delete(s.threads, seq)
+	s.infos = slices.DeleteFunc(s.infos, func(in Info) bool { return in.Seq == seq })
+	s.changed++
+	s.mu.Unlock()
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	held := t.held
+	inFile := 0
+	count := func(rows []row) {
+		for i := range rows {
+			_, n := rows[i].drop(maxTime) // whole chunks: those in memory go with the thread
+			inFile += n
+		}
+	}
+	count(t.rows)
+	count(t.lanes[:])
+	for _, x := range t.sifted {
+		count(x.rows)
+	}
+	t.mu.Unlock()
+	s.held.Add(-int64(held))
+	s.lost.Add(uint64(held))
+	if inFile > 0 {
+		s.spill.held.Add(-int64(inFile))
+	}
 }
 
 // Lookup returns a thread by its Seq, nil if there is none.

@@ -272,9 +272,10 @@ export class Panel implements Desk {
     const all = new Map<number, ProcessTime>();
     if (!m.hello?.processes?.length) return [];
     for (const t of a.threads) {
-      const p = m.threads.get(t.seq)?.process ?? 0;
+      const thread = m.threads.get(t.seq);
+      const p = thread?.process ?? 0;
       const info = m.hello.processes[p];
-      if (!info) continue;
+      if (!thread || !info) continue; // the timeline has it no more
       let sum = all.get(p);
       if (!sum) {
         sum = { ...t, name: info.comm, tid: info.pid, is_idle: true, threads: 0, ended: !!info.ended };
