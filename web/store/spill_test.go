@@ -61,7 +61,7 @@ func TestRemoveThread(t *testing.T) {
 	if in, err := st.InFile(); in == 0 || err != nil {
 		t.Fatalf("%d slices in the file: %v", in, err)
 	}
-	st.Remove(99) // there is no such thread
+	st.Remove(99) // not a thread of the store
 	for _, in := range st.Infos() {
 		st.Remove(in.Seq)
 		if st.Lookup(in.Seq) != nil {
