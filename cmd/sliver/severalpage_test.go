@@ -211,6 +211,23 @@ func TestPageOfProcesses(t *testing.T) {
 		c := counts()
 		return c[0] > was[0]+5 && c[1] > was[1]+5 && c[2] > was[2]+5
 	})
+	if err := c.Control(t.Context(), "threads", map[string]any{"threads": "nobody"}); err == nil || !strings.Contains(err.Error(), "no thread matches") {
+		t.Errorf("threads that no process has: %v", err)
+	}
+	if err := c.Control(t.Context(), "threads", map[string]any{"threads": "main"}); err != nil {
+		t.Error(err)
+	}
+	if err := c.Control(t.Context(), "interval", map[string]any{"interval_ns": 2_000_000}); err != nil {
+		t.Error(err)
+	}
+	if st := s.status(); st.Recording.Interval != 2*time.Millisecond || st.Recording.Threads != "main" {
+		t.Errorf("%+v", st.Recording)
+	}
+	was = counts()
+	s.until("samples of each with other settings", func() bool {
+		c := counts()
+		return c[0] > was[0]+5 && c[1] > was[1]+5 && c[2] > was[2]+5
+	})
 	rolling := s.analysis(client.Query{})
 	if rolling.Processes != 3 || rolling.Of != 3 || len(rolling.Report.OnCPU) == 0 {
 		t.Errorf("%d of %d processes are analyzed", rolling.Processes, rolling.Of)
