@@ -24,7 +24,6 @@ import (
 	"github.com/sliverprof/sliver/internal/outfile"
 	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/session/internal/live"
-	"github.com/sliverprof/sliver/session/oneshot"
 	"github.com/sliverprof/sliver/session/procset"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/symbol"
@@ -295,32 +294,14 @@ func (s *Session) Run(ctx context.Context) (reason string, err error) {
 		s.smp.EndAfter(s.o.Duration)
 	}
 	s.children = s.proc.ChildrenCPU()
-	if s.o.Trace != nil {
-		if s.traced, err = traceCalls(s.proc, s.o.Trace, s.recorder); err != nil {
-			return "trace", err
+	what, endBeside, err := s.beside()
+	defer func() {
+		if e := endBeside(); err == nil {
+			err = e
 		}
-		defer func() {
-			if e := s.traced.end(); err == nil {
-				err = e
-			}
-		}()
-	}
-	if s.o.IO != nil {
-		names := oneshot.Options{DebugDirs: s.o.DebugDirs, FullNames: s.o.FullNames, Finder: s.o.Finder, Cache: s.o.Cache}
-		if s.io, err = logIO(s.proc, s.o.IO, names, s.recorder, s.ioRing); err != nil {
-			return "I/O", err
-		}
-		defer func() {
-			if e := s.io.end(); err == nil {
-				err = e
-			}
-		}()
-	}
-	if s.o.Switches != nil {
-		if s.switches, err = logSwitches(s.proc, s.o.Switches, s.recorder); err != nil {
-			return "switches", err
-		}
-		defer s.switches.end()
+	}()
+	if err != nil {
+		return what, err
 	}
 	s.self.Store(s.live.SelfCPU())
 	sampled := s.phases.begin("sample")
