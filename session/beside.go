@@ -7,7 +7,7 @@ import (
 	"github.com/sliverprof/sliver/session/oneshot"
 )
 
-// beside begins what is recorded beside the samples: traced calls, I/O, context switches. what is the one that
+// beside begins the records beside the samples: traced calls, I/O, context switches. what names the one that
 // failed. end ends those that have begun, also after an error.
 func (s *Session) beside() (what string, end func() error, err error) {
 	var ends []func() error
