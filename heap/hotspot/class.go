@@ -56,6 +56,7 @@ type Class struct {
 	bottom uint64  // of an array: the class of its innermost elements
 	all    []Field // with those of the classes above
 	size   uint32  // of an instance's fields in a dump
+	weak   uint8   // of a class derived from java.lang.ref.Reference, while marking: how it holds its referent
 }
 
 // classOffsets are where fields of HotSpot's class structures are.

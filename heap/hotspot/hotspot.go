@@ -1,6 +1,6 @@
 // Package hotspot reads the Java heap of a HotSpot virtual machine from memory that does
-// not change: its classes, its objects and its roots, and writes them as a heap dump
-// (WriteHPROF). It finds everything by the tables that libjvm.so describes itself with
+// not change: its classes, its objects and its roots, and encodes them as a heap dump
+// (Dump). It finds everything by the tables that libjvm.so describes itself with
 // (package jvm of unwind). The layouts beyond these tables are those of 17, 21 and 25 with the collectors G1,
 // Serial and Parallel. How the memory was copied is package snapshot's business.
 //
@@ -67,6 +67,7 @@ type VM struct {
 	align                        uint64
 	lengthAt                     uint64 // of an array
 	missing                      []string
+	stores                       []named // see storages
 }
 
 // field returns an offset, and notes one that is missing.
@@ -204,6 +205,6 @@ func number(s Source, name string) (uint64, error) {
 // On is the same virtual machine in a copy of its memory.
 func (v *VM) On(mem io.ReaderAt, maps []stack.Mapping) *VM {
 	c := *v
-	c.mem, c.maps = newMemory(mem), maps
+	c.mem, c.maps, c.stores = newMemory(mem), maps, nil
 	return &c
 }

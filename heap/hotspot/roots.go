@@ -111,9 +111,28 @@ func (h *Heap) storage(at uint64, yield func(Root)) {
 	}
 }
 
-// globalStorage looks for the OopStorage of the virtual machine itself, which the tables do
-// not have: the one called "VM Global" that a variable of libjvm.so points to.
+// named is an OopStorage.
+type named struct {
+	name string
+	addr uint64
+}
+
+// globalStorage returns the OopStorage of the virtual machine itself, which the tables do not have; 0: not found.
 func (v *VM) globalStorage() uint64 {
+	for _, s := range v.storages() {
+		if s.name == "VM Global" {
+			return s.addr
+		}
+	}
+	return 0
+}
+
+// storages looks for all OopStorages: variables of libjvm.so point to them.
+func (v *VM) storages() []named {
+	if v.stores != nil {
+		return v.stores
+	}
+	v.stores = []named{}
 	seen := map[uint64]bool{}
 	last := uint64(0) // where the library's mappings end so far: its zeroed variables follow
 	for _, m := range v.maps {
@@ -130,24 +149,50 @@ func (v *VM) globalStorage() uint64 {
 		n, _ := v.mem.src.ReadAt(b, int64(m.Start))
 		for i := 0; i+8 <= n; i += 8 {
 			p := le64(b[i:])
-			if p == 0 || p&7 != 0 || p>>47 != 0 || seen[p] {
+			if !plausible(p) || seen[p] {
 				continue
 			}
 			seen[p] = true
-			var w [8]byte
-			if k, _ := v.mem.src.ReadAt(w[:], int64(p)); k < 8 {
-				continue
-			}
-			if name := le64(w[:]); name != 0 && name>>47 == 0 {
-				var text [10]byte
-				// The name is allocated: anywhere.
-				if k, _ := v.mem.src.ReadAt(text[:], int64(name)); k == len(text) && string(text[:]) == "VM Global\x00" {
-					return p
-				}
+			if name := v.storageName(p); name != "" {
+				v.stores = append(v.stores, named{name, p})
 			}
 		}
 	}
-	return 0
+	return v.stores
+}
+
+// plausible reports whether a word may be the address of a structure.
+func plausible(p uint64) bool { return p != 0 && p&7 == 0 && p>>47 == 0 }
+
+// storageName returns the name of the OopStorage at addr; "": there is none, or one without references.
+func (v *VM) storageName(addr uint64) string {
+	var at [16]byte // its name and its array of blocks
+	if n, _ := v.mem.src.ReadAt(at[:], int64(addr)); n < len(at) {
+		return ""
+	}
+	name, array := le64(at[:]), le64(at[8:])
+	if name == 0 || name>>47 != 0 || !plausible(array) {
+		return ""
+	}
+	var blocks [32]byte // size, number, references to it, the first
+	if n, _ := v.mem.src.ReadAt(blocks[:], int64(array)); n < len(blocks) {
+		return ""
+	}
+	size, count, first := le64(blocks[:]), le64(blocks[8:]), le64(blocks[24:])
+	if count == 0 || count > size || size > maxBlocks || !plausible(first) {
+		return ""
+	}
+	var owner [8]byte
+	if n, _ := v.mem.src.ReadAt(owner[:], int64(first+520)); n < len(owner) || le64(owner[:]) != addr {
+		return ""
+	}
+	var text [64]byte // it is allocated: anywhere
+	n, _ := v.mem.src.ReadAt(text[:], int64(name))
+	s, _, ended := strings.Cut(string(text[:n]), "\x00")
+	if !ended {
+		return ""
+	}
+	return s
 }
 
 // handles reads the references of a thread's native frames (src/hotspot/share/runtime/jniHandles.hpp).

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
 	"slices"
 )
 
@@ -30,7 +31,6 @@ type Heap struct {
 	Bytes   uint64 // of them
 	Skipped uint64 // bytes where no object could be found
 	Gaps    uint64 // places of such bytes
-	Nulled  uint64 // references to no object, of those that WriteHPROF has met
 
 	byAddr  map[uint64]*Class
 	mirrors map[uint64]bool // of classes that are not loaded, which a dump does not have: references to them are null
@@ -40,12 +40,18 @@ type Heap struct {
 	low     uint64     // of the first span
 	high    uint64     // of the last one
 	bits    [][]uint64 // a bit for each 8 bytes from low on: an object begins there; by chunks of chunkBytes, nil without objects
-	cache   []cached
+	cache   cache      // of the walks
+	blocks  layout     // where a dump has the objects
+	chunks  []uint64   // objects with frames of virtual threads
+	live    bool       // Live was called
 
 	mirrorSize, mirrorClass uint64 // offsets in a java.lang.Class of its size in words and of its Klass
 	chunkSize, chunkSP      uint64 // offsets in a StackChunk
 	buf                     []byte
 }
+
+// cache maps addresses to the classes used last.
+type cache [cacheSize]cached
 
 type cached struct {
 	key uint64
@@ -54,7 +60,7 @@ type cached struct {
 
 // Open reads the classes, threads and parts of the heap of a copy.
 func Open(v *VM) (*Heap, error) {
-	h := &Heap{VM: v, cache: make([]cached, cacheSize), mirrors: map[uint64]bool{}}
+	h := &Heap{VM: v, mirrors: map[uint64]bool{}}
 	var err error
 	if h.byAddr, err = v.classes(); err != nil {
 		return nil, err
@@ -141,7 +147,7 @@ type object struct {
 }
 
 // classOf returns the class of the object whose first 16 bytes are b; nil: there is none.
-func (h *Heap) classOf(b []byte) *Class {
+func (h *Heap) classOf(b []byte, known *cache) *Class {
 	v := h.VM
 	var key uint64
 	switch {
@@ -156,7 +162,7 @@ func (h *Heap) classOf(b []byte) *Class {
 	default:
 		key = le64(b[8:])
 	}
-	slot := &h.cache[(key>>3^key>>15)%cacheSize]
+	slot := &known[(key>>3^key>>15)%cacheSize]
 	if slot.key != key || slot.c == nil {
 		c := h.byAddr[key]
 		if c == nil {
@@ -217,7 +223,7 @@ func (h *Heap) sizeOf(c *Class, b []byte) (size uint64, length uint32) {
 // says it after its fields.
 const firstBytes = 512
 
-// walk calls visit for each object of a span. Where it finds none it looks for the next one.
+// walk calls visit for each object of a span, by address. Where it finds none it looks for the next one.
 func (h *Heap) walk(ctx context.Context, s span, visit func(*object) error) error {
 	if h.buf == nil {
 		h.buf = make([]byte, windowBytes)
@@ -298,7 +304,7 @@ func (w *walker) object(addr uint64, b []byte) (o object) {
 	if len(b) < 16 {
 		return o
 	}
-	c := w.h.classOf(b)
+	c := w.h.classOf(b, &w.h.cache)
 	if c == nil {
 		return o
 	}
@@ -316,7 +322,7 @@ func (w *walker) skip(pos, limit uint64) (to uint64, err error) {
 	if limit == w.s.top {
 		to = w.resync(pos)
 	}
-	if err := w.h.readable(pos, w.s); err != nil {
+	if err := w.h.readable(pos); err != nil {
 		return 0, err
 	}
 	w.h.gap(to - pos)
@@ -328,7 +334,7 @@ func (w *walker) load(o *object) error {
 	n := min(o.size, wholeBytes)
 	o.data = w.at(o.addr, n)
 	if uint64(len(o.data)) < n {
-		return w.h.readable(o.addr+uint64(len(o.data)), w.s)
+		return w.h.readable(o.addr + uint64(len(o.data)))
 	}
 	o.data = o.data[:min(uint64(len(o.data)), o.size)]
 	return nil
@@ -340,7 +346,7 @@ func (h *Heap) gap(n uint64) {
 }
 
 // readable returns an error if the memory at addr cannot be read: the copy has ended.
-func (h *Heap) readable(addr uint64, s span) error {
+func (h *Heap) readable(addr uint64) error {
 	var b [8]byte
 	if _, err := h.VM.mem.src.ReadAt(b[:], int64(addr)); err != nil {
 		return fmt.Errorf("the heap at %#x: %w", addr, err)
@@ -375,16 +381,14 @@ func (w *walker) resync(pos uint64) uint64 {
 
 // Scan walks the heap, marks where objects begin and counts the objects of each class.
 func (h *Heap) Scan(ctx context.Context) error {
+	h.blocks = newLayout()
 	for _, s := range h.spans {
 		err := h.walk(ctx, s, func(o *object) error {
 			c := o.class
 			if c.Mirror == 0 {
 				return nil // dormant, of the archive: nothing refers to it
 			}
-			c.Count++
-			c.Bytes += o.size
-			h.Objects++
-			h.Bytes += o.size
+			h.count(c, o.size)
 			if c.Kind == KindMirror {
 				if k := h.classOfMirror(o); k == nil || !k.dumped() || k.Mirror != o.addr {
 					if k != nil || h.isMirror(o) {
@@ -394,16 +398,26 @@ func (h *Heap) Scan(ctx context.Context) error {
 				}
 			}
 			h.mark(o.addr)
+			h.place(o)
 			return nil
 		})
 		if err != nil {
 			return err
 		}
 	}
+	h.blocks.end()
 	if h.Objects == 0 {
 		return errors.New("no objects are in the heap")
 	}
 	return nil
+}
+
+// count counts an object.
+func (h *Heap) count(c *Class, size uint64) {
+	c.Count++
+	c.Bytes += size
+	h.Objects++
+	h.Bytes += size
 }
 
 // dumped reports whether a dump has the class.
@@ -443,34 +457,15 @@ func (h *Heap) mark(addr uint64) {
 	(*c)[i/64] |= 1 << (i % 64)
 }
 
-// ref returns the object that a reference in the heap means, by its bytes in memory; 0 for
-// null, and for one that leads to no object, which is counted.
-func (h *Heap) ref(b []byte) uint64 {
-	var addr uint64
-	if h.VM.narrow {
-		n := le32(b)
-		if n == 0 {
-			return 0
-		}
-		addr = h.VM.base + uint64(n)<<h.VM.shift
-	} else if addr = le64(b); addr == 0 {
-		return 0
+// decode returns the address that a reference in the heap means, by its bytes in memory; 0 for null.
+func (v *VM) decode(b []byte) uint64 {
+	if !v.narrow {
+		return le64(b)
 	}
-	if !h.Begins(addr) {
-		if !h.mirrors[addr] {
-			h.Nulled++
-		}
-		return 0
+	if n := le32(b); n != 0 {
+		return v.base + uint64(n)<<v.shift
 	}
-	return addr
-}
-
-// refBytes is the size of a reference in the heap.
-func (h *Heap) refBytes() uint64 {
-	if h.VM.narrow {
-		return 4
-	}
-	return 8
+	return 0
 }
 
 // ClassAt returns the class of the object at addr; nil: no object begins there.
@@ -482,5 +477,23 @@ func (h *Heap) ClassAt(addr uint64) *Class {
 	if h.VM.mem.read(b[:], addr) != nil {
 		return nil
 	}
-	return h.classOf(b[:])
+	return h.classOf(b[:], &h.cache)
+}
+
+// next returns the first address from addr on at which an object begins; h.high or more: none.
+func (h *Heap) next(addr uint64) uint64 {
+	for addr < h.high {
+		off := addr - h.low
+		c := h.bits[off/chunkBytes]
+		if c == nil {
+			addr = h.low + (off/chunkBytes+1)*chunkBytes
+			continue
+		}
+		i := off % chunkBytes / 8
+		if w := c[i/64] >> (i % 64); w != 0 {
+			return addr + 8*uint64(bits.TrailingZeros64(w))
+		}
+		addr += 8 * (64 - i%64)
+	}
+	return addr
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 
 // recorded keeps the pages that were read of a copy, so that they can be damaged.
 type recorded struct {
+	mu    sync.Mutex
 	src   io.ReaderAt // nil: other pages cannot be read
 	pages map[uint64][]byte
 }
@@ -23,6 +25,8 @@ type recorded struct {
 const recordedPage = 4096
 
 func (r *recorded) ReadAt(b []byte, off int64) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	for n := 0; n < len(b); {
 		at := uint64(off) + uint64(n)
 		p, ok := r.pages[at/recordedPage]
@@ -69,7 +73,10 @@ func TestDamagedMemory(t *testing.T) {
 				if err := h.Scan(ctx); err != nil {
 					return 0, err
 				}
-				_, err = h.WriteHPROF(ctx, io.Discard, []hotspot.Stack{{SP: 8}}, time.Unix(0, 0))
+				d, err := h.Dump(ctx, []hotspot.Stack{{SP: 8}}, time.Unix(0, 0))
+				if err == nil {
+					err = d.Write(ctx, io.Discard)
+				}
 				return h.Objects, err
 			}
 			whole, err := read(t.Context())

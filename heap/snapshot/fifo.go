@@ -35,10 +35,10 @@ const stallLimit = 2 * time.Second
 // silentLimit is how long HotSpot may write nothing in the middle of a dump.
 const silentLimit = 30 * time.Second
 
-// Stream has HotSpot itself write a dump of all objects, through FIFOs to w: for collectors
+// Stream has HotSpot itself write a dump of all objects, or of the live ones after a collection, through FIFOs to w: for collectors
 // and virtual machines whose heap cannot be read in a copy. HotSpot stops the process until
 // w has taken all. No file is written.
-func Stream(ctx context.Context, p *target.Process, w io.Writer) (s Streamed, err error) {
+func Stream(ctx context.Context, p *target.Process, w io.Writer, live bool) (s Streamed, err error) {
 	version, err := attachable(p)
 	if err != nil {
 		return s, err
@@ -48,7 +48,7 @@ func Stream(ctx context.Context, p *target.Process, w io.Writer) (s Streamed, er
 		return s, err
 	}
 	defer func() { err = errors.Join(err, place.Close()) }()
-	names, options := dumpOptions(version)
+	names, options := dumpOptions(version, live)
 	j := &joiner{w: w, place: place, names: names, stop: make(chan struct{})}
 	defer j.close()
 	if err := j.open(); err != nil {
@@ -94,13 +94,17 @@ func attachable(p *target.Process) (version string, err error) {
 //
 // HotSpot 25 writes objects into a second file and appends that to the first one. To one
 // that does not know -parallel the option is an error.
-func dumpOptions(version string) (names []string, options string) {
+func dumpOptions(version string, live bool) (names []string, options string) {
+	options = "-all -overwrite"
+	if live {
+		options = "-overwrite"
+	}
 	for _, old := range [...]string{"JDK 11.", "JDK 17.", "JDK 21."} {
 		if strings.Contains(version, old) {
-			return []string{"f"}, "-all -overwrite"
+			return []string{"f"}, options
 		}
 	}
-	return []string{"f", "f.p0"}, "-all -overwrite -parallel=1"
+	return []string{"f", "f.p0"}, options + " -parallel=1"
 }
 
 // joiner makes one dump of the two parts that HotSpot 25 writes: record by record.

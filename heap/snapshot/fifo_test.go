@@ -37,7 +37,7 @@ func TestStream(t *testing.T) {
 			}
 			defer f.Close()
 			b := bufio.NewWriterSize(f, 1<<20)
-			s, err := Stream(t.Context(), p, b)
+			s, err := Stream(t.Context(), p, b, false)
 			if err = errors.Join(err, b.Flush()); err != nil {
 				t.Fatal(err)
 			}
@@ -85,7 +85,7 @@ func TestStreamStalls(t *testing.T) {
 		t.Run(version, func(t *testing.T) {
 			proc := java(t, version, "map,list", "-XX:-UsePerfData")
 			p := open(t, proc.PID)
-			if _, err := Stream(t.Context(), p, &stuck{end: t.Context().Done()}); !errors.Is(err, ErrStalled) {
+			if _, err := Stream(t.Context(), p, &stuck{end: t.Context().Done()}, false); !errors.Is(err, ErrStalled) {
 				t.Errorf("a reader that takes nothing: %v", err)
 			}
 			if out := jcmd(t, proc.PID, "Thread.print"); !strings.Contains(out, `"main"`) {
@@ -104,7 +104,7 @@ func TestStreamRefused(t *testing.T) {
 		t.Run(flag, func(t *testing.T) {
 			proc := java(t, "17", "map", flag)
 			p := open(t, proc.PID)
-			if _, err := Stream(t.Context(), p, &stuck{}); err == nil {
+			if _, err := Stream(t.Context(), p, &stuck{}, false); err == nil {
 				t.Error("a dump of a virtual machine that does not listen")
 			}
 			j := take(t, p) // it lives, and can be copied

@@ -68,11 +68,11 @@ func TestChurn(t *testing.T) {
 			for i := range n {
 				j := take(t, p)
 				path := filepath.Join(dir, "x.hprof")
-				write(t, j, path)
+				d := write(t, j, path)
 				if err := j.Close(); err != nil {
 					t.Fatal(err)
 				}
-				gaps, nulled, objects = gaps+j.Heap.Gaps, nulled+j.Heap.Nulled, objects+j.Heap.Objects
+				gaps, nulled, objects = gaps+j.Heap.Gaps, nulled+d.Nulled(), objects+j.Heap.Objects
 				if i == 0 {
 					dangling(t, load(t, path))
 				}

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sliverprof/sliver/heap/hotspot"
 	"github.com/sliverprof/sliver/heap/hprof"
 	"github.com/sliverprof/sliver/internal/testprog"
 	"github.com/sliverprof/sliver/target"
@@ -64,19 +65,21 @@ func folder(t testing.TB) string {
 }
 
 // write writes the dump of a copy to a file.
-func write(t testing.TB, j *Java, path string) {
+func write(t testing.TB, j *Java, path string) *hotspot.Dump {
 	t.Helper()
 	f, err := os.Create(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	b := bufio.NewWriterSize(f, 1<<20)
-	if _, err := j.WriteHPROF(t.Context(), b); err != nil {
+	d, err := j.Dump(t.Context())
+	if err == nil {
+		err = d.Write(t.Context(), b)
+	}
+	if err := errors.Join(err, b.Flush(), f.Close()); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(b.Flush(), f.Close()); err != nil {
-		t.Fatal(err)
-	}
+	return d
 }
 
 // record is an object of a dump: what it is, and a hash of its content.
@@ -194,16 +197,16 @@ func TestEqualsJcmd(t *testing.T) {
 				dir := folder(t)
 				ours, theirs := filepath.Join(dir, "ours.hprof"), filepath.Join(dir, "theirs.hprof")
 				j := take(t, open(t, proc.PID))
-				write(t, j, ours)
+				d := write(t, j, ours)
 				if err := j.Close(); err != nil {
 					t.Fatal(err)
 				}
 				jcmd(t, proc.PID, "GC.heap_dump", "-all", theirs)
 				compare(t, load(t, ours), load(t, theirs), version)
-				if j.Heap.Nulled > 0 || j.Heap.Skipped > 0 {
-					t.Errorf("of an idle process %d references were dropped and %d bytes skipped", j.Heap.Nulled, j.Heap.Skipped)
+				if d.Nulled() > 0 || j.Heap.Skipped > 0 {
+					t.Errorf("of an idle process %d references were dropped and %d bytes skipped", d.Nulled(), j.Heap.Skipped)
 				}
-				t.Logf("froze %v in %d tries, scan %v, %d objects, %d references dropped, %d bytes skipped", j.Frozen, j.Tries, j.Scan, j.Heap.Objects, j.Heap.Nulled, j.Heap.Skipped)
+				t.Logf("froze %v in %d tries, scan %v, %d objects, %d references dropped, %d bytes skipped", j.Frozen, j.Tries, j.Scan, j.Heap.Objects, d.Nulled(), j.Heap.Skipped)
 			})
 		}
 	}
@@ -218,12 +221,6 @@ func compare(t *testing.T, ours, theirs *dump, version string) {
 			t.Logf(format, args...)
 		}
 	}
-	name := func(d *dump, r record) string {
-		if r.tag == hprof.SubPrimitiveArray {
-			return hprof.Type(r.class).String() + "[]"
-		}
-		return d.classes[r.class-uint64(map[bool]hprof.Type{true: hprof.TypeObject}[r.tag == hprof.SubObjectArray])]
-	}
 	for id, o := range ours.objects {
 		x, ok := theirs.objects[id]
 		switch {
@@ -231,13 +228,13 @@ func compare(t *testing.T, ours, theirs *dump, version string) {
 			counts["fillers"]++ // between regions of the archive
 		case !ok:
 			counts["only ours"]++
-			show("only ours: %#x %s", id, name(ours, o))
+			show("only ours: %#x %s", id, ours.name(o))
 		case x.tag != o.tag || x.class != o.class:
 			counts["other class"]++
-			show("other class: %#x %s, %s", id, name(ours, o), name(theirs, x))
+			show("other class: %#x %s, %s", id, ours.name(o), theirs.name(x))
 		case x.hash != o.hash:
 			counts["other bytes"]++
-			show("other bytes: %#x %s", id, name(ours, o))
+			show("other bytes: %#x %s", id, ours.name(o))
 		default:
 			counts["equal"]++
 		}
@@ -245,7 +242,7 @@ func compare(t *testing.T, ours, theirs *dump, version string) {
 	for id, o := range theirs.objects {
 		if _, ok := ours.objects[id]; !ok {
 			counts["only theirs"]++
-			show("only theirs: %#x %s", id, name(theirs, o))
+			show("only theirs: %#x %s", id, theirs.name(o))
 		}
 	}
 	for id, n := range theirs.classes {
@@ -297,4 +294,25 @@ func dangling(t *testing.T, d *dump) {
 	if len(d.refs) < 10_000 {
 		t.Errorf("only %d objects are referred to", len(d.refs))
 	}
+}
+
+// name returns the name of an object's class.
+func (d *dump) name(r record) string {
+	switch r.tag {
+	case hprof.SubPrimitiveArray:
+		return hprof.Type(r.class).String() + "[]"
+	case hprof.SubObjectArray:
+		return d.classes[r.class-uint64(hprof.TypeObject)]
+	}
+	return d.classes[r.class]
+}
+
+// top lists the most frequent names.
+func top(counts map[string]int) (all []string) {
+	for name, n := range counts {
+		all = append(all, fmt.Sprintf("%6d %s", n, name))
+	}
+	slices.Sort(all)
+	slices.Reverse(all)
+	return all[:min(len(all), 12)]
 }

@@ -9,7 +9,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"path/filepath"
 	"strings"
 	"time"
@@ -28,6 +27,7 @@ type Java struct {
 	Frozen time.Duration // the time that the process was stopped for
 	Tries  int           // stops until the collector was not at work
 	Scan   time.Duration // that the walk through the heap took
+	Mark   time.Duration // that Live took
 
 	snap   *target.Snapshot
 	stacks []hotspot.Stack
@@ -132,9 +132,17 @@ func (j *Java) read(ctx context.Context, vm *hotspot.VM) (err error) {
 	return nil
 }
 
-// WriteHPROF writes the heap as a dump with all objects, the dead ones too.
-func (j *Java) WriteHPROF(ctx context.Context, w io.Writer) (hotspot.Written, error) {
-	return j.Heap.WriteHPROF(ctx, w, j.stacks, j.At)
+// Dump returns the heap as a dump with all objects, the dead ones too unless Live was called.
+// It is read from the copy, until Close.
+func (j *Java) Dump(ctx context.Context) (*hotspot.Dump, error) {
+	return j.Heap.Dump(ctx, j.stacks, j.At)
+}
+
+// Live leaves only the objects that are reachable, see hotspot.Heap.Live.
+func (j *Java) Live(ctx context.Context) error {
+	begin := time.Now()
+	defer func() { j.Mark = time.Since(begin) }()
+	return j.Heap.Live(ctx, j.stacks)
 }
 
 // Copied is how many bytes the process has written to since, whose pages the kernel had to copy.

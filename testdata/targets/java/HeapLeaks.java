@@ -51,6 +51,26 @@ public class HeapLeaks {
         while (true) { LockSupport.park(); if (local[3] == 4) return; }
     }
 
+    static class Dropped { final int[] content = new int[20]; }
+    static class Weakly extends Dropped { }
+    static class Softly extends Dropped { }
+    static class Phantomly extends Dropped { }
+    static class Finalized extends Dropped { @Override protected void finalize() { held = null; } } // an empty one would not count
+    static final List<Object> references = new ArrayList<>();
+    static final java.lang.ref.ReferenceQueue<Object> queue = new java.lang.ref.ReferenceQueue<>();
+
+    /** Objects that are garbage, or that only a reference holds; no collection has met them. */
+    static void references() {
+        Dropped[] dropped = new Dropped[700];
+        for (int i = 0; i < dropped.length; i++) dropped[i] = new Dropped();
+        for (int i = 0; i < 500; i++) {
+            references.add(new java.lang.ref.WeakReference<>(new Weakly()));
+            references.add(new java.lang.ref.SoftReference<>(new Softly()));
+            references.add(new java.lang.ref.PhantomReference<>(new Phantomly(), queue));
+            new Finalized();
+        }
+    }
+
     public static void main(String[] args) throws Exception {
         Set<String> kinds = new HashSet<>(Arrays.asList(args[0].split(",")));
         Random random = new Random(1);
@@ -116,6 +136,7 @@ public class HeapLeaks {
             t.setDaemon(true); t.start();
         }
         if (kinds.contains("array")) { held = new byte[33_554_432]; random.nextBytes(held); }
+        if (kinds.contains("references")) references();
         if (kinds.contains("grow")) {
             BufferedReader in = new BufferedReader(new InputStreamReader(System.in));
             System.out.println("READY");

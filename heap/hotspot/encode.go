@@ -1,0 +1,246 @@
+package hotspot
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/sliverprof/sliver/heap/hprof"
+)
+
+// errChanged says that an object is not what it was when the heap was walked.
+var errChanged = errors.New("the heap is not what it was: the memory of the copy changed")
+
+// encoder encodes objects from memory. It belongs to one goroutine.
+type encoder struct {
+	h     *Heap
+	known *cache
+	lost  uint64 // references to no object, which were encoded as null
+	buf   []byte
+	win   []byte // memory from base on
+	base  uint64
+	top   uint64 // up to which memory is read ahead
+	text  []byte // bytes of a large array
+}
+
+const readAhead = 256 << 10 // of the heap that an encoder reads at once
+
+// at returns memory from addr on: n bytes or more, or fewer before top or where it cannot be read.
+func (e *encoder) at(addr, n uint64) []byte {
+	n = min(n, e.top-addr)
+	if addr < e.base || addr+n > e.base+uint64(len(e.win)) {
+		want := min(max(n, readAhead), e.top-addr)
+		if uint64(len(e.buf)) < want {
+			e.buf = make([]byte, want)
+		}
+		got, _ := e.h.VM.mem.src.ReadAt(e.buf[:want], int64(addr))
+		e.base, e.win = addr, e.buf[:got]
+	}
+	return e.win[min(addr-e.base, uint64(len(e.win))):]
+}
+
+// object reads the object at addr.
+func (e *encoder) object(addr uint64) (o object, err error) {
+	b := e.at(addr, firstBytes)
+	if len(b) < 16 {
+		return o, fmt.Errorf("object at %#x: %w", addr, errChanged)
+	}
+	c := e.h.classOf(b, e.known)
+	if c == nil {
+		return o, fmt.Errorf("object at %#x: %w", addr, errChanged)
+	}
+	o = object{addr: addr, class: c}
+	if o.size, o.length = e.h.sizeOf(c, b); o.size == 0 || o.size > e.h.high-addr {
+		return o, fmt.Errorf("object at %#x: %w", addr, errChanged)
+	}
+	n := min(o.size, wholeBytes)
+	if o.data = e.at(addr, n); uint64(len(o.data)) < n {
+		return o, fmt.Errorf("object at %#x: %w", addr, e.h.readable(addr+uint64(len(o.data))))
+	}
+	o.data = o.data[:n]
+	return o, nil
+}
+
+// block encodes a block that is not large into out, whose length it has.
+func (e *encoder) block(i int, out []byte) error {
+	blocks := e.h.blocks.blocks
+	b := &blocks[i]
+	e.top = e.h.high
+	if i+1 < len(blocks) {
+		e.top = blocks[i+1].addr
+	}
+	e.win = nil // of another block
+	to := out[:0]
+	if b.segment != 0 {
+		to = segmentHead(to, b.segment)
+	}
+	for addr := b.addr; len(to) < len(out); addr = e.h.next(addr + 8) {
+		if addr >= e.top {
+			return fmt.Errorf("objects before %#x: %w", addr, errChanged)
+		}
+		o, err := e.object(addr)
+		if err != nil {
+			return err
+		}
+		if o.class.Kind == KindMirror && e.h.isMirror(&o) {
+			continue // written as a class
+		}
+		to = e.record(to, &o)
+	}
+	if len(to) > len(out) {
+		return fmt.Errorf("objects before %#x: %w", e.top, errChanged)
+	}
+	return nil
+}
+
+func segmentHead(to []byte, n uint32) []byte {
+	to = append(to, hprof.TagHeapSegment, 0, 0, 0, 0)
+	return binary.BigEndian.AppendUint32(to, n)
+}
+
+// record appends the record of an object that is whole in o.data.
+func (e *encoder) record(to []byte, o *object) []byte {
+	c := o.class
+	if c.Kind == KindObjects || c.Kind == KindPrimitives {
+		n, _ := e.h.elements(c, o.length)
+		to = e.arrayHead(to, o, n)
+		head := c.arrayHead()
+		return e.values(to, c.Element, o.data[head:head+n*e.h.VM.size(c.Element)])
+	}
+	be := binary.BigEndian
+	to = append(to, hprof.SubInstance)
+	to = be.AppendUint64(to, o.addr)
+	to = be.AppendUint32(to, emptyTrace)
+	to = be.AppendUint64(to, c.Mirror)
+	to = be.AppendUint32(to, c.size)
+	for i := range c.all {
+		f := &c.all[i]
+		at := uint64(f.Offset)
+		if at+e.h.VM.size(f.Type) <= uint64(len(o.data)) {
+			to = e.value(to, f.Type, o.data[at:])
+		} else {
+			to = e.value(to, f.Type, make([]byte, 8))
+		}
+	}
+	return to
+}
+
+// arrayHead is where the elements of an array of the class begin in it.
+func (c *Class) arrayHead() uint64 { return uint64(uint32(c.layout) >> 16 & 255) }
+
+// arrayHead appends the record of an array up to its n elements.
+func (e *encoder) arrayHead(to []byte, o *object, n uint64) []byte {
+	be := binary.BigEndian
+	tag := uint8(hprof.SubPrimitiveArray)
+	if o.class.Kind == KindObjects {
+		tag = hprof.SubObjectArray
+	}
+	to = append(to, tag)
+	to = be.AppendUint64(to, o.addr)
+	to = be.AppendUint32(to, emptyTrace)
+	to = be.AppendUint32(to, uint32(n))
+	if o.class.Kind == KindObjects {
+		return be.AppendUint64(to, o.class.Mirror)
+	}
+	return append(to, uint8(o.class.Element))
+}
+
+// part encodes the bytes from offset from on of a block that is one large array.
+func (e *encoder) part(i int, from int64, out []byte) error {
+	b := &e.h.blocks.blocks[i]
+	e.top, e.win = e.h.high, nil
+	var first [firstBytes]byte
+	k, _ := e.h.VM.mem.src.ReadAt(first[:], int64(b.addr))
+	c := (*Class)(nil)
+	if k >= 24 {
+		c = e.h.classOf(first[:k], e.known)
+	}
+	if c == nil || c.layout >= 0 {
+		return fmt.Errorf("array at %#x: %w", b.addr, errChanged)
+	}
+	_, length := e.h.sizeOf(c, first[:k])
+	n, size := e.h.elements(c, length)
+	head := segmentHead(make([]byte, 0, headBytes+objectsHead), b.segment)
+	head = e.arrayHead(head, &object{addr: b.addr, class: c}, n)
+	if int64(b.segment) != int64(len(head)-headBytes)+int64(size) {
+		return fmt.Errorf("array at %#x: %w", b.addr, errChanged)
+	}
+	if from < int64(len(head)) {
+		k := copy(out, head[from:])
+		out, from = out[k:], from+int64(k)
+	}
+	in, each := e.h.VM.size(c.Element), uint64(c.Element.Size(idBytes))
+	raw := make([]byte, 128<<10)
+	for len(out) > 0 {
+		at := uint64(from) - uint64(len(head))
+		begin := at / each
+		count := min((at+uint64(len(out))+each-1)/each, n) - begin
+		count = min(count, uint64(len(raw))/in)
+		if count == 0 {
+			return fmt.Errorf("array at %#x: %w", b.addr, errChanged)
+		}
+		where := b.addr + c.arrayHead() + begin*in
+		if _, err := e.h.VM.mem.src.ReadAt(raw[:count*in], int64(where)); err != nil {
+			return fmt.Errorf("array at %#x: %w", b.addr, err)
+		}
+		e.text = e.values(e.text[:0], c.Element, raw[:count*in])
+		k := copy(out, e.text[at-begin*each:])
+		out, from = out[k:], from+int64(k)
+	}
+	return nil
+}
+
+// ref returns the object that a reference in the heap means, by its bytes in memory; 0 for
+// null, and for one that leads to no object, which is counted.
+func (e *encoder) ref(b []byte) uint64 {
+	addr := e.h.VM.decode(b)
+	if addr == 0 || e.h.Begins(addr) {
+		return addr
+	}
+	if !e.h.live && !e.h.mirrors[addr] {
+		e.lost++
+	}
+	return 0
+}
+
+// value appends a value from its bytes in memory.
+func (e *encoder) value(to []byte, t hprof.Type, b []byte) []byte {
+	be := binary.BigEndian
+	switch t {
+	case hprof.TypeObject:
+		return be.AppendUint64(to, e.ref(b))
+	case hprof.TypeBoolean, hprof.TypeByte:
+		return append(to, b[0])
+	case hprof.TypeChar, hprof.TypeShort:
+		return be.AppendUint16(to, le16(b))
+	case hprof.TypeInt, hprof.TypeFloat:
+		return be.AppendUint32(to, le32(b))
+	}
+	return be.AppendUint64(to, le64(b))
+}
+
+// values appends elements from their bytes in memory.
+func (e *encoder) values(to []byte, t hprof.Type, b []byte) []byte {
+	be := binary.BigEndian
+	switch t {
+	case hprof.TypeBoolean, hprof.TypeByte:
+		to = append(to, b...)
+	case hprof.TypeChar, hprof.TypeShort:
+		for ; len(b) >= 2; b = b[2:] {
+			to = be.AppendUint16(to, le16(b))
+		}
+	case hprof.TypeInt, hprof.TypeFloat:
+		for ; len(b) >= 4; b = b[4:] {
+			to = be.AppendUint32(to, le32(b))
+		}
+	case hprof.TypeObject:
+		for n := e.h.VM.size(t); uint64(len(b)) >= n; b = b[n:] {
+			to = be.AppendUint64(to, e.ref(b))
+		}
+	default:
+		for ; len(b) >= 8; b = b[8:] {
+			to = be.AppendUint64(to, le64(b))
+		}
+	}
+	return to
+}
