@@ -273,10 +273,12 @@ func (t *watched) dump(ctx context.Context, a ask) (d control.Dump, err error) {
 		return d, err
 	}
 	d = t.report(a, now, res)
-	if a.wantsHeap() {
-		if path, err := t.heapDump(ctx, stem); err != nil {
+	if want, why := a.heapFiles(); want.Any() {
+		paths, err := t.heapDump(ctx, stem, want, why)
+		if err != nil {
 			w.log.Error("no heap dump", "pid", t.pid, "error", err)
-		} else {
+		}
+		for _, path := range paths {
 			d.Files = append(d.Files, path)
 			if info, err := os.Stat(path); err == nil {
 				d.Bytes += info.Size()

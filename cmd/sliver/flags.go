@@ -125,6 +125,7 @@ var flagTable = map[string]flagInfo{
 	"temp":         {"Advanced", "DIR"},
 	"way":          {"Advanced", "WAY"},
 	"force":        {"Advanced", ""},
+	"live":         {"What", ""},
 
 	"help": {"Other", ""},
 }

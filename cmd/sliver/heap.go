@@ -27,7 +27,7 @@ type heapFlags struct {
 	koom, top, dump                     int
 	share                               string
 	by, strip, way                      string
-	force                               bool
+	force, live                         bool
 
 	notes []string // summary lines for standard error
 }
@@ -44,7 +44,7 @@ type heapAction struct {
 func heapActions() []heapAction {
 	return []heapAction{
 		{"leaks", 1, "one dump or process", []string{"koom", "json", "html", "format", "output", "share", "way", "force"}, heapLeaks},
-		{"dump", 1, "one process", []string{"output", "strip", "way", "force"}, dumpProcess},
+		{"dump", 1, "one process", []string{"output", "strip", "way", "force", "live"}, dumpProcess},
 		{"histo", 1, "one dump", []string{"json", "rows"}, heapHisto},
 		{"diff", 2, "an old and a new dump", []string{"json"}, heapDiff},
 		{"show", 2, "a dump, and an object's ID or a class", []string{"json", "rows"}, heapShow},
@@ -61,7 +61,7 @@ func heapNames() []string {
 }
 
 // processAction is that of a process number without a word.
-var processAction = heapAction{"PID", 1, "one process", []string{"json", "rows", "by", "force"}, heapProcess}
+var processAction = heapAction{"PID", 1, "one process", []string{"json", "rows", "by", "force", "live"}, heapProcess}
 
 func heapCommand() *command {
 	f := &heapFlags{}
@@ -89,6 +89,7 @@ func heapCommand() *command {
 			fs.StringVar(&f.by, "by", "", "of a process: add up by class, loader or package (default: class)")
 			fs.StringVar(&f.strip, "strip", "", "of dump: remove contents by the rule shark, matrix or koom, see sliver hprof strip")
 			fs.StringVar(&f.way, "way", "auto", "of dump and leaks of a process: snapshot, fifo (HotSpot writes the dump; it stops for that time), or auto: a snapshot if possible, else fifo")
+			fs.BoolVar(&f.live, "live", false, "of dump and of a process: only objects that are reachable, as jcmd GC.heap_dump without -all, but without a collection in the process")
 			fs.BoolVar(&f.force, "force", false, "of a process: copy it even if a seccomp filter may kill it for that")
 		},
 		help: `
@@ -183,11 +184,11 @@ const runtimeBytes = 64 << 20
 
 // open opens a dump with the settings of the flags.
 func (f *heapFlags) open(ctx context.Context, e *env, path string) (*graph.Graph, error) {
-	return f.openAs(ctx, e, path, path)
+	return f.openBy(e, path, path, func(o graph.Options) (*graph.Graph, error) { return graph.Open(ctx, path, o) })
 }
 
-// openAs is open for a dump that messages call name.
-func (f *heapFlags) openAs(ctx context.Context, e *env, path, name string) (*graph.Graph, error) {
+// openBy calls make with the settings of the flags, for the graph of a dump that messages call name.
+func (f *heapFlags) openBy(e *env, path, name string, make func(graph.Options) (*graph.Graph, error)) (*graph.Graph, error) {
 	o := graph.Options{Temp: f.temp, Dump: f.dump, Partial: f.partial}
 	if f.memory != "" {
 		n, err := parseBytes(f.memory)
@@ -207,7 +208,7 @@ func (f *heapFlags) openAs(ctx context.Context, e *env, path, name string) (*gra
 	}
 	o.Level = graph.Level(i)
 	begin := time.Now()
-	g, err := graph.Open(ctx, path, o)
+	g, err := make(o)
 	if err != nil {
 		return nil, (&hprofInput{path: path, name: name}).explain(plainPath(err))
 	}
@@ -256,22 +257,26 @@ func heapLeaks(ctx context.Context, e *env, f *heapFlags, args []string) error {
 	if format == "pprof" && f.output == "" && isTerminal(e.stdout.File) {
 		return usagef("heap", "a profile is not for a terminal: name a file with -o")
 	}
-	path, name := args[0], filepath.Base(args[0])
-	done := func() error { return nil }
-	if isPID(path) {
-		if path, done, err = f.dumpOf(ctx, args[0]); err != nil {
+	name := filepath.Base(args[0])
+	var g *graph.Graph
+	var of *leak.Running
+	if isPID(args[0]) {
+		name = "process " + args[0]
+		var done func()
+		if f.koom != 0 {
+			of = koomRunning(args[0])
+		}
+		g, done, err = f.openProcess(ctx, e, args[0], name)
+		if err != nil {
 			return err
 		}
-		name = "process " + args[0]
+		defer done()
+	} else {
+		if g, err = f.open(ctx, e, args[0]); err != nil {
+			return err
+		}
+		defer g.Close()
 	}
-	g, err := f.openAs(ctx, e, path, name)
-	if e := done(); e != nil { // why the dump is not whole
-		err = e
-	}
-	if err != nil {
-		return err
-	}
-	defer g.Close()
 	var write func(io.Writer) error
 	switch {
 	case format == "koom":
@@ -279,6 +284,7 @@ func heapLeaks(ctx context.Context, e *env, f *heapFlags, args []string) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", args[0], err)
 		}
+		r.Of(of)
 		write = r.WriteJSON
 	case format == "pprof":
 		if !g.HasTree() {

@@ -13,8 +13,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sliverprof/sliver/heap/facts"
+	"github.com/sliverprof/sliver/heap/graph"
 	"github.com/sliverprof/sliver/heap/hotspot"
 	"github.com/sliverprof/sliver/heap/hprof"
+	"github.com/sliverprof/sliver/heap/leak"
 	"github.com/sliverprof/sliver/heap/snapshot"
 	"github.com/sliverprof/sliver/target"
 )
@@ -52,6 +55,13 @@ func (f *heapFlags) take(ctx context.Context, p *target.Process) (*snapshot.Java
 		note += fmt.Sprintf(", %d bytes skipped at %d places without an object", j.Heap.Skipped, j.Heap.Gaps)
 	}
 	f.notes = append(f.notes, note)
+	if f.live {
+		all := j.Heap.Objects
+		if err := j.Live(ctx); err != nil {
+			return nil, errors.Join(fmt.Errorf("process %d: %w", p.PID(), err), j.Close())
+		}
+		f.notes = append(f.notes, fmt.Sprintf("sliver: process %d: %d of %d objects are reachable, marked in %.2f s", p.PID(), j.Heap.Objects, all, j.Mark.Seconds()))
+	}
 	return j, nil
 }
 
@@ -85,6 +95,9 @@ func heapProcess(ctx context.Context, e *env, f *heapFlags, args []string) error
 func heapPython(ctx context.Context, e *env, f *heapFlags, p *target.Process) error {
 	if f.by != "" && f.by != "class" {
 		return usagef("heap", "process %d is CPython, whose objects are counted by class", p.PID())
+	}
+	if f.live {
+		return usagef("heap", "process %d is CPython: --live is of Java", p.PID())
 	}
 	c, err := snapshot.TakePython(ctx, p, target.SnapshotOptions{Force: f.force})
 	if err != nil {
@@ -277,7 +290,7 @@ func (d *dumper) close() {
 // write writes the dump, and ends the copy.
 func (d *dumper) write(w io.Writer) error {
 	if d.j == nil {
-		s, err := snapshot.Stream(d.ctx, d.p, w)
+		s, err := snapshot.Stream(d.ctx, d.p, w, d.f.live)
 		if err != nil {
 			return fmt.Errorf("process %d: %w", d.p.PID(), err)
 		}
@@ -286,7 +299,10 @@ func (d *dumper) write(w io.Writer) error {
 		return nil
 	}
 	b := bufio.NewWriterSize(w, 1<<20)
-	n, err := d.j.WriteHPROF(d.ctx, b)
+	n, err := d.j.Dump(d.ctx)
+	if err == nil {
+		err = n.Write(d.ctx, b)
+	}
 	if err == nil {
 		err = b.Flush()
 	}
@@ -295,15 +311,20 @@ func (d *dumper) write(w io.Writer) error {
 		return fmt.Errorf("process %d: %w", d.p.PID(), err)
 	}
 	d.bytes = n.Bytes
+	d.say(n)
+	return nil
+}
+
+// say adds a line about what the dump of a copy has.
+func (d *dumper) say(n *hotspot.Dump) {
 	note := fmt.Sprintf("sliver: process %d: dumped %d objects, %d classes, %d roots (%d of stacks, conservative)", d.p.PID(), n.Objects, n.Classes, n.Roots, n.Frames)
-	if d.j.Heap.Nulled > 0 {
-		note += fmt.Sprintf("; %d references to no object written as null", d.j.Heap.Nulled)
+	if lost := n.Nulled(); lost > 0 {
+		note += fmt.Sprintf("; %d references to no object written as null", lost)
 	}
 	if n.Truncated > 0 {
 		note += fmt.Sprintf("; %d arrays of more than 4 GB truncated", n.Truncated)
 	}
 	d.f.notes = append(d.f.notes, note)
-	return nil
 }
 
 func size(n int64) string { return fmt.Sprintf("%.1f MB", float64(n)/1e6) }
@@ -324,33 +345,73 @@ func through(write func(io.Writer) error, change func(io.Writer, io.Reader) erro
 	}
 }
 
-// dumpOf writes the dump of a process into a pipe and returns the pipe's path, to be
-// opened once. done waits for the end and returns why the dump is not whole.
-func (f *heapFlags) dumpOf(ctx context.Context, pid string) (path string, done func() error, err error) {
+// openProcess opens the heap of a process as a graph: from a copy without a file, or through a pipe what HotSpot
+// writes. done closes the graph and ends the copy.
+func (f *heapFlags) openProcess(ctx context.Context, e *env, pid, name string) (g *graph.Graph, done func(), err error) {
 	p, err := openJava(pid)
 	if err != nil {
-		return "", nil, err
+		return nil, nil, err
 	}
 	d, err := f.dumper(ctx, p)
 	if err != nil {
 		p.Close()
-		return "", nil, err
+		return nil, nil, err
 	}
-	r, w, err := os.Pipe()
+	if d.j == nil {
+		g, err = f.openPipe(ctx, e, d, name)
+	} else {
+		g, err = f.openBy(e, "", name, func(o graph.Options) (*graph.Graph, error) {
+			h, err := d.j.Dump(ctx)
+			if err != nil {
+				return nil, err
+			}
+			g, err := graph.New(ctx, h, h.Size(), o)
+			d.say(h)
+			return g, err
+		})
+	}
 	if err != nil {
 		d.close()
 		p.Close()
-		return "", nil, err
+		return nil, nil, err
+	}
+	return g, func() {
+		g.Close()
+		d.close()
+		p.Close()
+	}, nil
+}
+
+// koomRunning is what KOOM's report says of a process; nil: it cannot be read.
+func koomRunning(pid string) *leak.Running {
+	p, err := openJava(pid)
+	if err != nil {
+		return nil // the copy will say why
+	}
+	defer p.Close()
+	return facts.Of(p, leak.ReasonManual)
+}
+
+// openPipe is openProcess for a dump that HotSpot writes.
+func (f *heapFlags) openPipe(ctx context.Context, e *env, d *dumper, name string) (*graph.Graph, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
 	}
 	wrote := make(chan error, 1)
 	go func() {
 		err := d.write(w)
 		w.Close()
-		p.Close()
 		wrote <- err
 	}()
-	return fmt.Sprintf("/proc/self/fd/%d", r.Fd()), func() error {
-		r.Close()
-		return <-wrote
-	}, nil
+	path := fmt.Sprintf("/proc/self/fd/%d", r.Fd())
+	g, err := f.openBy(e, path, name, func(o graph.Options) (*graph.Graph, error) { return graph.Open(ctx, path, o) })
+	r.Close()
+	if e := <-wrote; e != nil { // why the dump is not whole
+		if err == nil {
+			g.Close()
+		}
+		return nil, e
+	}
+	return g, err
 }

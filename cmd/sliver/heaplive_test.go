@@ -60,10 +60,17 @@ func TestHeapOfAProcess(t *testing.T) {
 	if r := run(pid, "--by", "loader"); !strings.Contains(r.out, "(boot loader)") || !strings.Contains(r.out, "ClassLoaders$AppClassLoader 0x") {
 		t.Errorf("by loader:\n%s", r.out)
 	}
-	if r := run("leaks", pid, "--share", "5%"); !strings.Contains(r.out, "HeapLeaks.sessionCache") || !strings.Contains(r.out, "HeapLeaks.listeners") {
+	// No file is needed, so none that cannot be made hinders.
+	if r := run("leaks", pid, "--share", "5%", "--temp", filepath.Join(dir, "none")); !strings.Contains(r.out, "HeapLeaks.sessionCache") || !strings.Contains(r.out, "HeapLeaks.listeners") {
 		t.Errorf("leaks:\n%s", r.out)
 	}
-	for _, args := range [][]string{{"x.hprof"}, {"x.hprof.gz"}, {"x.spack"}, {"s.hprof.zst", "--strip", "shark"}} {
+	if r := run(pid, "--live", "--top", "1"); !strings.Contains(r.errors, " objects are reachable, marked in ") {
+		t.Errorf("live: %s", r.errors)
+	}
+	if r := run("leaks", pid, "--koom", "1"); !strings.Contains(r.out, `"jvmMax":256,`) || !strings.Contains(r.out, `"dumpReason":"MANUAL_TRIGGER"`) {
+		t.Errorf("KOOM's report: %.500s", r.out)
+	}
+	for _, args := range [][]string{{"l.hprof", "--live"}, {"x.hprof"}, {"x.hprof.gz"}, {"x.spack"}, {"s.hprof.zst", "--strip", "shark"}} {
 		run(append([]string{"dump", pid, "-o"}, args...)...)
 		f, err := hprof.Open(filepath.Join(dir, args[0]), dir)
 		if err != nil {
@@ -216,7 +223,7 @@ func TestWatchJavaHeap(t *testing.T) {
 	proc.Line("READY")
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	cmd := slivercmd(t, dir, "watch", "-p", fmt.Sprint(proc.PID), "--java-growth", "1MB,every=200ms", "--dir", dir, "--interval", "200ms")
+	cmd := slivercmd(t, dir, "watch", "-p", fmt.Sprint(proc.PID), "--java-growth", "1MB,every=200ms,heap=dump+leaks+koom", "--dir", dir, "--interval", "200ms")
 	var log bytes.Buffer
 	cmd.Stderr = &log
 	if err := cmd.Start(); err != nil {
@@ -236,12 +243,27 @@ func TestWatchJavaHeap(t *testing.T) {
 	for limit := time.Now().Add(time.Minute); len(found) == 0 && time.Now().Before(limit); <-tick.C {
 		proc.Say("grow")
 		proc.Line("GROWN")
-		found, _ = filepath.Glob(filepath.Join(dir, "*-java-growth.spack"))
+		found, _ = filepath.Glob(filepath.Join(dir, "*-java-growth.koom.json")) // the last of the files
 	}
 	if len(found) == 0 {
 		t.Fatalf("no heap dump:\n%s", log.String())
 	}
-	r := sliver(t, dir, "heap", "histo", found[0], "--top", "50")
+	stem := strings.TrimSuffix(found[0], ".koom.json")
+	var koom struct {
+		RunningInfo map[string]any
+		ClassInfos  []any
+		GCPaths     []struct{ LeakReason, GCRoot string }
+	}
+	if b, err := os.ReadFile(found[0]); err != nil || json.Unmarshal(b, &koom) != nil {
+		t.Errorf("KOOM's report: %v\n%s", err, b)
+	}
+	if i := koom.RunningInfo; i["jvmMax"] != "256.0" || i["dumpReason"] != "reason_fast_huge_delta" || i["pss"] == nil || i["threadCount"] == nil || i["usageSeconds"] == nil {
+		t.Errorf("running information: %v", koom.RunningInfo)
+	}
+	if b, err := os.ReadFile(stem + ".leaks.txt"); err != nil || !strings.Contains(string(b), "HeapLeaks.listeners") {
+		t.Errorf("report of leaks: %v\n%s", err, b)
+	}
+	r := sliver(t, dir, "heap", "histo", stem+".spack", "--top", "50")
 	if r.status != 0 || !strings.Contains(r.out, "HeapLeaks$Listener") {
 		t.Errorf("status %d\n%s%s", r.status, r.out, r.errors)
 	}

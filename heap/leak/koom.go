@@ -25,14 +25,15 @@ const (
 	koomMaxObjects = 1 << 20    // objects whose paths are wanted
 )
 
-// KOOM is KOOM's report of a version. Fields of runningInfo that only the running app
-// knows are omitted, as its encoder, Gson, omits null fields.
+// KOOM is KOOM's report of a version. Fields of runningInfo that are not known are omitted,
+// as its encoder, Gson, omits null fields.
 type KOOM struct {
 	version int
 	classes []koomClass
 	paths   []koomPath
 	objects []koomObject
 
+	running            *Running // nil: only the dump is known
 	sdk, threads       int
 	maker, model, time string
 	filter, search     time.Duration
@@ -80,12 +81,7 @@ func FindKOOM(ctx context.Context, g *graph.Graph, version int) (*KOOM, error) {
 	s.report.sdk, s.report.maker = a.device()
 	s.report.model = a.text("android.os.Build", "MODEL")
 	s.report.threads = len(g.Threads())
-	// The time of the dump, in the form that each version has for it.
-	const layout = "2006-01-02_15-04-05"
-	s.report.time = g.Header().Time.UTC().Format(layout)
-	if version == 2 {
-		s.report.time += fmt.Sprintf("_%03d", g.Header().Time.UnixMilli()%1000)
-	}
+	s.report.time = koomNow(g.Header().Time.UTC(), version)
 	var err error
 	begin := time.Now()
 	if version == 1 {
@@ -358,6 +354,9 @@ func (s *koomSearch) findV2() error {
 	})
 }
 
+// Of adds the running information of the process.
+func (k *KOOM) Of(r *Running) { k.running = r }
+
 // WriteJSON writes the report with the field names, order and types that KOOM's has.
 func (k *KOOM) WriteJSON(w io.Writer) error {
 	type item struct {
@@ -383,25 +382,12 @@ func (k *KOOM) WriteJSON(w io.Writer) error {
 		ObjectID  string `json:"objectId"`
 		ExtDetail string `json:"extDetail,omitempty"`
 	}
-	// What only the app knows of its process (jvmMax, vss, appVersion, dumpReason and more)
-	// is null there too where it was not said, and so left out.
-	type running struct {
-		ThreadCount        any       `json:"threadCount,omitempty"`
-		ThreadList         *[]string `json:"threadList,omitempty"`
-		FdList             *[]string `json:"fdList,omitempty"`
-		SDKInt             any       `json:"sdkInt,omitempty"`
-		Manufacture        string    `json:"manufacture,omitempty"`
-		BuildModel         string    `json:"buildModel,omitempty"`
-		NowTime            string    `json:"nowTime,omitempty"`
-		FilterInstanceTime string    `json:"filterInstanceTime,omitempty"`
-		FindGCPathTime     string    `json:"findGCPathTime,omitempty"`
-	}
 	doc := struct {
-		RunningInfo  running   `json:"runningInfo"`
-		GCPaths      []gcPath  `json:"gcPaths"`
-		ClassInfos   []info    `json:"classInfos"`
-		LeakObjects  *[]object `json:"leakObjects,omitempty"`
-		AnalysisDone *bool     `json:"analysisDone,omitempty"`
+		RunningInfo  koomRunning `json:"runningInfo"`
+		GCPaths      []gcPath    `json:"gcPaths"`
+		ClassInfos   []info      `json:"classInfos"`
+		LeakObjects  *[]object   `json:"leakObjects,omitempty"`
+		AnalysisDone *bool       `json:"analysisDone,omitempty"`
 	}{GCPaths: []gcPath{}, ClassInfos: []info{}}
 	for _, p := range k.paths {
 		q := gcPath{InstanceCount: p.instances, LeakReason: p.reason, GCRoot: p.root, Signature: p.signature}
@@ -440,6 +426,9 @@ func (k *KOOM) WriteJSON(w io.Writer) error {
 	}
 	if k.sdk > 0 {
 		doc.RunningInfo.SDKInt = number(k.sdk)
+	}
+	if k.running != nil {
+		doc.RunningInfo.fill(k.running, k.version)
 	}
 	doc.RunningInfo.FilterInstanceTime, doc.RunningInfo.FindGCPathTime = seconds(k.filter), seconds(k.search)
 	e := json.NewEncoder(w)

@@ -11,9 +11,9 @@ import (
 const JavaGrowth Kind = "java-growth"
 
 var javaGrowth = Subject{
-	Kind: JavaGrowth, Flag: "java-growth", Help: "the Java heap grows by this much between two checks: 350MB; also writes a heap dump",
+	Kind: JavaGrowth, Flag: "java-growth", Help: "the Java heap grows by this much between two checks: 350MB; heap= as for --java-heap",
 	Heap:    true,
-	options: []string{"every"},
+	options: []string{"every", "heap"},
 	value: func(r *Rule, v string) (err error) {
 		r.Every, r.Checks = 5*time.Second, 1
 		r.Bytes, err = amount(v)
@@ -57,4 +57,40 @@ func amount(s string) (float64, error) {
 		}
 	}
 	return 0, fmt.Errorf("invalid size %q (example: 350MB)", s)
+}
+
+// HeapFiles says what a rule about the Java heap writes beside the recording.
+type HeapFiles struct {
+	Dump  bool // the heap, packed
+	Leaks bool // what holds the memory, as text
+	KOOM  bool // KOOM's report, as JSON
+}
+
+// Any reports whether there is something to write.
+func (h HeapFiles) Any() bool { return h != HeapFiles{} }
+
+// With returns what either writes.
+func (h HeapFiles) With(x HeapFiles) HeapFiles {
+	return HeapFiles{h.Dump || x.Dump, h.Leaks || x.Leaks, h.KOOM || x.KOOM}
+}
+
+// heapOption parses dump+leaks+koom, or none.
+func (r *Rule) heapOption(v string) error {
+	r.Heap = HeapFiles{}
+	if v == "none" {
+		return nil
+	}
+	for name := range strings.SplitSeq(v, "+") {
+		switch name {
+		case "dump":
+			r.Heap.Dump = true
+		case "leaks":
+			r.Heap.Leaks = true
+		case "koom":
+			r.Heap.KOOM = true
+		default:
+			return fmt.Errorf("unknown file %q; use dump, leaks, koom, several as dump+koom, or none", name)
+		}
+	}
+	return nil
 }

@@ -37,9 +37,9 @@ var (
 		}),
 	}
 	javaHeap = Subject{
-		Kind: JavaHeap, Flag: "java-heap", Help: "the Java heap is near its maximum: auto, or a share such as 80%,3x; also writes a heap dump (.spack)",
+		Kind: JavaHeap, Flag: "java-heap", Help: "the Java heap is near its maximum: auto, or a share such as 80%,3x; heap=dump+leaks+koom selects additional files: heap dump (default), report of leaks, KOOM's report",
 		Heap: true, times: true,
-		options: checkOptions, value: (*Rule).nearValue,
+		options: []string{"checks", "every", "heap"}, value: (*Rule).nearValue,
 		check: near(func(u *Usage) gauge { return gauge{u.JavaHeap, u.JavaHeapMax, "Java heap", "maximum", true} }),
 	}
 )

@@ -71,6 +71,7 @@ var optionParsers = map[string]func(r *Rule, v string) error{
 		return err
 	},
 	"loop":   (*Rule).loopOption,
+	"heap":   (*Rule).heapOption,
 	"of":     (*Rule).ofOption,
 	"slower": (*Rule).slower,
 }

@@ -25,6 +25,7 @@ type Rule struct {
 	Path     string        // File
 	IO       string        // IO: the value
 	Bytes    float64       // JavaGrowth
+	Heap     HeapFiles     // JavaHeap, JavaGrowth: additional files of a dump
 	Threads  string        // Stall, Slow, Blocked, CPU, Call: main, all, or a pattern of names
 	Loop     string        // Stall: the function that is the event loop; "": detected automatically
 	Process  bool          // CPU: of the whole process
@@ -62,8 +63,8 @@ const (
 //	cpu       90%                of=thread|process checks=3 every=1s threads=
 //	memory    auto | 80%         checks=3 every=5s
 //	fds, threads                 as memory
-//	java-heap auto | 80%         as memory; 3x is checks=3
-//	java-growth 350MB            every=5s
+//	java-heap auto | 80%         as memory; 3x is checks=3; heap=dump+leaks+koom
+//	java-growth 350MB            every=5s heap=dump+leaks+koom
 //	call      FUNCTION           slower=200ms threads=
 //	file      PATH
 //	io        slow=13ms | all | RULE, as sliver io has them
@@ -79,7 +80,7 @@ func Parse(kind Kind, text string) (*Rule, error) {
 	if sub == nil {
 		return nil, fmt.Errorf("%s: no such trigger", kind)
 	}
-	r := &Rule{Kind: kind, Threads: "all", Checks: 3, Times: 1, CoolDown: DefaultCoolDown, text: string(kind) + " " + text}
+	r := &Rule{Kind: kind, Heap: HeapFiles{Dump: sub.Heap}, Threads: "all", Checks: 3, Times: 1, CoolDown: DefaultCoolDown, text: string(kind) + " " + text}
 	parts := options(text)
 	fail := func(format string, args ...any) (*Rule, error) {
 		return nil, fmt.Errorf("%s %q: %s", kind, text, fmt.Sprintf(format, args...))

@@ -576,7 +576,12 @@ func TestJavaHeap(t *testing.T) {
 	}
 	w.want(1, "Java heap: grew by 380.0 MiB to 800.0 MiB")
 
-	for kind, texts := range map[Kind][]string{JavaHeap: {"80", "auto,x", "auto,0x", "120%"}, JavaGrowth: {"350", "0MB", "-5MB", "xMB", "350MB,3x"}} {
+	for text, want := range map[string]HeapFiles{"auto": {Dump: true}, "auto,heap=leaks": {Leaks: true}, "auto,heap=koom+dump": {Dump: true, KOOM: true}, "auto,heap=none": {}} {
+		if r, err := Parse(JavaHeap, text); err != nil || r.Heap != want || r.Heap.Any() != (want != HeapFiles{}) {
+			t.Errorf("%s: %+v, %v", text, r, err)
+		}
+	}
+	for kind, texts := range map[Kind][]string{JavaHeap: {"80", "auto,x", "auto,0x", "120%"}, JavaGrowth: {"350", "0MB", "-5MB", "xMB", "350MB,3x", "350MB,heap=", "350MB,heap=dump+json"}, Memory: {"auto,heap=dump"}} {
 		for _, text := range texts {
 			if r, err := Parse(kind, text); err == nil {
 				t.Errorf("%s %q is taken: %+v", kind, text, r)
