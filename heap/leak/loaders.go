@@ -128,7 +128,7 @@ func (s *search) finalizers() error {
 	if len(objects) == 0 {
 		return nil
 	}
-	s.add(Finding{Kind: KindFinalizers, Count: len(objects), Bytes: bytes, Content: s.contentOf(objects), object: sortedBy(objects, s.g.Retained)[0],
+	s.add(Finding{Kind: KindFinalizers, Count: len(objects), Bytes: bytes, Content: s.contentOf(objects), object: largest(objects, s.g.Retained),
 		Title: fmt.Sprintf("%d objects wait for their finalizers and keep %s", len(objects), Bytes(bytes))})
 	return nil
 }

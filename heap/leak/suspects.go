@@ -8,6 +8,11 @@ import (
 	"github.com/sliverprof/sliver/heap/graph"
 )
 
+// largest returns the first of the elements with the largest key.
+func largest[T any](all []T, key func(T) int64) T {
+	return slices.MaxFunc(all, func(a, b T) int { return cmp.Compare(key(a), key(b)) })
+}
+
 func sortedBy[T any](all []T, key func(T) int64) []T {
 	all = slices.Clone(all)
 	slices.SortStableFunc(all, func(a, b T) int { return cmp.Compare(key(b), key(a)) })
@@ -170,7 +175,7 @@ func (s *search) suspect(o graph.Object) {
 		f.Title = fmt.Sprintf("thread %q keeps %s", short(g.ThreadName(o), 60), Bytes(bytes))
 	}
 	if n := len(children); n > 0 {
-		f.Notes = append(f.Notes, fmt.Sprintf("it dominates %d objects directly; the largest has %s", n, Bytes(g.Retained(sortedBy(children, g.Retained)[0]))))
+		f.Notes = append(f.Notes, fmt.Sprintf("it dominates %d objects directly; the largest has %s", n, Bytes(g.Retained(largest(children, g.Retained)))))
 	}
 	// The owner: the nearest object above whose class is not the platform's.
 	for d, i := o, 0; d != 0 && i < 100; d, i = g.Dominator(d), i+1 {
