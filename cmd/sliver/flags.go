@@ -126,6 +126,7 @@ var flagTable = map[string]flagInfo{
 	"way":          {"Advanced", "WAY"},
 	"force":        {"Advanced", ""},
 	"live":         {"What", ""},
+	"holders":      {"What", "CLASS"},
 
 	"help": {"Other", ""},
 }

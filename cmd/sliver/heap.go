@@ -26,7 +26,7 @@ type heapFlags struct {
 	json, html, partial, quiet          bool
 	koom, top, dump                     int
 	share                               string
-	by, strip, way                      string
+	by, strip, way, holders             string
 	force, live                         bool
 
 	notes []string // summary lines for standard error
@@ -61,7 +61,7 @@ func heapNames() []string {
 }
 
 // processAction is that of a process number without a word.
-var processAction = heapAction{"PID", 1, "one process", []string{"json", "rows", "by", "force", "live"}, heapProcess}
+var processAction = heapAction{"PID", 1, "one process", []string{"json", "rows", "by", "force", "live", "holders"}, heapProcess}
 
 func heapCommand() *command {
 	f := &heapFlags{}
@@ -87,6 +87,7 @@ func heapCommand() *command {
 			fs.IntVarP(&f.top, "rows", "n", 30, "lines of histo and of a process, objects of show")
 			retire(fs, "top", "rows")
 			fs.StringVar(&f.by, "by", "", "of a process: add up by class, loader or package (default: class)")
+			fs.StringVar(&f.holders, "holders", "", "of a CPython process: what holds the objects of this class, found conservatively")
 			fs.StringVar(&f.strip, "strip", "", "of dump: remove contents by the rule shark, matrix or koom, see sliver hprof strip")
 			fs.StringVar(&f.way, "way", "auto", "of dump and leaks of a process: snapshot, fifo (HotSpot writes the dump; it stops for that time), or auto: a snapshot if possible, else fifo")
 			fs.BoolVar(&f.live, "live", false, "of dump and of a process: only objects that are reachable, as jcmd GC.heap_dump without -all, but without a collection in the process")
@@ -108,6 +109,7 @@ while the kernel copies its page tables, and the copy is read.
 
 Examples:
   sliver heap 4711 --top 10
+  sliver heap 4712 --holders Session
   sliver heap leaks 4711
   sliver heap dump 4711 -o app.spack --strip shark
   sliver heap leaks app.hprof

@@ -77,6 +77,9 @@ func heapProcess(ctx context.Context, e *env, f *heapFlags, args []string) error
 		return err
 	}
 	defer p.Close()
+	if f.holders != "" {
+		return heapHolders(ctx, e, f, p)
+	}
 	j, err := f.take(ctx, p)
 	if errors.Is(err, snapshot.ErrNoJVM) && snapshot.IsPython(p) {
 		return heapPython(ctx, e, f, p)
@@ -122,6 +125,64 @@ func heapPython(ctx context.Context, e *env, f *heapFlags, p *target.Process) er
 		f.notes = append(f.notes, fmt.Sprintf("sliver: process %d: %v", p.PID(), c.Left))
 	}
 	return h.write(e, f, "class")
+}
+
+// heapHolders prints what holds the objects of a class of a CPython process.
+func heapHolders(ctx context.Context, e *env, f *heapFlags, p *target.Process) error {
+	if f.live || f.by != "" {
+		return usagef("heap", "--holders has no --live and no --by")
+	}
+	if !snapshot.IsPython(p) {
+		return usagef("heap", "process %d is not CPython: of Java, 'sliver heap leaks %d' shows what holds objects", p.PID(), p.PID())
+	}
+	begin := time.Now()
+	h, frozen, err := snapshot.HoldersOf(ctx, p, f.holders, target.SnapshotOptions{Force: f.force})
+	if h == nil {
+		return fmt.Errorf("process %d: %w", p.PID(), err)
+	}
+	f.notes = append(f.notes, fmt.Sprintf("sliver: process %d: copied, stopped for %s; CPython, %.2f s; holders are conservative: any word that is the address of an object counts",
+		p.PID(), millis(frozen), time.Since(begin).Seconds()))
+	if err != nil {
+		f.notes = append(f.notes, fmt.Sprintf("sliver: process %d: %v", p.PID(), err))
+	}
+	doc := heldBy{PID: p.PID(), Frozen: float64(frozen) / 1e6, Class: h.Name, Objects: h.Objects, Looked: h.Looked, Unheld: h.Unheld, Conservative: true, Paths: []heldPath{}}
+	for _, path := range h.Paths {
+		doc.Paths = append(doc.Paths, heldPath{path.Objects, path.Steps})
+	}
+	if f.json {
+		return writeJSON(e, doc)
+	}
+	w := bufio.NewWriter(e.stdout)
+	fmt.Fprintf(w, "%12s  %s is held by (nearest first; conservative)\n", "objects", printable(h.Name))
+	for _, path := range doc.Paths[:min(f.top, len(doc.Paths))] {
+		fmt.Fprintf(w, "%12d  %s\n", path.Objects, printable(strings.Join(path.Holders, " ← ")))
+	}
+	if h.Unheld > 0 {
+		fmt.Fprintf(w, "%12d  no object: stacks and C alone, or dead\n", h.Unheld)
+	}
+	if h.Looked < h.Objects {
+		fmt.Fprintf(w, "%12d  not looked at\n", h.Objects-h.Looked)
+	}
+	fmt.Fprintf(w, "%12d  all, %d ways\n", h.Objects, len(h.Paths))
+	return w.Flush()
+}
+
+// heldBy is what holds objects, as JSON has it.
+type heldBy struct {
+	PID          int        `json:"pid"`
+	Frozen       float64    `json:"frozenMillis"`
+	Class        string     `json:"class"`
+	Objects      uint64     `json:"objects"`
+	Looked       uint64     `json:"looked"`
+	Unheld       uint64     `json:"unheld"`
+	Conservative bool       `json:"conservative"`
+	Paths        []heldPath `json:"paths"`
+}
+
+// heldPath is one way: the nearest holder first.
+type heldPath struct {
+	Objects uint64   `json:"objects"`
+	Holders []string `json:"holders"`
 }
 
 // heapHistogram is a histogram, as JSON has it.

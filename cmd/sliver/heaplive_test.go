@@ -130,6 +130,17 @@ import sys; sys.stdin.read()`))
 	if !found || doc.Objects < 20_000 {
 		t.Errorf("%d objects, sessions found: %v", doc.Objects, found)
 	}
+	pid := fmt.Sprint(proc.PID)
+	if r := sliver(t, t.TempDir(), "heap", pid, "--holders", "Session", "--rows", "1"); r.status != 0 || !strings.Contains(r.out, ` list ← dict["kept"] ← module`) || !strings.Contains(r.out, "conservative") {
+		t.Errorf("holders: status %d\n%s%s", r.status, r.out, r.errors)
+	}
+	var held heldBy
+	if r := sliver(t, t.TempDir(), "heap", pid, "--holders", "Session", "--json"); json.Unmarshal([]byte(r.out), &held) != nil || held.Objects < 12345 || len(held.Paths) == 0 || held.Paths[0].Objects < 12_000 {
+		t.Errorf("holders as JSON: %.500s", r.out)
+	}
+	if r := sliver(t, t.TempDir(), "heap", pid, "--holders", "Nothing"); r.status == 0 || !strings.Contains(r.errors, `no object of a class called "Nothing"`) {
+		t.Errorf("holders of nothing: status %d\n%s", r.status, r.errors)
+	}
 }
 
 // Processes without a Java heap and invalid flags get one line.
@@ -141,6 +152,7 @@ func TestHeapOfAProcessRefused(t *testing.T) {
 		want string
 	}{
 		{[]string{fmt.Sprint(spin.PID)}, "no HotSpot virtual machine"},
+		{[]string{fmt.Sprint(spin.PID), "--holders", "x"}, "is not CPython"},
 		{[]string{"dump", fmt.Sprint(spin.PID)}, "dump needs a file"},
 		{[]string{"dump", fmt.Sprint(spin.PID), "-o", "x", "--strip", "all"}, `unknown --strip "all"`},
 		{[]string{"dump", fmt.Sprint(spin.PID), "-o", "x", "--way", "gdb"}, `unknown --way "gdb"`},

@@ -16,6 +16,7 @@ import (
 	"io"
 	"path/filepath"
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/sliverprof/sliver/stack"
@@ -35,6 +36,8 @@ const (
 	slot         = 16      // objects begin at multiples of this
 	typeSubclass = 1 << 31 // Py_TPFLAGS_TYPE_SUBCLASS
 	longSubclass = 1 << 24 // Py_TPFLAGS_LONG_SUBCLASS
+	inlineValues = 1 << 2  // Py_TPFLAGS_INLINE_VALUES of 3.13
+	managedDict  = 1 << 4  // Py_TPFLAGS_MANAGED_DICT of 3.11
 )
 
 const (
@@ -64,6 +67,8 @@ type Type struct {
 
 	basic, item uint64
 	isInt       bool
+	outside     bool // the address of its attributes is in front of an object
+	inline      bool // attributes are behind an object
 }
 
 // Census are the objects of an interpreter, by type, those with most bytes first.
@@ -81,11 +86,21 @@ type reader struct {
 	types  map[uint64]*Type
 	maybe  []uint64 // a bit for each hash of a type's address
 	census *Census
+	visit  func(addr uint64, t *Type) // called with each object, or nil
 }
 
 // Take counts the objects in memory, whose mappings are maps and whose addresses are
 // offsets of mem. ErrNone: it is not CPython's.
 func Take(ctx context.Context, mem io.ReaderAt, maps []stack.Mapping) (*Census, error) {
+	r, err := newReader(ctx, mem, maps)
+	if err != nil {
+		return nil, err
+	}
+	return r.take(ctx)
+}
+
+// newReader finds the types.
+func newReader(ctx context.Context, mem io.ReaderAt, maps []stack.Mapping) (*reader, error) {
 	r := &reader{mem: mem, types: map[uint64]*Type{}, maybe: make([]uint64, 1<<10), census: &Census{}}
 	for _, m := range maps {
 		if m.Write && !strings.HasPrefix(m.Path, "[stack") && !strings.HasPrefix(m.Path, "/dev/") {
@@ -106,6 +121,11 @@ func Take(ctx context.Context, mem io.ReaderAt, maps []stack.Mapping) (*Census, 
 			break
 		}
 	}
+	return r, nil
+}
+
+// take counts the objects of the types.
+func (r *reader) take(ctx context.Context) (*Census, error) {
 	if err := r.count(ctx); err != nil {
 		return nil, err
 	}
@@ -187,7 +207,7 @@ func (r *reader) typeAt(addr uint64) *Type {
 	if n, _ := r.mem.ReadAt(b[:], int64(addr)); n < len(b) {
 		return nil
 	}
-	t := &Type{Addr: addr, basic: le(b[basicSizeOff:]), item: le(b[itemSizeOff:]), isInt: le(b[flagsOff:])&longSubclass != 0}
+	t := &Type{Addr: addr, basic: le(b[basicSizeOff:]), item: le(b[itemSizeOff:]), isInt: le(b[flagsOff:])&longSubclass != 0, outside: le(b[flagsOff:])&managedDict != 0, inline: le(b[flagsOff:])&inlineValues != 0}
 	if t.basic < slot || t.basic > maxBasic || t.item > maxBasic {
 		return nil
 	}
@@ -235,7 +255,21 @@ func (r *reader) typeOf(b []byte) *Type {
 	if h := hash(t); r.maybe[h>>6]>>(h&63)&1 == 0 {
 		return nil
 	}
+	if r.address(le(b)) {
+		return nil
+	}
 	return r.types[t]
+}
+
+// address reports whether a word that may be a reference count is more likely an address: a program that is not
+// position-independent has its heap below 4 GiB.
+func (r *reader) address(w uint64) bool {
+	const rare = 1 << 20 // references to one object
+	if w < rare || w%8 != 0 || w < r.maps[0].Start || w >= 1<<32 {
+		return false
+	}
+	i := sort.Search(len(r.maps), func(i int) bool { return r.maps[i].End > w })
+	return i < len(r.maps) && w >= r.maps[i].Start
 }
 
 // counted reports whether a word is a reference count: above 0 and below 1<<32, which is that of immortal objects
@@ -274,21 +308,36 @@ func (r *reader) count(ctx context.Context) error {
 			return
 		}
 		t.Count++
-		size := t.basic
-		if t.item > 0 && len(b) >= sizeOff+8 {
-			n := le(b[sizeOff:])
-			switch {
-			case t.isInt && n>>62 == 0 && n > 7:
-				n >>= 3 // lv_tag of 3.12: the number of digits above 3 bits
-			case int64(n) < 0:
-				n = -n // a negative int up to 3.11
-			}
-			if n <= maxItems/t.item {
-				size += n * t.item
-			}
+		t.Bytes += r.sizeOf(t, addr, b)
+		if r.visit != nil {
+			r.visit(addr, t)
 		}
-		t.Bytes += size
 	})
+}
+
+// sizeOf returns the size of the object at addr that begins with b. One with more items than its mapping
+// has room for is dead memory that looks like an object: it counts without items.
+func (r *reader) sizeOf(t *Type, addr uint64, b []byte) uint64 {
+	size := t.basic
+	if t.item > 0 && len(b) >= sizeOff+8 {
+		n := le(b[sizeOff:])
+		switch {
+		case t.isInt && n>>62 == 0 && n > 7:
+			n >>= 3 // lv_tag of 3.12: the number of digits above 3 bits
+		case int64(n) < 0:
+			n = -n // a negative int up to 3.11
+		}
+		if n <= maxItems/t.item {
+			size += n * t.item
+		}
+	}
+	if size > t.basic+slot*slot {
+		i := sort.Search(len(r.maps), func(i int) bool { return r.maps[i].End > addr })
+		if i == len(r.maps) || size > r.maps[i].End-addr {
+			return t.basic
+		}
+	}
+	return size
 }
 
 func le(b []byte) uint64 { return binary.LittleEndian.Uint64(b) }

@@ -48,3 +48,14 @@ func TakePython(ctx context.Context, p *target.Process, o target.SnapshotOptions
 	}
 	return &Python{Census: c, Frozen: s.Frozen, Scan: time.Since(begin), Left: left}, nil
 }
+
+// HoldersOf copies a process and finds what holds its Python objects of a class, conservatively.
+// Errors are those of TakePython.
+func HoldersOf(ctx context.Context, p *target.Process, name string, o target.SnapshotOptions) (h *python.Holdings, frozen time.Duration, err error) {
+	s, err := p.Snapshot(o)
+	if err != nil {
+		return nil, 0, err
+	}
+	h, err = python.Holders(ctx, s, s.Maps(), name)
+	return h, s.Frozen, errors.Join(err, s.Close())
+}

@@ -92,3 +92,77 @@ func TestPython(t *testing.T) {
 		})
 	}
 }
+
+const pythonHolders = `
+import sys
+class Session:
+    def __init__(self, owner=None): self.owner = owner
+class Slotted:
+    __slots__ = ("held",)
+class Leaf: pass
+class Attribute: pass
+class Weak: pass
+sessions = [Session() for _ in range(5000)]
+class Registry:
+    def __init__(self): self.table = {}
+registry = Registry()
+class Entry: pass
+for i in range(3000): registry.table["entry-%d" % i] = Entry()
+slotted = []
+for i in range(1000):
+    s = Slotted(); s.held = Leaf(); slotted.append(s)
+tuples = tuple(Attribute() for i in range(700))
+owner = Session(Attribute())
+import weakref
+strong = {"only": Weak()}
+weak = weakref.ref(strong["only"])
+print("READY", flush=True)
+sys.stdin.read()
+`
+
+// Objects are held by what the program says: lists, dictionaries with their keys, attributes and slots.
+func TestPythonHolders(t *testing.T) {
+	for _, version := range []string{"3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14"} {
+		t.Run(version, func(t *testing.T) {
+			script := filepath.Join(t.TempDir(), "holders.py")
+			if err := os.WriteFile(script, []byte(pythonHolders), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			proc := testprog.StartCmd(t, exec.Command(testprog.Tool(t, "python"+version), script))
+			proc.Line("READY")
+			p := open(t, proc.PID)
+			for class, want := range map[string]struct {
+				objects uint64
+				share   float64
+				steps   []string // the nearest
+			}{
+				"Session":   {5001, .97, []string{"list", `dict["sessions"]`}},
+				"Entry":     {3000, .97, []string{"dict["}},
+				"Leaf":      {1000, .97, []string{"Slotted", "list", `dict["slotted"]`}},
+				"Attribute": {701, .97, []string{"tuple", `dict["tuples"]`}},
+				"Weak":      {1, .99, []string{`dict["only"]`, `dict["strong"]`}},
+			} {
+				h, _, err := HoldersOf(t.Context(), p, class, patient)
+				if err != nil {
+					t.Fatal(err)
+				}
+				held := uint64(0)
+				for _, path := range h.Paths {
+					ok := len(path.Steps) >= len(want.steps)
+					for i := range want.steps {
+						ok = ok && strings.HasPrefix(path.Steps[i], want.steps[i])
+					}
+					if ok {
+						held += path.Objects
+					}
+				}
+				if h.Objects < want.objects || float64(held) < want.share*float64(want.objects)-1 {
+					t.Errorf("%s: %d objects, %d held as expected, by %v", class, h.Objects, held, h.Paths[:min(5, len(h.Paths))])
+				}
+			}
+			if _, _, err := HoldersOf(t.Context(), p, "Absent", patient); err == nil {
+				t.Error("objects of a class that does not exist")
+			}
+		})
+	}
+}
