@@ -40,7 +40,7 @@ type family struct {
 	closed  bool
 	live    map[*Session]bool
 	watched int // members whose I/O is recorded, or that are too many for that
-	traced  int // the same, of context switches
+	traced  int // members whose context switches are recorded
 	done    []Recorded
 	stats   trace.Stats // of the processes in done
 	errs    []string
@@ -158,17 +158,6 @@ func (f *family) record(ctx context.Context, m procset.Member) {
 			f.mu.Unlock()
 		}()
 	}
-	if s.o.Switches != nil {
-		if f.traced++; f.traced >= maxWatched {
-			noSwitches(s.recorder, fmt.Sprintf("that is for at most %d processes at once", maxWatched))
-			s.o.Switches = nil
-		}
-		defer func() {
-			f.mu.Lock()
-			f.traced--
-			f.mu.Unlock()
-		}()
-	}
 	f.mu.Unlock()
 	f.control(s)
 	follower := f.s.o.Follower
@@ -225,8 +214,27 @@ func (f *family) member(m procset.Member) *Session {
 	o := f.s.o
 	o.Duration, o.Outputs, o.Renamed, o.Started, o.Trace, o.Tracer, o.Set, o.First, o.Follower = 0, nil, nil, nil, nil, nil, nil, nil, nil
 	o.Await, o.Hosts, o.Selection = true, f.hosts, f.s.Selection()
+	if o.Switches != nil {
+		o.Switches = &SwitchOptions{Kernel: o.Switches.Kernel, after: switchesAfter, begin: func() bool { return f.watchSwitches(1) }, end: func() { f.watchSwitches(-1) }}
+	}
 	return &Session{o: o, proc: m.Process, parent: m.Parent, member: f, shared: f.shared, section: f.sections.Add(), part: f.s.part, ioRing: memberRing,
 		phases: newPhases(nil, m.Process.PID()), opened: target.Now()}
+}
+
+// switchesAfter is how long a process after the first lives before its context switches are recorded: to load the
+// programs takes more CPU time than most short processes do.
+const switchesAfter = time.Second
+
+// watchSwitches counts a process more or less whose context switches are recorded. It returns false if there are too
+// many.
+func (f *family) watchSwitches(n int) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if n > 0 && f.traced+n >= maxWatched { // the first process is one more
+		return false
+	}
+	f.traced += n
+	return true
 }
 
 // name is the program's name as of now, or of its last exec.

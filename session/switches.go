@@ -20,6 +20,10 @@ type SwitchOptions struct {
 	Need bool // it is an error if the kernel or this user cannot do that; otherwise the recording says why
 	// Limits of the records; zero values are the engine's.
 	Kernel kernel.SchedOptions
+
+	after time.Duration // recording begins then
+	begin func() bool   // reports whether it may begin; nil: it may
+	end   func()        // is called after the end, if it began and begin is not nil
 }
 
 // switchLog writes context switches to a recording.
@@ -52,20 +56,52 @@ const (
 // logSwitches begins to record the switches of p. If that is refused and not needed, the recording says so.
 func logSwitches(p *target.Process, o *SwitchOptions, rec *trace.Recorder) (*switchLog, error) {
 	x := &switchLog{p: p, rec: rec, stop: make(chan struct{}), done: make(chan struct{}), wakers: map[wakerKey]int{}, batch: map[stack.TID][]trace.Switch{}}
-	e, err := kernel.OpenSched(p.PID(), o.Kernel)
-	if err != nil && o.Need {
-		return nil, fmt.Errorf("record context switches: %w", err)
+	if o.after > 0 {
+		go x.later(o)
+		return x, nil
 	}
-	x.began = target.Now()
-	if err != nil {
+	if err := x.open(o); err != nil && o.Need {
+		return nil, fmt.Errorf("record context switches: %w", err)
+	} else if err != nil {
 		x.last = noSwitches(rec, switchesRefused(err))
 		close(x.done)
 		return x, nil
 	}
-	x.e, x.noted, x.counted = e, time.Now(), time.Now()
-	x.account()
 	go x.run()
 	return x, nil
+}
+
+func (x *switchLog) open(o *SwitchOptions) error {
+	e, err := kernel.OpenSched(x.p.PID(), o.Kernel)
+	if err != nil {
+		return err
+	}
+	x.began = target.Now()
+	x.e, x.noted, x.counted = e, time.Now(), time.Now()
+	x.account()
+	return nil
+}
+
+// later begins after a while.
+func (x *switchLog) later(o *SwitchOptions) {
+	select {
+	case <-x.stop:
+		close(x.done)
+		return
+	case <-time.After(o.after):
+	}
+	if !o.begin() {
+		x.last = noSwitches(x.rec, fmt.Sprintf("that is for at most %d processes at once", maxWatched))
+		close(x.done)
+		return
+	}
+	defer o.end()
+	if err := x.open(o); err != nil {
+		x.last = noSwitches(x.rec, switchesRefused(err))
+		close(x.done)
+		return
+	}
+	x.run()
 }
 
 // noSwitches writes why context switches were not recorded.
