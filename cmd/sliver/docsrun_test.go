@@ -48,6 +48,8 @@ var notRun = map[string]string{
 	"sliver heap show FILE":                  "the same",
 	"sliver heap PID [":                      "the same",
 	"sliver heap dump PID -o x":              "the same",
+	"sliver heap PID --holders CLASS":        "the same",
+	"sliver heap 4712 --holders":             "is of CPython, other examples of the page of Java; TestPythonHolders",
 	"sliver heap path FILE":                  "the same",
 }
 

@@ -86,10 +86,7 @@ func (k *koomRunning) fill(r *Running, version int) {
 		return s + unit
 	}
 	count := func(n int64) any {
-		switch {
-		case n <= 0:
-			return nil
-		case version == 1:
+		if version == 1 {
 			return n
 		}
 		return strconv.FormatInt(n, 10)
@@ -99,7 +96,9 @@ func (k *koomRunning) fill(r *Running, version int) {
 	if r.Threads > 0 {
 		k.ThreadCount = count(int64(r.Threads))
 	}
-	k.UsageSeconds = count(int64(r.Usage / time.Second))
+	if r.Usage > 0 {
+		k.UsageSeconds = count(int64(r.Usage / time.Second))
+	}
 	k.NowTime, k.DumpReason = koomNow(r.Now, version), koomReasons[r.Reason][version-1]
 	if version == 1 {
 		k.AnalysisReason = "RIGHT_NOW"

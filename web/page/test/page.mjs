@@ -1160,13 +1160,15 @@ test('the ruler says where its lines are', async () => {
 });
 
 test('the program stays before its libraries where there is no room for all rows', async () => {
-  const { outputFiles } = await build({ entryPoints: ['src/rows.ts'], bundle: true, write: false, format: 'esm' });
-  const { owned, skipped, survey } = await import(`data:text/javascript,${encodeURIComponent(outputFiles[0].text)}`);
+  const contents = "export * from './rows'; export { ownCode } from './own';";
+  const { outputFiles } = await build({ stdin: { contents, resolveDir: 'src', loader: 'ts' }, bundle: true, write: false, format: 'esm' });
+  const { owned, ownCode, skipped, survey } = await import(`data:text/javascript,${encodeURIComponent(outputFiles[0].text)}`);
   // One thread whose calls are these, outermost first, each a share of its time.
   const skip = (kind, calls, room) => {
     const funcs = calls.map(([name, , file, k]) => ({ name, file, kind: k ?? kind }));
     const rows = calls.map(([, share], i) => ({ time: () => [100, 100 * share], timeOf: (of) => (of(i) ? 100 * share : 0) }));
-    return skipped(survey(rows, 100, owned({ funcs, kinds: new Set(funcs.map((f) => f.kind)), hello: null })), calls.length, room);
+    const kinds = new Set(funcs.map((f) => f.kind));
+    return skipped(survey(rows, 100, owned({ funcs, kinds, own: () => ownCode(kinds, new Set()) })), calls.length, room);
   };
   const jdk = ['Thread.run', 'ForkJoinPool.runWorker', 'ForkJoinPool.awaitWork', 'LockSupport.park', 'VirtualThread.run'].map((n, i) => [
     `java.util.${n}`,
