@@ -161,7 +161,7 @@ func (g *gatherer) take(x *view.Interval) {
 		what = ""
 	}
 	g.addCall(callKey{call, f.Group, what}, ns)
-	g.addFunc(p, f, ns)
+	g.addFunc(p, f, x.Exact, ns)
 	full := g.v.What(&x.Waiting)
 	if full == "" {
 		full = call
@@ -190,13 +190,15 @@ func (g *gatherer) addCall(k callKey, ns int64) {
 	}
 }
 
-func (g *gatherer) addFunc(p pending, what view.For, ns int64) {
+func (g *gatherer) addFunc(p pending, what view.For, exact bool, ns int64) {
 	id := -1
 	switch {
 	case p.asker >= 0:
 		id = p.stack[p.asker].Frame.Func
 	case len(p.stack) > 0:
 		id = -2
+	case exact: // a wait that the kernel saw, and no sample
+		id = -3
 	}
 	row := g.byFunc[id]
 	if row == nil {
@@ -204,6 +206,8 @@ func (g *gatherer) addFunc(p pending, what view.For, ns int64) {
 		switch row.Name = "[unknown]"; {
 		case id == -2: // such as an idle thread of Go's
 			row.Name = "[runtimes and libraries alone]"
+		case id == -3:
+			row.Name = trace.NotSampled
 		case id >= 0:
 			f := &g.v.Names.Funcs[id]
 			row.Name, row.File, row.Line = g.v.FuncName(id), view.Text(f.File, 512), f.StartLine
@@ -332,7 +336,13 @@ func (g *gatherer) functions(top int) ([]Function, int) {
 		out = append(out, r.Function)
 	}
 	slices.SortFunc(out, func(a, b Function) int {
-		return cmp.Or(cmp.Compare(b.Total, a.Total), cmp.Compare(a.Name, b.Name), cmp.Compare(a.File, b.File))
+		last := func(f *Function) int { // nothing can be done with its time
+			if f.Name == trace.NotSampled {
+				return 1
+			}
+			return 0
+		}
+		return cmp.Or(cmp.Compare(last(&a), last(&b)), cmp.Compare(b.Total, a.Total), cmp.Compare(a.Name, b.Name), cmp.Compare(a.File, b.File))
 	})
 	return cut(out, top)
 }
