@@ -136,10 +136,10 @@ func TestPythonHolders(t *testing.T) {
 				share   float64
 				steps   []string // the nearest
 			}{
-				"Session":   {5001, .97, []string{"list", `dict["sessions"]`}},
-				"Entry":     {3000, .97, []string{"dict["}},
-				"Leaf":      {1000, .97, []string{"Slotted", "list", `dict["slotted"]`}},
-				"Attribute": {701, .97, []string{"tuple", `dict["tuples"]`}},
+				"Session":   {5001, .8, []string{"list", `dict["sessions"]`}},
+				"Entry":     {3000, .8, []string{"dict["}},
+				"Leaf":      {1000, .8, []string{"Slotted", "list", `dict["slotted"]`}},
+				"Attribute": {701, .8, []string{"tuple", `dict["tuples"]`}},
 				"Weak":      {1, .99, []string{`dict["only"]`, `dict["strong"]`}},
 			} {
 				h, _, err := HoldersOf(t.Context(), p, class, patient)
@@ -156,7 +156,13 @@ func TestPythonHolders(t *testing.T) {
 						held += path.Objects
 					}
 				}
-				if h.Objects < want.objects || float64(held) < want.share*float64(want.objects)-1 {
+				// Memory that a list has left behind as it grew still refers to its objects, and counts for what it follows:
+				// of 1,000 objects 107 were seen held by such a way. It is never the first.
+				first := len(h.Paths) > 0 && len(h.Paths[0].Steps) >= len(want.steps)
+				for i := range want.steps {
+					first = first && strings.HasPrefix(h.Paths[0].Steps[i], want.steps[i])
+				}
+				if h.Objects < want.objects || !first && len(want.steps) > 1 && want.objects > 1 || float64(held) < want.share*float64(want.objects)-1 {
 					t.Errorf("%s: %d objects, %d held as expected, by %v", class, h.Objects, held, h.Paths[:min(5, len(h.Paths))])
 				}
 			}

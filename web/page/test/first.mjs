@@ -29,8 +29,9 @@ const seen = () => {
 let failed = 0;
 for (const c of JSON.parse(list)) {
   const s = await sliver(c.pid ? ['record', '-p', String(c.pid), '--web', '-o', c.file] : ['view', c.file]);
+  let page;
   try {
-    const page = await open(s.url, { viewport: { width: 1440, height: 900 } });
+    page = await open(s.url, { viewport: { width: 1440, height: 900 } });
     let text = '';
     for (let end = Date.now() + 30_000; ; await page.waitForTimeout(200)) {
       text = await page.evaluate(seen);
@@ -38,7 +39,13 @@ for (const c of JSON.parse(list)) {
     }
     await picture(page, `first-${c.name}`);
     for (const w of c.want) assert.match(text, new RegExp(w), `${c.name}: the first screen says:\n${text}`);
-    if (c.rows) await until(page, (w) => window.sliver.named().some((n) => new RegExp(w).test(n)), c.rows);
+    if (c.rows)
+      await until(page, (w) => window.sliver.named().some((n) => new RegExp(w).test(n)), c.rows).catch(async (e) => {
+        const tracks = (await state(page)).tracks.map((t) => `${t.name}: ${t.rows} of ${t.depth} rows, ${t.mode}`);
+        throw new Error(
+          `${e.message}\nno row of ${c.rows} in\n${tracks.join('\n')}\nonly ${(await page.evaluate(() => window.sliver.named())).join(', ')}`,
+        );
+      });
     if (c.runtime) {
       const theirs = async () => (await page.evaluate(() => window.sliver.named())).filter((n) => new RegExp(c.runtime).test(n));
       assert.deepEqual(await theirs(), [], `${c.name}: rows of the interpreter's own code`);
@@ -56,12 +63,12 @@ for (const c of JSON.parse(list)) {
     for (const w of c.not ?? []) assert.doesNotMatch(text, new RegExp(w), `${c.name}: the first screen says:\n${text}`);
     assert.equal(await page.evaluate(() => document.getElementById('panel-body').scrollTop), 0);
     assert.deepEqual(page.problems, []);
-    await page.context().close();
     console.log(`ok   ${c.name}`);
   } catch (e) {
     failed++;
     console.log(`FAIL ${c.name}\n${e.message}`);
   }
+  await page?.context().close(); // sliver stays while a page is open
   await s.stop();
 }
 await browser.close();
