@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"time"
@@ -30,12 +29,9 @@ import (
 // System calls of other processes cost a comparison more. The kernel removes the programs when this
 // process ends, also if it is killed. An IO is for one goroutine.
 type IO struct {
-	maps    map[string]*ebpf.Map
-	progs   []*ebpf.Program
-	links   []io.Closer
+	attached
 	without []string // see Without
 	noRings error
-	reader  *ringbuf.Reader
 	news    *ringbuf.Reader // of records that wake Wait
 	rec     ringbuf.Record
 	record  IORecord
@@ -65,7 +61,7 @@ func OpenIO(pid int, o IOOptions) (*IO, error) {
 	if err := errors.Join(rights(), initialSpace()); err != nil {
 		return nil, fmt.Errorf("watch I/O: %w", err)
 	}
-	e := &IO{maps: map[string]*ebpf.Map{}}
+	e := &IO{attached: attached{maps: map[string]*ebpf.Map{}}}
 	if err := e.open(pid, o); err != nil {
 		e.Close()
 		if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
@@ -390,30 +386,11 @@ func (e *IO) Losses() IOLosses {
 	return IOLosses{get(lostRecords), get(lostUses), get(lostFDs), get(lostTasks), get(lostOps), get(lostFaults), get(lostStacks), e.bad}
 }
 
-// Stop removes the programs. A last Read still returns the records before that.
-func (e *IO) Stop() error {
-	var errs []error
-	for _, l := range e.links {
-		errs = append(errs, l.Close())
-	}
-	e.links = nil
-	return errors.Join(errs...)
-}
-
 // Close removes the programs and frees the maps.
 func (e *IO) Close() error {
-	errs := []error{e.Stop()}
-	if e.reader != nil {
-		errs = append(errs, e.reader.Close())
-	}
+	err := e.attached.Close()
 	if e.news != nil {
-		errs = append(errs, e.news.Close())
+		err = errors.Join(err, e.news.Close())
 	}
-	for _, p := range e.progs {
-		errs = append(errs, p.Close())
-	}
-	for _, m := range e.maps {
-		errs = append(errs, m.Close())
-	}
-	return errors.Join(errs...)
+	return err
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"strings"
@@ -33,10 +32,7 @@ import (
 // Switches of other processes cost two comparisons. The kernel removes the programs when this process ends,
 // also if it is killed. A Sched is for one goroutine.
 type Sched struct {
-	maps    map[string]*ebpf.Map
-	progs   []*ebpf.Program
-	links   []io.Closer
-	reader  *ringbuf.Reader
+	attached
 	rec     ringbuf.Record
 	bad     uint64
 	skipped uint64 // of records that were read
@@ -69,7 +65,7 @@ func OpenSched(pid int, o SchedOptions) (*Sched, error) {
 	if err := CheckSched(); err != nil {
 		return nil, err
 	}
-	e := &Sched{maps: map[string]*ebpf.Map{}}
+	e := &Sched{attached: attached{maps: map[string]*ebpf.Map{}}}
 	if err := e.open(pid, o); err != nil {
 		e.Close()
 		if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
@@ -394,29 +390,4 @@ func (e *Sched) Losses() (l SchedLosses) {
 	}
 	l.Bad, l.Rate = e.bad, max(e.skipped, l.Full)-l.Full
 	return l
-}
-
-// Stop removes the programs. A last Read still returns the records before that.
-func (e *Sched) Stop() error {
-	var errs []error
-	for _, l := range e.links {
-		errs = append(errs, l.Close())
-	}
-	e.links = nil
-	return errors.Join(errs...)
-}
-
-// Close removes the programs and frees the maps.
-func (e *Sched) Close() error {
-	errs := []error{e.Stop()}
-	if e.reader != nil {
-		errs = append(errs, e.reader.Close())
-	}
-	for _, p := range e.progs {
-		errs = append(errs, p.Close())
-	}
-	for _, m := range e.maps {
-		errs = append(errs, m.Close())
-	}
-	return errors.Join(errs...)
 }
