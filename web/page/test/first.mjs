@@ -42,9 +42,8 @@ for (const c of JSON.parse(list)) {
     if (c.rows)
       await until(page, (w) => window.sliver.named().some((n) => new RegExp(w).test(n)), c.rows).catch(async (e) => {
         const tracks = (await state(page)).tracks.map((t) => `${t.name}: ${t.rows} of ${t.depth} rows, ${t.mode}`);
-        throw new Error(
-          `${e.message}\nno row of ${c.rows} in\n${tracks.join('\n')}\nonly ${(await page.evaluate(() => window.sliver.named())).join(', ')}`,
-        );
+        const only = (await page.evaluate(() => window.sliver.named())).join(', ');
+        throw new Error(`${e.message}\nno row of ${c.rows} in\n${tracks.join('\n')}\nonly ${only}`);
       });
     if (c.runtime) {
       const theirs = async () => (await page.evaluate(() => window.sliver.named())).filter((n) => new RegExp(c.runtime).test(n));

@@ -728,6 +728,8 @@ test('the menu of a call, a thread, a lock; links to an editor', async () => {
   await page.locator('#labels li').nth(1).click({ button: 'right' });
   await pick('Hide all others');
   await until(page, () => window.sliver.state.tracks.length === 1);
+  // The labels follow with the next frame: a press on one that goes away would find no track below it.
+  await until(page, () => document.querySelectorAll('#labels li').length === 1);
   await page.locator('#labels li').first().click({ button: 'right' });
   await pick('Show the hidden threads (5)');
   await until(page, () => window.sliver.state.tracks.length === 6);
