@@ -48,9 +48,10 @@ export class Context {
       const x = Math.min(Math.max(v.x(hit.row.start[hit.i]!), 0), v.width - 20);
       this.show([...this.call(hit), ...this.thread(hit.seq)], r.left + x, r.top + (t ? v.rowY(t, hit.depth) - v.top : 0) + 16);
     });
-    el('labels').addEventListener('contextmenu', (e) => {
-      const r = calls.getBoundingClientRect();
-      const items = this.track(v.at(e.clientY - r.top));
+    const labels = el('labels');
+    labels.addEventListener('contextmenu', (e) => {
+      // Labels scroll at once, the canvas with its next frame.
+      const items = this.track(v.on(e.clientY - labels.getBoundingClientRect().top));
       if (!items.length) return;
       e.preventDefault();
       this.show(items, e.clientX, e.clientY);

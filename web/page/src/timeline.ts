@@ -140,9 +140,13 @@ export class Timeline implements Stage {
 
   // at is the track at y of the canvas.
   at(y: number): Track | undefined {
-    const Y = y + this.top;
+    return this.on(y + this.top);
+  }
+
+  // on is the track at y of the list of all of them.
+  on(y: number): Track | undefined {
     for (const b of this.bands) {
-      const t = b.tracks(Y, Y + 1).find((k) => Y >= k.y && Y < k.y + k.h);
+      const t = b.tracks(y, y + 1).find((k) => y >= k.y && y < k.y + k.h);
       if (t) return t;
     }
     return undefined;
