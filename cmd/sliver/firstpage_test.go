@@ -129,10 +129,15 @@ func checkFirst(t *testing.T, cases []firstCase) {
 	t.Log(out)
 }
 
-// runPage runs a script of web/page/test: node SCRIPT PROGRAM CHROMIUM PICTURES ARGS….
+// runPage runs a script of web/page/test in Chromium: node SCRIPT PROGRAM CHROMIUM PICTURES ARGS….
 func runPage(t *testing.T, script, program string, args ...string) string {
 	t.Helper()
-	all := append([]string{filepath.Join("test", script), program, testprog.Tool(t, "chromium"), cmp.Or(os.Getenv("SLIVER_PICTURES"), "-")}, args...)
+	return runBrowser(t, "chromium", script, program, args...)
+}
+
+func runBrowser(t *testing.T, browser, script, program string, args ...string) string {
+	t.Helper()
+	all := append([]string{filepath.Join("test", script), program, testprog.Tool(t, browser), cmp.Or(os.Getenv("SLIVER_PICTURES"), "-")}, args...)
 	cmd := exec.CommandContext(t.Context(), testprog.Tool(t, "node"), all...)
 	cmd.Dir = filepath.Join(testprog.Root(t), "web", "page")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -143,14 +148,24 @@ func runPage(t *testing.T, script, program string, args ...string) string {
 	return string(out)
 }
 
-// TestShareFile writes a recording as one HTML file and opens it in a browser without a network.
+// TestShareFile writes a recording as one HTML file and opens it in two browsers without a network; the
+// second also opens the page that sliver serves.
 func TestShareFile(t *testing.T) {
-	testprog.Need(t, "ptrace", "node", "chromium", "npm")
+	testprog.Need(t, "ptrace", "node", "chromium", "firefox", "npm")
 	dir := t.TempDir()
 	p := testprog.StartCmd(t, exec.Command(testprog.Build(t, "locks/kitchen", "O2"), "--seconds", "600"))
 	recordEnough(t, dir, 50, 3*time.Second, "-p", pidOf(p), "-i", "5ms", "--max-overhead", "0", "-o", "run.sliver")
 	if r := sliver(t, dir, "export", "run.sliver", "-o", "run.html"); r.status != 0 {
 		t.Fatalf("%+v", r)
 	}
-	runPage(t, "share.mjs", "-", filepath.Join(dir, "run.html"))
+	bin, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	html := filepath.Join(dir, "run.html")
+	runPage(t, "share.mjs", "-", html)
+	out := runBrowser(t, "firefox", "firefox.mjs", bin, html, filepath.Join(dir, "run.sliver"))
+	if n := strings.Count(out, "ok   Firefox"); n != 2 {
+		t.Errorf("Firefox opened %d of 2 pages:\n%s", n, out)
+	}
 }

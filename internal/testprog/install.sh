@@ -53,6 +53,7 @@ mvn maven
 node nodejs
 npm npm
 chromium chromium
+firefox-esr firefox-esr
 rustc rustc
 gdc gdc
 ldc2 ldc

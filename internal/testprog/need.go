@@ -35,6 +35,7 @@ var tools = map[string][]string{
 	"closure":      {filepath.Join(toolCache(), "closure", "compiler")},
 	"ncc":          {filepath.Join(toolCache(), "ncc", "dist", "ncc", "index.js")},
 	"chromium":     {"chromium", "chromium-browser", "google-chrome"},
+	"firefox":      {"firefox-esr", "firefox"},
 	"gdb":          {"gdb"},
 	"eu-stack":     {"eu-stack"},
 	"strace":       {"strace"},
