@@ -5,7 +5,7 @@ import { el, fill, h, put, say } from './dom';
 import { count, percent } from './format';
 import type { Group } from './groups';
 import type { Timeline } from './timeline';
-import { deeper, type Mode } from './track';
+import { deeper, type Mode, type ThreadRows } from './track';
 
 interface Label {
   li: HTMLLIElement;
@@ -22,13 +22,19 @@ const next: Record<Mode, Mode> = { part: 'full', full: 'compact', compact: 'stri
 const sign: Record<Mode, string> = { part: '▾', full: '▾', compact: '▿', strip: '▸' };
 const words: Record<Mode, string> = { part: 'the rows that there is room for', full: 'all rows', compact: 'thin rows', strip: 'folded' };
 
+// Labels farther than this from the screen, in px, are not in the page: a list of 1,000 takes Chromium some 50 ms
+// of each frame.
+const beyond = 2000;
+
 export class Labels {
-  private all = new Map<number, Label>();
+  private all = new Map<number, Label>(); // those in the page
+  private dragged = -1; // the thread whose label is
   private list = el('labels');
   onChange = (): void => {};
 
   constructor(private v: Timeline) {
     v.onLayout = () => this.update();
+    v.onScroll = () => this.update();
     this.list.addEventListener(
       'wheel',
       (e) => {
@@ -108,7 +114,9 @@ export class Labels {
     li.addEventListener('dragstart', (e) => {
       e.dataTransfer!.setData('text/x-sliver-thread', String(seq));
       e.dataTransfer!.effectAllowed = 'move';
+      this.dragged = seq;
     });
+    li.addEventListener('dragend', () => (this.dragged = -1));
     li.addEventListener('dragover', (e) => {
       if (e.dataTransfer!.types.includes('text/x-sliver-thread')) {
         e.preventDefault();
@@ -153,7 +161,8 @@ export class Labels {
 
   update(): void {
     const v = this.v;
-    const shown = new Set(v.tracks.map((t) => t.seq));
+    const near = v.tracks.filter((t) => this.near(t));
+    const shown = new Set(near.map((t) => t.seq));
     for (const [seq, l] of this.all) {
       if (!shown.has(seq)) {
         l.li.remove();
@@ -161,7 +170,7 @@ export class Labels {
       }
     }
     this.heads();
-    v.tracks.forEach((t) => {
+    near.forEach((t) => {
       const l = this.all.get(t.seq) ?? this.make(t.seq);
       const i = v.model.threads.get(t.seq)!;
       const st = l.li.style;
@@ -217,13 +226,19 @@ export class Labels {
     // Readers and the Tab key go through the list in the order on the screen.
     [
       ...v.threads.groups.heads.map((g) => ({ y: g.y, li: this.groups.get(g.role)! })),
-      ...v.tracks.map((t) => ({ y: t.y, li: this.all.get(t.seq)!.li })),
+      ...near.map((t) => ({ y: t.y, li: this.all.get(t.seq)!.li })),
     ]
       .sort((a, b) => a.y - b.y)
       .forEach(({ li }, k) => {
         if (this.list.children[k] !== li) this.list.insertBefore(li, this.list.children[k] ?? null);
       });
     this.corner();
+  }
+
+  // near says whether a track's label is in the page: one on the screen or beside it, or in use.
+  private near(t: ThreadRows): boolean {
+    if (t.y + t.h > this.v.top - beyond && t.y < this.v.top + this.v.height + beyond) return true;
+    return t.seq === this.dragged || !!this.all.get(t.seq)?.li.contains(document.activeElement);
   }
 
   private groups = new Map<string, HTMLLIElement>(); // their lines, by role

@@ -70,6 +70,7 @@ export class Timeline implements Stage {
   onMoved = (): void => {};
   onFollowed = (): void => {}; // ten times a second while the newest edge is followed
   onLayout = (): void => {};
+  onScroll = (): void => {};
   onHover = (_: Hit | null, _x: number, _y: number): void => {};
   onSelect = (_: Hit | null): void => {};
   onRange = (_: Range | null, _done: boolean): void => {};
@@ -99,6 +100,7 @@ export class Timeline implements Stage {
     new ResizeObserver(() => this.resize()).observe(this.scroller);
     this.scroller.addEventListener('scroll', () => {
       this.top = this.scroller.scrollTop;
+      this.onScroll();
       this.wake();
     });
     this.resize();
