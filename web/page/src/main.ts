@@ -10,20 +10,18 @@ import { Labels } from './labels';
 import { Look } from './look';
 import { Marks } from './marks';
 import { Minimap } from './minimap';
-import { type ColorBy, Model, type Row } from './model';
+import { Model, type Row } from './model';
 import { Offline } from './offline';
 import { Conn, type Handlers, type Link, type Where } from './proto';
 import { Panel } from './panel';
+import { analysis, colors, notes, selection, threads, time, words } from './parts';
 import { carried } from './shared';
 import { Search } from './search';
 import { Side } from './side';
-import { type Tab, tabs } from './tabs';
+import { Store, token } from './store';
 import { Timeline } from './timeline';
-import type { Hit, Mode } from './track';
-import type { Weight } from './tree';
-import { read, type State, write } from './url';
+import type { Hit } from './track';
 
-const state = read();
 const model = new Model();
 let first = true; // nothing has been shown yet
 let problem = 'Connecting to sliver…';
@@ -34,7 +32,10 @@ const handlers: Handlers = {
     const other = model.hello && model.hello.base !== m.base;
     model.hello = m;
     model.reset();
-    if (other) first = true;
+    if (other) {
+      first = true;
+      store.close();
+    }
     timeline.renew(!!other);
     bar.update();
     side.again();
@@ -84,7 +85,7 @@ const handlers: Handlers = {
     bar.update();
   },
 };
-const conn: Link = carried() ? new Offline(handlers) : new Conn(state.token, handlers);
+const conn: Link = carried() ? new Offline(handlers) : new Conn(token(), handlers);
 
 const timeline = new Timeline(model, conn);
 const labels = new Labels(timeline);
@@ -98,8 +99,19 @@ const marks = new Marks(
   () => model.hello,
   () => model.from(),
 );
-let loading = true;
-let held: ReturnType<typeof setTimeout> | undefined;
+let loading = true; // the view grows with what has come of a recording
+const store = new Store(
+  [
+    threads(timeline),
+    colors(look, model, conn),
+    notes(marks, timeline),
+    time(timeline, model, () => (loading = false)),
+    words(search),
+    analysis(panel, look),
+    selection(timeline, side),
+  ],
+  () => location.reload(),
+);
 
 pointers(timeline);
 timeline.onHover = (hit, x, y) => side.hover(hit, x, y);
@@ -126,7 +138,7 @@ timeline.tasks.onSpan = (x, at) => {
   pickTask(x.task.id, x.span[0]);
 };
 timeline.tasks.onTask = (x) => pickTask(x.id, x.at);
-timeline.tasks.onChange = () => keep();
+timeline.tasks.onChange = () => store.keep();
 
 // pickTask selects a task. The view stops following the newest samples, so that the task stays in sight.
 function pickTask(id: number, at: number, track = false): void {
@@ -164,7 +176,7 @@ timeline.onRange = (r, done) => {
     panel.changed(true);
     if (search.input.value) void search.run();
     requestAnimationFrame(() => timeline.resize());
-    step();
+    store.step();
   }
   mini.draw();
   timeline.wake();
@@ -174,17 +186,17 @@ timeline.onMoved = () => {
   mini.draw();
   bar.update();
   void mini.refresh();
-  keep();
+  store.keep();
 };
 timeline.onFollowed = () => mini.draw();
 side.onGo = (w: Where, end: number) => timeline.reveal(w, end);
 side.onFunc = (f) => search.func(f);
-side.onChange = step;
+side.onChange = () => store.step();
 panel.onName = side.onName = (n) => search.exact(n);
 panel.onTime = side.onTime = (t0, t1, seq) => {
   const pad = Math.max((t1 - t0) * 0.3, 1000);
   timeline.setFollow(false);
-  step();
+  store.step();
   timeline.show(t0 - pad, t1 + pad);
   if (seq >= 0) timeline.threads.toTrack(seq);
   timeline.mark = { t0, t1, seq };
@@ -194,18 +206,18 @@ panel.onTask = (id, at) => pickTask(id, at, true);
 panel.onThread = (seq) => timeline.threads.toTrack(seq);
 panel.onChange = () => {
   look.runtime(panel.code === 'all');
-  step();
+  store.step();
 };
 look.onRuntime = (on) => panel.setCode(on ? 'all' : '');
 panel.onExport = (b) => menu(b, () => bar.formats(true));
 search.onChange = (m) => {
   panel.match = m;
-  keep();
+  store.keep();
 };
 marks.onShow = (t) => {
   const { span } = timeline;
   timeline.setFollow(false);
-  step();
+  store.step();
   timeline.show(t - span / 2, t + span / 2);
 };
 timeline.notes.onNote = (m) => {
@@ -217,7 +229,7 @@ marks.onChange = () => {
   timeline.marks = marks.list;
   timeline.wake();
   if (panel.tab === 'notes') panel.draw();
-  step();
+  store.step();
 };
 let edited: number | undefined; // time of the note whose text is selected
 panel.notes = () => {
@@ -242,9 +254,9 @@ el('calls').addEventListener('pointerleave', () => (pointer = null));
 search.onNext = (w) => void side.go(w);
 labels.onChange = () => {
   panel.changed();
-  keep();
+  store.keep();
 };
-timeline.threads.onOpen = keep;
+timeline.threads.onOpen = () => store.keep();
 look.onChange = (kinds) => {
   if (kinds && !first) {
     // Depths count among the calls that are shown: those of before are others.
@@ -253,7 +265,7 @@ look.onChange = (kinds) => {
     if (search.input.value) void search.run();
   }
   panel.restyle();
-  keep();
+  store.keep();
 };
 onTheme(() => {
   timeline.wake();
@@ -264,122 +276,11 @@ onTheme(() => {
 // begin shows what the address asks for, or the newest, or all.
 function begin(): void {
   first = false;
-  if (!tabs.includes(state.tab as Tab) && model.hello?.compare) panel.tab = 'compare';
-  state.marks ??= marks.kept();
-  apply(state);
+  if (model.hello?.compare) panel.tab = 'compare';
+  store.open();
   timeline.resize();
   panel.draw();
   panel.changed(true);
-}
-
-// apply shows what an address says.
-function apply(s: State): void {
-  applying = true;
-  setTimeout(() => (applying = false), 400); // changes that follow from it are not steps of the reader
-  timeline.threads.hidden = new Set(s.hidden);
-  timeline.chosen = new Set(s.chosen);
-  timeline.threads.order.pinned = s.pinned ?? [];
-  timeline.threads.order.arranged = s.order ?? [];
-  timeline.threads.filter = s.filter ?? '';
-  timeline.threads.groups.on = s.groups !== undefined;
-  timeline.threads.groups.by = s.processes === 'wait' ? 'wait' : 'cpu';
-  timeline.threads.groups.changed.clear();
-  for (const role of s.groups ?? []) timeline.threads.groups.changed.add(role);
-  timeline.threads.modes.clear();
-  for (const [seq, m] of s.modes ?? []) if (['part', 'full', 'compact', 'strip'].includes(m)) timeline.threads.modes.set(seq, m as Mode);
-  look.color(['function', 'module', 'kind'].includes(s.color ?? '') ? (s.color as ColorBy) : 'state');
-  if ((s.kinds ?? '') !== conn.kinds) look.kinds(s.kinds ?? '');
-  marks.set(s.marks ?? []);
-  timeline.marks = marks.list;
-  timeline.layout();
-  const b = timeline.bounds();
-  if (s.t0 !== undefined && s.t1 !== undefined && s.t1 > s.t0 && !s.follow) {
-    loading = false;
-    timeline.setFollow(false);
-    timeline.show(s.t0, s.t1, true);
-  } else if (model.live) {
-    timeline.show(b.t1 - (s.t1 && s.t0 ? s.t1 - s.t0 : 5e9), b.t1, true);
-    timeline.setFollow(true);
-  } else timeline.show(b.t0 - (b.t1 - b.t0) * 0.01, b.t1 + (b.t1 - b.t0) * 0.01, true);
-  if (s.top) requestAnimationFrame(() => timeline.scrollTo(s.top!));
-  if (search.input.value !== (s.q ?? '')) search.text(s.q ?? '');
-  if (tabs.includes(s.tab as Tab)) panel.tab = s.tab as Tab;
-  else if (!s.tab && panel.tab !== 'compare') panel.tab = 'overview';
-  panel.weight = ['wait', 'lock', 'wall', 'samples'].includes(s.weight ?? '') ? (s.weight as Weight) : 'cpu';
-  panel.graphs.order = s.flame === 'time' || s.flame === 'sandwich' ? s.flame : 'heavy';
-  panel.idle = !!s.idle;
-  panel.code = s.code === 'my' || s.code === 'all' ? s.code : '';
-  look.runtime(panel.code === 'all');
-  timeline.onRange(s.range ? { t0: s.range[0], t1: s.range[1] } : null, true);
-  const call = s.call ? { thread: s.call[0], depth: s.call[1], start: s.call[2] } : null;
-  if (call) timeline.threads.open(call);
-  timeline.tasks.open = s.tasks ? !s.tasks.startsWith('folded') : undefined;
-  timeline.tasks.sort = s.tasks?.endsWith('wait') ? 'wait' : '';
-  timeline.layout();
-  if (s.task) void side.task(...s.task);
-  else if (call || timeline.selected || timeline.task) void side.select(call);
-}
-
-let applying = false; // an address is being applied
-let stepped = false; // the reader made a step that Back undoes
-
-// keep puts the view into the address, a moment later.
-function keep(): void {
-  if (first || held || applying) return;
-  held = setTimeout(() => {
-    held = undefined;
-    put();
-  }, 250);
-}
-
-// step is keep for what Back shall undo: a selection, a jump, another tab.
-function step(): void {
-  if (first || applying) return;
-  stepped = true;
-  keep();
-}
-
-function put(): void {
-  const s = timeline.selected;
-  const g = timeline.target();
-  write(
-    {
-      token: state.token,
-      t0: g.t0,
-      t1: g.t1,
-      follow: timeline.follow,
-      range: timeline.range ? [timeline.range.t0, timeline.range.t1] : undefined,
-      call: s ? [s.thread, s.depth, s.start] : undefined,
-      task: timeline.task ? [timeline.task.id, timeline.task.at] : undefined,
-      tasks: tasksWord(),
-      q: search.input.value,
-      chosen: [...timeline.chosen],
-      hidden: [...timeline.threads.hidden],
-      pinned: timeline.threads.order.pinned,
-      order: timeline.threads.order.arranged,
-      modes: [...timeline.threads.modes],
-      filter: timeline.threads.filter,
-      processes: timeline.threads.groups.by === 'wait' ? 'wait' : undefined,
-      groups: timeline.threads.groups.on || timeline.threads.groups.processes ? [...timeline.threads.groups.changed] : undefined,
-      tab: panel.tab === 'overview' ? undefined : panel.tab,
-      top: timeline.top,
-      color: model.colorBy,
-      kinds: conn.kinds,
-      weight: panel.weight,
-      flame: panel.graphs.order,
-      idle: panel.idle,
-      code: panel.code,
-      marks: marks.list,
-    },
-    stepped,
-  );
-  stepped = false;
-}
-
-// tasksWord says how the tracks of tasks are, where they are not as at first.
-function tasksWord(): string | undefined {
-  const { open, sort } = timeline.tasks;
-  return open === undefined && !sort ? undefined : `${timeline.tasks.unfolded ? 'open' : 'folded'}${sort ? `-${sort}` : ''}`;
 }
 
 // empty explains a page without calls, or with old ones.
@@ -388,7 +289,7 @@ function empty(): void {
   const s = model.status;
   let text = '';
   let more = '';
-  if (!state.token && !carried()) {
+  if (!token() && !carried()) {
     text = 'The token is missing in this address.';
     more = 'Open the whole address that sliver printed, with what follows the #.';
   } else if (!up) text = problem;
@@ -512,15 +413,5 @@ function middle(): Hit | null {
 
 hooks({ timeline, model, conn, search, side, panel, marks, up: () => up, first: () => first });
 
-// Back, Forward, or another address of this page that was typed or pasted.
-window.addEventListener('popstate', () => {
-  const s = read();
-  if (s.token !== state.token) return location.reload();
-  if (first) return;
-  clearTimeout(held);
-  held = undefined;
-  stepped = false;
-  apply(s);
-});
 empty();
-if (state.token || carried()) conn.open();
+if (token() || carried()) conn.open();
