@@ -178,3 +178,16 @@ func TestPageSources(t *testing.T) {
 		}
 	}
 }
+
+// TestPageUnits tests the page's pure parts without a browser: see page/test/units.mjs.
+func TestPageUnits(t *testing.T) {
+	testprog.Unraced(t, "it runs node")
+	node := need(t, "node", "node")
+	dir := modules(t, "esbuild")
+	cmd := exec.CommandContext(t.Context(), node, "--test", filepath.Join("test", "units.mjs"))
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	if err != nil || !bytes.Contains(out, []byte("# pass ")) || bytes.Contains(out, []byte("# pass 0")) {
+		t.Fatalf("the page's unit tests: %v\n%s", err, out)
+	}
+}

@@ -204,3 +204,19 @@ export function fillOf(name: string): number {
 export function reducedMotion(): boolean {
   return matchMedia('(prefers-reduced-motion: reduce)').matches;
 }
+
+// inks are the colors of text on spans.
+const inks = new Map<string, string>();
+
+// inkOn is black or white, whichever has more contrast on a color (WCAG 2.2, relative luminance).
+export function inkOn(color: string): string {
+  let ink = inks.get(color);
+  if (!ink) {
+    const [r, g, b] = [1, 3, 5]
+      .map((i) => parseInt(color.slice(i, i + 2), 16) / 255)
+      .map((x) => (x <= 0.04045 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4)) as [number, number, number];
+    ink = 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? '#000000' : '#ffffff';
+    inks.set(color, ink);
+  }
+  return ink;
+}

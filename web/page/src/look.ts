@@ -5,7 +5,7 @@ import { el, fill, h, menu, say } from './dom';
 import { theme } from './color';
 import { type ColorBy, kindFill } from './model';
 import { interpreted } from './own';
-import { editorExample, editorProblem, store } from './settings';
+import { editorExample, editorProblem, setting } from './settings';
 import type { Timeline } from './timeline';
 
 const kindWords: [string, string][] = [
@@ -30,7 +30,7 @@ export class Look {
   onRuntime = (_on: boolean): void => {};
 
   constructor(private v: Timeline) {
-    if (store('gestures') === 'map') v.gestures = 'map';
+    if (setting('gestures') === 'map') v.gestures = 'map';
     menu(this.button, () => this.items());
   }
 
@@ -75,7 +75,7 @@ export class Look {
   // editor asks for the address that opens a file in the user's editor.
   private editor(): void {
     const d = el<HTMLDialogElement>('dialog');
-    const field = h('input', { type: 'text', id: 'editor', value: store('editor'), placeholder: editorExample, spellcheck: 'false' });
+    const field = h('input', { type: 'text', id: 'editor', value: setting('editor'), placeholder: editorExample, spellcheck: 'false' });
     const problem = h('p', { class: 'problem', role: 'alert' });
     const save = (e: Event): void => {
       e.preventDefault();
@@ -84,7 +84,7 @@ export class Look {
         fill(problem, why);
         return;
       }
-      store('editor', field.value.trim());
+      setting('editor', field.value.trim());
       d.close();
       this.onChange(false);
     };
@@ -133,7 +133,7 @@ export class Look {
             'aria-checked': String(this.v.gestures === g),
             onclick: () => {
               this.v.gestures = g;
-              store('gestures', g);
+              setting('gestures', g);
             },
           },
           word,

@@ -1,7 +1,7 @@
 // Settings of this browser, and links to the source that one of them makes.
 
-// store reads or keeps a setting; '' where there is none, or none may be kept.
-export function store(key: string, value?: string): string {
+// setting reads or keeps a setting; '' where there is none, or none may be kept.
+export function setting(key: string, value?: string): string {
   try {
     if (value !== undefined) localStorage.setItem(`sliver.${key}`, value);
     return localStorage.getItem(`sliver.${key}`) ?? '';
@@ -24,7 +24,7 @@ export function editorProblem(pattern: string): string {
 
 // sourceLink is the address that opens a place in the user's editor; '' where there is none: no editor is
 // set, or the path is not absolute.
-export function sourceLink(file?: string, line?: number, pattern = store('editor')): string {
+export function sourceLink(file?: string, line?: number, pattern = setting('editor')): string {
   if (!pattern || editorProblem(pattern) || !file?.startsWith('/')) return '';
   // The path comes from the recorded program: nothing of it may become another part of the address.
   const path = file.split('/').map(encodeURIComponent).join('/');

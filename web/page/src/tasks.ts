@@ -2,7 +2,7 @@
 // did on whichever thread, and what it waited for. Only the rows on the screen are requested.
 
 import { partWords } from './analysis';
-import { theme, type Theme } from './color';
+import { inkOn, theme, type Theme } from './color';
 import { Column, type Line } from './column';
 import { el, h } from './dom';
 import { partOf } from './draw';
@@ -63,22 +63,6 @@ const newer = 500; // ms between views of one that is followed
 const labelFont = '12px ui-sans-serif, system-ui, -apple-system, "Segoe UI", "Noto Sans", sans-serif'; // as in style.css
 const beside = 27; // px of a label's width that its name cannot take
 const whole = 1e18; // ns: one span for all
-
-// inks are the colors of text on spans.
-const inks = new Map<string, string>();
-
-// inkOn is black or white, whichever has more contrast on a color (WCAG 2.2, relative luminance).
-export function inkOn(color: string): string {
-  let ink = inks.get(color);
-  if (!ink) {
-    const [r, g, b] = [1, 3, 5]
-      .map((i) => parseInt(color.slice(i, i + 2), 16) / 255)
-      .map((x) => (x <= 0.04045 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4)) as [number, number, number];
-    ink = 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? '#000000' : '#ffffff';
-    inks.set(color, ink);
-  }
-  return ink;
-}
 
 export class Tasks implements Band {
   open: boolean | undefined; // undefined: unless there are many
