@@ -99,7 +99,7 @@ const marks = new Marks(
   () => model.hello,
   () => model.from(),
 );
-let loading = true; // the view grows with what has come of a recording
+let loading = true; // the view grows while a recording is loaded
 const store = new Store(
   [
     threads(timeline),

@@ -109,7 +109,7 @@ export function time(timeline: Timeline, model: Model, given: () => void): Part 
   };
 }
 
-// words: what is searched for.
+// words: the text of the search.
 export function words(search: Search): Part {
   return {
     save: (w) => put(w, 'q', search.input.value),

@@ -4,7 +4,7 @@
 export type Words = URLSearchParams;
 
 // Part saves the choices of one part of the page, and shows those of an address: both name each word of it
-// once. What is as at first has no word.
+// once. A default value has no word.
 export interface Part {
   save(w: Words): void;
   load(w: Words, opened: boolean): void; // opened: a recording has come to be shown
