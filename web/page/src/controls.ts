@@ -39,3 +39,23 @@ export function grip(g: HTMLElement, box: HTMLElement, resized: () => void): voi
     g.addEventListener('pointerup', () => g.removeEventListener('pointermove', move), { once: true });
   });
 }
+
+// nameCell is a name in a table; of a function it has what a click does.
+export function nameCell(name: string, act: { onName(): void; callers(): void } | false): HTMLElement {
+  if (!act) return h('span', { title: name }, name);
+  return h(
+    'span',
+    { class: 'fn' },
+    h('button', { class: 'link', title: `${name}: light up its calls`, onclick: () => act.onName() }, name),
+    h(
+      'button',
+      {
+        class: 'small quiet',
+        title: 'Callers and callees',
+        'aria-label': `Callers and callees of ${name}`,
+        onclick: () => act.callers(),
+      },
+      '⇅',
+    ),
+  );
+}

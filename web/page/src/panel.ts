@@ -5,7 +5,7 @@ import { able } from './able';
 import { type AFunc, type Analysis, parts, type TreeColumns } from './analysis';
 import { bottomUp, CallTree } from './calltree';
 import { Compare } from './compare';
-import { field, grip, select } from './controls';
+import { field, grip, nameCell, select } from './controls';
 import type { Desk } from './desk';
 import { el, fill, h } from './dom';
 import { pattern } from './filter';
@@ -19,7 +19,7 @@ import { ioTab } from './io';
 import { locksTab } from './locks';
 import { covers, folds, mine } from './mycode';
 import type { Sorts } from './table';
-import { type Tab, tabs, tabWords } from './tabs';
+import { type Tab, tabList, tabs } from './tabs';
 import type { Timeline } from './timeline';
 import { build, type Filter, type Named, type Node, type Weight } from './tree';
 import { waitsTab } from './waits';
@@ -308,36 +308,7 @@ export class Panel implements Desk {
         (t !== 'compare' || v.model.hello?.compare || v.range || this.comparison.before),
     );
     if (!names.includes(this.tab)) this.tab = 'overview';
-    const list = h(
-      'div',
-      {
-        role: 'tablist',
-        class: 'tabs',
-        'aria-label': 'Analysis',
-        onkeydown: (e: Event) => {
-          const k = (e as KeyboardEvent).key;
-          if (k !== 'ArrowLeft' && k !== 'ArrowRight') return;
-          e.stopPropagation();
-          const i = names.indexOf(this.tab);
-          this.show(names[(i + (k === 'ArrowRight' ? 1 : names.length - 1)) % names.length]!);
-          this.box.querySelector<HTMLElement>('[role=tab][aria-selected=true]')?.focus();
-        },
-      },
-      ...names.map((t) =>
-        h(
-          'button',
-          {
-            role: 'tab',
-            id: `tab-${t}`,
-            'aria-selected': String(t === this.tab),
-            tabindex: t === this.tab ? 0 : -1,
-            'aria-controls': 'panel-body',
-            onclick: () => this.show(t),
-          },
-          tabWords[t],
-        ),
-      ),
-    );
+    const list = tabList(names, this.tab, (t) => this.show(t));
     const focused = this.head.contains(document.activeElement) ? document.activeElement?.id : '';
     const save = able(h('button', { class: 'small' }, 'Export range'), 'Save the selected range alone');
     this.onExport(save);
@@ -612,22 +583,6 @@ export class Panel implements Desk {
   }
 
   nameCell(name: string, func: number): HTMLElement {
-    return func >= 0
-      ? h(
-          'span',
-          { class: 'fn' },
-          h('button', { class: 'link', title: `${name}: light up its calls`, onclick: () => this.onName(name) }, name),
-          h(
-            'button',
-            {
-              class: 'small quiet',
-              title: 'Callers and callees',
-              'aria-label': `Callers and callees of ${name}`,
-              onclick: () => this.callers(name),
-            },
-            '⇅',
-          ),
-        )
-      : h('span', { title: name }, name);
+    return nameCell(name, func >= 0 && { onName: () => this.onName(name), callers: () => this.callers(name) });
   }
 }
