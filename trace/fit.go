@@ -49,6 +49,13 @@ type fitter struct {
 	high  stack.Time // of the events in out
 	sync  uint64     // remaining Enter events of a Sync
 	again bool       // the next State repeats the present one, after a Sync
+
+	told bool // there is an account, in this batch or, with soon, in one before
+	// While a thread is recorded, batches are short, and end at any event: ran and ready count to the last sample,
+	// the time behind it is for the next batch, as is what a batch could not move.
+	soon                 bool
+	begin                stack.Time // of the batch
+	ranLater, readyLater int64      // ns behind the last sample
 }
 
 // change is a change of state in the buffer.
@@ -124,6 +131,7 @@ func (f *fitter) apply(e event.Event) bool {
 		_, _, ns := event.SeenFields(e.Payload())
 		f.account(0)
 		f.cpu += ns
+		f.take()
 		f.seen, f.on = e.Time, ns
 	case event.Sched:
 		_, ns := event.SchedFields(e.Payload())
@@ -162,11 +170,17 @@ func (f *fitter) spend(t stack.Time) {
 	}
 	switch f.state {
 	case stack.StateRunning:
-		f.ran += int64(t - f.at)
+		f.ranLater += int64(t - f.at)
 	case stack.StateRunnable:
-		f.ready += int64(t - f.at)
+		f.readyLater += int64(t - f.at)
 	}
 	f.at = t
+}
+
+// take counts the time behind the last sample.
+func (f *fitter) take() {
+	f.ran, f.ready = f.ran+f.ranLater, f.ready+f.readyLater
+	f.ranLater, f.readyLater = 0, 0
 }
 
 // change notes a change of state.
@@ -194,7 +208,11 @@ func (f *fitter) change(e event.Event) {
 // flush yields the buffered events.
 func (f *fitter) flush() bool {
 	f.account(0)
-	if f.cpu+f.delay > 0 { // otherwise the recording has no account
+	if !f.soon {
+		f.take()
+	}
+	f.told = f.told || f.cpu+f.delay > 0
+	if f.told { // otherwise the recording has no account
 		on := func(c *change) int64 { // what moving it by a ns adds to the time on a CPU or waiting for one
 			switch {
 			case !wantsCPU(c.from):
@@ -239,9 +257,46 @@ func (f *fitter) flush() bool {
 		}
 	}
 	f.buf, f.changes, f.high = f.buf[:0], f.changes[:0], max(f.high, f.at)
-	f.cpu, f.delay, f.ran, f.ready = 0, 0, 0, 0
+	f.rest()
 	return true
 }
+
+// rest begins the next batch. With soon, what the account has more or less than the samples, which this batch had
+// no room for, is left to the next, up to the length of this one.
+func (f *fitter) rest() {
+	cpu, delay := int64(0), int64(0)
+	if f.soon && f.told {
+		most := int64(f.at - f.begin)
+		cpu = min(max(f.cpu-f.ran, -most), most)
+		delay = min(max(f.delay-f.ready, -most), most)
+	}
+	f.cpu, f.delay, f.ran, f.ready, f.begin = cpu, delay, 0, 0, f.at
+	f.told = f.told && f.soon
+}
+
+// Fitter is fit for the events of a thread that is being recorded: what Recording.Fitted does at once, it does for
+// short batches, and so a little less well. The zero value is not ready: see NewFitter.
+type Fitter struct{ f fitter }
+
+// NewFitter returns a Fitter that passes events on in their order, some of them later than they were applied.
+func NewFitter(yield func(event.Event)) *Fitter {
+	return &Fitter{fitter{soon: true, on: -1, yield: func(e event.Event) bool { yield(e); return true }}}
+}
+
+// Apply takes the next event.
+func (f *Fitter) Apply(e event.Event) { f.f.apply(e) }
+
+// Lose passes on all events so far: some behind them are lost, and the thread's state is not known.
+func (f *Fitter) Lose() {
+	f.f.flush()
+	f.f.state = stack.StateUnknown
+}
+
+// Waits reports whether Flush has events to pass on.
+func (f *Fitter) Waits() bool { return len(f.f.buf) > 0 }
+
+// Flush passes on all events so far. The more there are, the better their times.
+func (f *Fitter) Flush() { f.f.flush() }
 
 // minShift is the shortest time, in ns, by which a change is moved.
 const minShift = 1000

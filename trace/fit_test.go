@@ -122,6 +122,24 @@ func TestFit(t *testing.T) {
 			t.Errorf("%v / %v ns, %.0f%% left out: %.1f points off", c.work, c.nap, 100*c.leftOut, x)
 		}
 		checkFit(t, raw, events)
+		// While it is recorded: in batches of 200 ms.
+		var soon []event.Event
+		f := NewFitter(func(e event.Event) { soon = append(soon, e) })
+		flushed := stack.Time(0)
+		for _, e := range raw {
+			f.Apply(e)
+			if e.Time-flushed > 200_000_000 {
+				f.Flush()
+				flushed = e.Time
+			}
+		}
+		f.Flush()
+		if x := off(spent(soon)[stack.StateBlocked]); x > 1.5 || x < -1.5 {
+			t.Errorf("%v / %v ns, %.0f%% left out, in batches: %.1f points off", c.work, c.nap, 100*c.leftOut, x)
+		} else {
+			t.Logf("in batches %+.1f", x)
+		}
+		checkFit(t, raw, soon)
 	}
 }
 

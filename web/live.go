@@ -66,7 +66,8 @@ type Live struct {
 
 // liveProcess is a process whose rings are read.
 type liveProcess struct {
-	rec *trace.Recorder
+	rec   *trace.Recorder
+	every int // polls from one flush of fitted events to the next
 
 	mu    sync.Mutex
 	names map[stack.TID]string // new names, not yet applied
@@ -79,7 +80,12 @@ type ending struct {
 	ended  chan struct{}
 }
 
-const defaultPoll = 20 * time.Millisecond
+const (
+	defaultPoll = 20 * time.Millisecond
+	// fitted is the time whose changes of state get their times together, by the scheduler's account: it is how
+	// much later than its sample an event is shown.
+	fitted = 100 * time.Millisecond
+)
 
 // NewLive returns a source that reads r's rings with its own cursors. It never slows r down: events
 // overwritten before they were read appear as a gap.
@@ -87,8 +93,11 @@ func NewLive(r *trace.Recorder, o LiveOptions) *Live {
 	if o.Poll <= 0 {
 		o.Poll = defaultPoll
 	}
-	return &Live{o: o, liveProcess: liveProcess{rec: r, names: map[stack.TID]string{}}, ending: ending{ended: make(chan struct{})}}
+	return &Live{o: o, liveProcess: liveProcess{rec: r, every: flushes(o.Poll), names: map[stack.TID]string{}}, ending: ending{ended: make(chan struct{})}}
 }
+
+// flushes is the number of polls in the time of fitted.
+func flushes(poll time.Duration) int { return max(1, int(fitted/poll)) }
 
 // Process implements Source.
 func (l *Live) Process() trace.Process { return l.rec.Process() }
@@ -169,6 +178,7 @@ type liveReader struct {
 	threads []*liveThread
 	asks    *asks
 	buf     [batch]ringbuf.Event
+	polls   int // so far
 	// Of a recording of several processes: info changes the description of a thread, edit an event that is no
 	// call; nil: they stay.
 	info func(*store.Info)
@@ -180,36 +190,54 @@ type liveThread struct {
 	info   store.Info
 	t      *store.Thread
 	cur    *ringbuf.Cursor
+	fit    *trace.Fitter // its events go to replay
 	replay diff.Replayer
 	f      *store.Feed
-	last   stack.Time
+	last   stack.Time // of the newest event read
+}
+
+func (r *liveReader) follow(s *trace.Sink) {
+	in := infoOf(&s.Thread)
+	if r.info != nil {
+		r.info(&in)
+	}
+	t := &liveThread{r: r, info: in, t: r.st.Thread(in), cur: s.Ring().NewCursor()}
+	t.fit = trace.NewFitter(func(e event.Event) { t.replay.Apply(e, t) })
+	r.threads = append(r.threads, t)
+}
+
+// feed runs f, in which events come to the thread.
+func (t *liveThread) feed(f func()) {
+	t.t.Feed(func(to *store.Feed) {
+		t.f = to
+		f()
+	})
 }
 
 func (r *liveReader) poll() {
 	for _, s := range r.l.rec.Sinks()[len(r.threads):] {
-		in := infoOf(&s.Thread)
-		if r.info != nil {
-			r.info(&in)
-		}
-		r.threads = append(r.threads, &liveThread{r: r, info: in, t: r.st.Thread(in), cur: s.Ring().NewCursor()})
+		r.follow(s)
 	}
 	r.rename()
+	r.polls++
 	for _, t := range r.threads {
 		for {
 			n, lost := t.cur.Read(r.buf[:])
 			if n == 0 && lost == 0 {
 				break
 			}
-			t.t.Feed(func(f *store.Feed) {
-				t.f = f
+			t.feed(func() {
 				if lost > 0 && t.last != 0 {
-					t.replay.Apply(event.Make(t.last, event.Gap, event.GapOf(stack.WhyLost, 0)), t)
+					t.fit.Apply(event.Make(t.last, event.Gap, event.GapOf(stack.WhyLost, 0)))
 				}
 				for _, e := range r.buf[:n] {
-					t.replay.Apply(event.Event{Time: stack.Time(e[0]), Value: e[1]}, t)
+					t.last = max(t.last, stack.Time(e[0]))
+					t.fit.Apply(event.Event{Time: stack.Time(e[0]), Value: e[1]})
 				}
-				t.last = max(t.last, t.replay.Last())
 			})
+		}
+		if r.polls%r.l.every == 0 && t.fit.Waits() {
+			t.feed(t.fit.Flush)
 		}
 	}
 	r.asks.flush()
@@ -234,10 +262,10 @@ func (r *liveReader) rename() {
 func (r *liveReader) finish() {
 	_, end := r.st.Span()
 	for _, t := range r.threads {
-		t.t.Feed(func(f *store.Feed) {
-			t.f = f
-			t.replay.CloseAll(max(f.Last(), min(end, f.Last())), t)
-			f.Close(f.Last())
+		t.feed(func() {
+			t.fit.Flush()
+			t.replay.CloseAll(max(t.f.Last(), min(end, t.f.Last())), t)
+			t.f.Close(t.f.Last())
 		})
 	}
 }

@@ -83,7 +83,7 @@ func NewLiveSet(o LiveSetOptions) *LiveSet {
 // Join adds a process. Of o, Namer and Wait are used; they must work until the names of the process are found,
 // which may be after its End.
 func (l *LiveSet) Join(r *trace.Recorder, o LiveOptions) *LiveProcess {
-	p := &LiveProcess{liveProcess: liveProcess{rec: r, names: map[stack.TID]string{}}, o: o, set: l, waits: map[int]int{}, process: r.Process()}
+	p := &LiveProcess{liveProcess: liveProcess{rec: r, every: flushes(l.o.Poll), names: map[stack.TID]string{}}, o: o, set: l, waits: map[int]int{}, process: r.Process()}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p.number = len(l.all)

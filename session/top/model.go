@@ -22,9 +22,11 @@ const (
 const (
 	// perWindow is how many buckets a window has; it advances by one bucket.
 	perWindow = 20
+	// Late is how much later than it happened an event may be applied.
+	Late = 250 * time.Millisecond
 	// settle is how long (ns) it takes until the CPU time of an unchanged stack is recorded
-	// (diff.DefaultSeenEvery) and its ring read.
-	settle = diff.DefaultSeenEvery + 50_000_000
+	// (diff.DefaultSeenEvery) and applied.
+	settle = diff.DefaultSeenEvery + int64(Late)
 	// maxLag limits (ns) how far a window ends before the newest event, even if samples have become rare.
 	maxLag = 2_000_000_000
 	// maxTime is later than any clock: 146 years after its start.

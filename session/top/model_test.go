@@ -114,8 +114,8 @@ func TestTable(t *testing.T) {
 	if len(fresh) != 4 || toldOf(fresh) != 5 { // f4 is called from f4, and by itself
 		t.Errorf("fresh places: %v", fresh)
 	}
-	tb := m.Table(base+4000*ms, fake{})
-	if tb.Span != time.Second || tb.To != base+4000*ms-300*ms || tb.From != tb.To-1000*ms || tb.Lost != 0 || len(tb.Funcs) != 4 {
+	tb := m.Table(base+3700*ms+stack.Time(settle), fake{})
+	if tb.Span != time.Second || tb.To != base+3700*ms || tb.From != tb.To-1000*ms || tb.Lost != 0 || len(tb.Funcs) != 4 {
 		t.Fatalf("%v from %v to %v: %+v", tb.Span, tb.From-base, tb.To-base, tb.Funcs)
 	}
 	sec := int64(time.Second)
@@ -323,7 +323,7 @@ func TestExec(t *testing.T) {
 	if m.Program() != 1 {
 		t.Errorf("program %d", m.Program())
 	}
-	tb := m.Table(1600*ms, fake{})
+	tb := m.Table(1300*ms+stack.Time(settle), fake{})
 	got := map[string]int64{}
 	for _, f := range tb.Funcs {
 		got[f.Name+f.Module] += f.Self.Wall
@@ -398,7 +398,7 @@ func TestRareSamples(t *testing.T) {
 	for at := ms; at < 5000*ms; at += 500 * ms {
 		r.sample(at, stack.StateRunning, int64(250*ms), 1)
 	}
-	if tb := m.Table(5000*ms, fake{}); tb.To != 3700*ms || abs(tb.Threads[0].CPU-int64(500*ms)) > int64(2*ms) {
+	if tb := m.Table(4700*ms+stack.Time(settle), fake{}); tb.To != 3700*ms || abs(tb.Threads[0].CPU-int64(500*ms)) > int64(2*ms) {
 		t.Errorf("to %v: %+v", tb.To, tb.Threads)
 	}
 }

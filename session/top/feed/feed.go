@@ -53,6 +53,8 @@ const (
 	poll = 50 * time.Millisecond
 	// batch is how many events are read at once.
 	batch = 1024
+	// fitted is the number of polls whose changes of state get their times together, by the scheduler's account.
+	fitted = int(top.Late/poll) - 1
 )
 
 // Feed observes one process.
@@ -70,6 +72,7 @@ type Feed struct {
 	mu      sync.Mutex // guards the fields below
 	model   *top.Model
 	readers []*reader
+	polls   int
 	renamed map[stack.TID]string
 	own     map[place]bool // see ofRuntime
 	at      stack.Time     // end time of tables after Run has returned; 0 before
@@ -80,11 +83,12 @@ type Feed struct {
 type reader struct {
 	t     *top.Thread
 	cur   *ringbuf.Cursor
-	sieve *trace.Sieve // nil: all frames are shown
+	fit   *trace.Fitter // its events go to show
+	sieve *trace.Sieve  // nil: all frames are shown
 }
 
-// apply passes an event on.
-func (r *reader) apply(e event.Event) {
+// show passes an event on.
+func (r *reader) show(e event.Event) {
 	if r.sieve == nil {
 		r.t.Apply(e)
 		return
@@ -167,9 +171,9 @@ func (f *Feed) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-tick.C:
-			f.take()
+			f.take(false)
 		case err := <-done:
-			f.take()
+			f.take(true)
 			f.mu.Lock()
 			f.at = target.Now()
 			if ctx.Err() == nil {
@@ -205,13 +209,15 @@ func (f *Feed) ofRuntime(w event.Word, _ stack.Time) bool {
 	return f.own[k]
 }
 
-// take processes the new events of the rings.
-func (f *Feed) take() {
+// take processes the new events of the rings; last says that no more will come.
+func (f *Feed) take(last bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.polls++
 	for _, s := range f.rec.Sinks()[len(f.readers):] {
 		t := f.model.Thread(stack.ThreadInfo{TID: s.Thread.TID, NSTID: s.Thread.NSTID, Name: s.Thread.Name, Main: s.Thread.Main})
 		r := &reader{t: t, cur: s.Ring().NewCursor()}
+		r.fit = trace.NewFitter(r.show)
 		if f.kinds != 0 {
 			r.sieve = trace.NewSieve(f.kinds, f.ofRuntime)
 		}
@@ -237,14 +243,18 @@ func (f *Feed) take() {
 				break
 			}
 			if lost > 0 {
+				r.fit.Lose()
 				r.t.Lost(lost)
 				if r.sieve != nil {
 					r.sieve.Lose()
 				}
 			}
 			for _, e := range buf[:n] {
-				r.apply(event.Event{Time: stack.Time(e[0]), Value: e[1]})
+				r.fit.Apply(event.Event{Time: stack.Time(e[0]), Value: e[1]})
 			}
+		}
+		if last || f.polls%fitted == 0 {
+			r.fit.Flush()
 		}
 		if r.t.Ended() {
 			r.t, r.cur = nil, nil // no more events will come

@@ -37,11 +37,16 @@ func feedOf(t *testing.T, p *testprog.Proc, window time.Duration) *fed {
 
 func feedKinds(t *testing.T, p *testprog.Proc, window time.Duration, kinds trace.Kinds) *fed {
 	t.Helper()
+	return feedWith(t, p, Options{Interval: 5 * time.Millisecond, Groups: 2, Window: window, Kinds: kinds})
+}
+
+func feedWith(t *testing.T, p *testprog.Proc, o Options) *fed {
+	t.Helper()
 	proc, err := target.Open(p.PID)
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := New(proc, Options{Interval: 5 * time.Millisecond, Groups: 2, Window: window, Kinds: kinds})
+	f, err := New(proc, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,6 +151,39 @@ func TestFeed(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	}
+}
+
+// The time in a thread's work and in its sleep agrees with the scheduler's account, although a small bound on the
+// cost leaves out most samples of work: a stop costs, a look at a sleeper does not.
+func TestFeedFits(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	p := testprog.Start(t, testprog.Build(t, "c/duty", "O2"), "nanosleep", "4000", "6000", "120", "0")
+	p.Line("ready")
+	before := delayed(t, p)
+	x := feedWith(t, p, Options{Interval: 5 * time.Millisecond, Groups: 1, Window: 8 * time.Second, MaxOverhead: 0.001})
+	tb := x.until("a whole window", func(tb *top.Table) bool { return tb.Span == 8*time.Second && len(tb.Threads) == 1 })
+	row := tb.Threads[0]
+	work := find(tb, "burn").Total.Wall
+	// A program that waits for a CPU is at work, too.
+	least, most := float64(row.CPU)*.97, float64(row.CPU)*1.03+float64(delayed(t, p)-before)
+	t.Logf("work for %v of %v; the scheduler counts %v, and %v of waiting for a CPU", time.Duration(work), tb.Span, time.Duration(row.CPU), delayed(t, p)-before)
+	if float64(work) < least || float64(work) > most || row.CPU == 0 {
+		t.Errorf("work for %v of %v; the scheduler counts %v", time.Duration(work), tb.Span, time.Duration(row.CPU))
+	}
+}
+
+// delayed returns how long the main thread has waited for a CPU.
+func delayed(t *testing.T, p *testprog.Proc) time.Duration {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/schedstat", p.PID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ran, waited int64
+	if _, err := fmt.Sscan(string(b), &ran, &waited); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(waited)
 }
 
 // A program that executes another one: names are those of the program at that time.
