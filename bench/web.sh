@@ -5,6 +5,7 @@
 #	big      ten million events: opening, panning and zooming, memory
 #	server   the same without a browser
 #	hours    two hours of 64 busy threads: opening, zooming, memory
+#	scroll   frames while the tracks of 1,000 threads or 10,000 goroutines scroll
 #	clients  what 100 clients, 10 of which never read, cost a recording
 #
 # bench/web.sh [-w] [PART…], all parts where none is named. Prints Markdown; with
@@ -19,7 +20,7 @@ if [ "${1:-}" = -w ]; then
 	write=1
 	shift
 fi
-[ $# -gt 0 ] || set -- live big server hours clients
+[ $# -gt 0 ] || set -- live big server hours scroll clients
 chromium=$(command -v chromium || command -v chromium-browser || command -v google-chrome)
 tmp=$(mktemp -d)
 target=
@@ -61,11 +62,12 @@ benchmarks() { # PART PACKAGE NAMES TIMES
 }
 server() { benchmarks server ./web 'Open|View' 3x; }
 clients() { benchmarks clients ./cmd/sliver Clients 10x | tr '\t' '\n'; }
+scroll() { benchmarks scroll ./web Scroll 3x | tr '\t' '\n'; }
 hours() { benchmarks hours ./web TwoHours 1x | tr '\t' '\n'; }
 
 doc=docs/notes/measurements-page.md
 for part; do
-	case $part in live | big | server | hours | clients) ;; *)
+	case $part in live | big | server | hours | scroll | clients) ;; *)
 		echo "bench/web.sh: there is no part $part" >&2
 		exit 2
 		;;

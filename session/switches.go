@@ -29,6 +29,7 @@ type SwitchOptions struct {
 // switchLog writes context switches to a recording.
 type switchLog struct {
 	e     *kernel.Sched // belongs to the goroutine of run
+	all   func() bool   // reports whether every thread is to be recorded, not only those that are sampled
 	p     *target.Process
 	rec   *trace.Recorder
 	stop  chan struct{}
@@ -53,9 +54,10 @@ const (
 	maxBatches  = 256     // threads whose memory for records is kept
 )
 
-// logSwitches begins to record the switches of p. If that is refused and not needed, the recording says so.
-func logSwitches(p *target.Process, o *SwitchOptions, rec *trace.Recorder) (*switchLog, error) {
-	x := &switchLog{p: p, rec: rec, stop: make(chan struct{}), done: make(chan struct{}), wakers: map[wakerKey]int{}, batch: map[stack.TID][]trace.Switch{}}
+// logSwitches begins to record the switches of p, of all of its threads where all says so, otherwise of those in rec.
+// If that is refused and not needed, the recording says so.
+func logSwitches(p *target.Process, o *SwitchOptions, rec *trace.Recorder, all func() bool) (*switchLog, error) {
+	x := &switchLog{p: p, all: all, rec: rec, stop: make(chan struct{}), done: make(chan struct{}), wakers: map[wakerKey]int{}, batch: map[stack.TID][]trace.Switch{}}
 	if o.after > 0 {
 		go x.later(o)
 		return x, nil
@@ -264,7 +266,19 @@ func (x *switchLog) flush() {
 	if x.waiting == 0 {
 		return
 	}
+	var sampled map[stack.TID]bool // nil: all are written
+	if !x.all() {
+		sampled = map[stack.TID]bool{}
+		for _, s := range x.rec.Sinks() {
+			sampled[s.Thread.TID] = true
+		}
+	}
 	for tid, all := range x.batch {
+		if sampled != nil && !sampled[tid] {
+			x.records -= uint64(len(all))
+			x.batch[tid] = all[:0]
+			continue
+		}
 		x.rec.Switched(len(x.wakers)-len(x.fresh), x.fresh, all)
 		x.fresh, x.batch[tid] = x.fresh[:0], all[:0]
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/sliverprof/sliver/engine/kernel"
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/internal/testprog"
+	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/trace/event"
@@ -33,6 +34,15 @@ type wakesLog struct {
 // recordWakes records a run of wakes.c with context switches.
 func recordWakes(t *testing.T, o SwitchOptions, rounds, us int) (*trace.Recording, *wakesLog) {
 	t.Helper()
+	return recordWakesOf(t, "all", o, rounds, us)
+}
+
+func recordWakesOf(t *testing.T, threads string, o SwitchOptions, rounds, us int) (*trace.Recording, *wakesLog) {
+	t.Helper()
+	only, err := sampler.ParseSelection(threads)
+	if err != nil {
+		t.Fatal(err)
+	}
 	testprog.Need(t, "gcc", "ptrace")
 	if err := kernel.CheckSched(); err != nil {
 		testprog.Missing(t, "bpf", err.Error())
@@ -41,7 +51,7 @@ func recordWakes(t *testing.T, o SwitchOptions, rounds, us int) (*trace.Recordin
 	p.Ready()
 	l := &wakesLog{}
 	o.Need = true
-	rec := recordWhole(t, p.PID, Options{Interval: 10 * time.Millisecond, Jitter: .5, Switches: &o}, func(*Session) {
+	rec := recordWhole(t, p.PID, Options{Interval: 10 * time.Millisecond, Jitter: .5, Selection: only, Switches: &o}, func(*Session) {
 		p.Go()
 		if err := json.Unmarshal([]byte(p.Line(`{"threads"`)), l); err != nil {
 			t.Fatal(err)
@@ -259,6 +269,29 @@ func TestSwitchesLost(t *testing.T) {
 	}
 	if skipped < rec.Switches.Full/2 {
 		t.Errorf("%d are in sums, %d were lost", skipped, rec.Switches.Full)
+	}
+}
+
+// TestSwitchesOnly: of threads that were not chosen there are no switches.
+func TestSwitchesOnly(t *testing.T) {
+	rec, l := recordWakesOf(t, "pipe,nap", SwitchOptions{}, 60, 2000)
+	found := 0
+	for _, th := range l.Threads {
+		switch all := openSwitched(t, rec, th.TID); th.Name {
+		case "pipe", "nap":
+			found++
+			// What wakes them has a name, chosen or not.
+			if !slices.ContainsFunc(all, func(s trace.Switch) bool { return wakerOf(rec, &s) >= 0 }) {
+				t.Errorf("%s: %d switches, none with its waker", th.Name, len(all))
+			}
+		default:
+			if len(all) > 0 {
+				t.Errorf("%s: %d switches", th.Name, len(all))
+			}
+		}
+	}
+	if found != 2 || rec.Switches.Records == 0 {
+		t.Errorf("%d of the chosen threads, %+v", found, rec.Switches)
 	}
 }
 
