@@ -29,7 +29,7 @@ type SwitchOptions struct {
 // switchLog writes context switches to a recording.
 type switchLog struct {
 	e     *kernel.Sched // belongs to the goroutine of run
-	all   func() bool   // reports whether every thread is to be recorded, not only those that are sampled
+	all   func() bool   // reports whether switches of all threads are recorded, or of the sampled ones alone
 	p     *target.Process
 	rec   *trace.Recorder
 	stop  chan struct{}

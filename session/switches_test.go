@@ -272,7 +272,7 @@ func TestSwitchesLost(t *testing.T) {
 	}
 }
 
-// TestSwitchesOnly: of threads that were not chosen there are no switches.
+// TestSwitchesOnly: only the chosen threads have switches.
 func TestSwitchesOnly(t *testing.T) {
 	rec, l := recordWakesOf(t, "pipe,nap", SwitchOptions{}, 60, 2000)
 	found := 0
