@@ -37,10 +37,22 @@ type traits struct {
 	// functions and sources match names of the runtime's functions and paths of its source files. They
 	// recognize a runtime that is linked into another program's file. Both may be nil.
 	functions, sources *regexp.Regexp
+	// libraries: see Library.
+	libraries Library
+	// launched: see Launched.
+	launched bool
 	// locking is the base name of the source file whose functions lock for their callers; "": unknown.
 	locking string
 	// forwards are the functions without a source file that only lock or wait for their callers; nil: none.
 	forwards []string
+}
+
+// Library says how the functions of a managed kind are recognized that came with its runtime or were installed:
+// by patterns of their names and of the paths of their source files, in the syntax that Go and JavaScript have in
+// common; "": no function matches. Functions without a source file are among them if Unfiled is set.
+type Library struct {
+	Names, Files string
+	Unfiled      bool
 }
 
 // table lists the properties by kind. From KindRuby on the kinds are managed: see Code.
@@ -50,24 +62,29 @@ var table = []traits{
 	KindKernel: {name: "kernel", title: "Kernel", color: "orange"},
 	KindJava: {name: "java", title: "Java", color: "green", managed: true, tagged: true,
 		start: 0x8100_0000_0000, end: 0x8200_0000_0000,
-		files: regexp.MustCompile(`^(libjvm\.so|libjli\.so|java)$`)},
+		files:     regexp.MustCompile(`^(libjvm\.so|libjli\.so|java)$`),
+		libraries: Library{Names: `^(java|javax|jdk|sun|com\.sun)\.`},
+		launched:  true},
 	KindPython: {name: "python", title: "Python", color: "lightblue", managed: true, tagged: true, offStack: true,
 		start: 0x8000_0000_0000, end: 0x8100_0000_0000,
 		files:     regexp.MustCompile(`^(libpython\d.*|python[\d.]*t?d?|pypy.*|libpypy.*)$`),
 		parts:     []string{"/lib-dynload/"},
 		functions: regexp.MustCompile(`^(_?Py[A-Z]|pymain_|pyrun_|cfunction_|slot_tp_|builtin_)`),
 		sources:   regexp.MustCompile(`(^|/)(Python|Objects|Modules|Include(/internal|/cpython)?)/(clinic/|_\w+/)?[\w.]+\.[ch]$`),
+		libraries: Library{Files: `/lib/python\d|^<frozen `, Unfiled: true},
 		locking:   "threading.py"}, // Condition.wait, Event.wait, Thread.join
 	KindJS: {name: "js", title: "JavaScript", color: "brown", managed: true,
 		start: 0x8200_0000_0000, end: 0x8300_0000_0000,
 		files:     regexp.MustCompile(`^(node|nodejs|libnode\.so.*)$`),
-		functions: regexp.MustCompile(`^(v8::|node::|Builtins_)`)},
+		functions: regexp.MustCompile(`^(v8::|node::|Builtins_)`),
+		libraries: Library{Files: `^node:|/node_modules/`, Unfiled: true}},
 	KindError: {name: "error", title: "Missing", color: "darkgrey"},
 	KindRuby: {name: "ruby", title: "Ruby", color: "magenta", managed: true, tagged: true, offStack: true,
 		start: 0x8300_0000_0000, end: 0x8400_0000_0000,
-		files:   regexp.MustCompile(`^(libruby[-.\d]*\.so.*|ruby[-.\d]*)$`),
-		parts:   []string{"/ruby/"},
-		locking: "monitor.rb",
+		files:     regexp.MustCompile(`^(libruby[-.\d]*\.so.*|ruby[-.\d]*)$`),
+		parts:     []string{"/ruby/"},
+		libraries: Library{Files: `^<internal:|/lib/(x86_64-linux-gnu/|aarch64-linux-gnu/)?ruby/|/gems/|/rubygems`, Unfiled: true},
+		locking:   "monitor.rb",
 		// Up to Ruby 3.3; later ones have their class.
 		forwards: []string{"lock", "synchronize", "enter", "wait", "wait_for_cond", "join", "value", "sleep"}},
 }
@@ -135,6 +152,12 @@ func (k Kind) Tag() string {
 // Managed reports whether frames of the kind are activations of a runtime's own functions, whose
 // PC is not an address of machine code.
 func (k Kind) Managed() bool { return k.of().managed }
+
+// Library says how the functions of the kind's libraries are recognized.
+func (k Kind) Library() Library { return k.of().libraries }
+
+// Launched reports whether the first thread of a program only starts another one that runs its main function.
+func (k Kind) Launched() bool { return k.of().launched }
 
 // Machine reports whether the PC of the kind's frames is an address of machine code in the target.
 func (k Kind) Machine() bool { return k != KindError && k != KindKernel && !k.Managed() }

@@ -85,17 +85,15 @@ export function help(model: Model): void {
         'Calls thinner than a pixel are drawn as one block, as dense as they are; hover shows how many.',
       ].join(' '),
     ),
-    ['go', 'java', 'python'].some((k) => model.kinds.has(k))
-      ? h(
-          'p',
-          { class: 'soft' },
-          [
-            'Goroutines, asyncio tasks and virtual threads have tracks below those of threads:',
-            'what each did, on whichever thread, and what it waited for.',
-            'The file for Perfetto (Save) has their calls, too.',
-          ].join(' '),
-        )
-      : null,
+    h(
+      'p',
+      { class: 'soft' },
+      [
+        'Goroutines, asyncio tasks and virtual threads have tracks below those of threads:',
+        'what each did, on whichever thread, and what it waited for.',
+        'The file for Perfetto (Save) has their calls, too.',
+      ].join(' '),
+    ),
     h('p', { class: 'soft' }, `sliver ${model.hello?.program ?? ''}`),
   );
   d.showModal();

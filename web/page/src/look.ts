@@ -4,19 +4,12 @@ import { able } from './able';
 import { el, fill, h, menu, say } from './dom';
 import { theme } from './color';
 import { type ColorBy, kindFill } from './model';
-import { interpreted } from './own';
+import { interpreted, kinds } from './own';
 import { editorExample, editorProblem, setting } from './settings';
 import type { Timeline } from './timeline';
 
-const kindWords: [string, string][] = [
-  ['native', 'native code'],
-  ['go', 'Go'],
-  ['python', 'Python'],
-  ['java', 'Java'],
-  ['js', 'JavaScript'],
-  ['ruby', 'Ruby'],
-  ['kernel', 'the kernel'],
-];
+const words: Record<string, string> = { native: 'native code', kernel: 'the kernel' }; // that are no language
+const kindWords = kinds.map((k): [string, string] => [k.kind, words[k.kind] ?? k.title]);
 const colorWords: [ColorBy, string][] = [
   ['state', 'state and module'],
   ['function', 'function'],

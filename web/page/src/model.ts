@@ -2,7 +2,7 @@
 
 import { fillOf, fills, greyFirst, hash, ownFills, ownFirst } from './color';
 import { short } from './format';
-import { ownCode, type Place } from './own';
+import { kinds, managed, ownCode, type Place } from './own';
 import {
   type Frame,
   type FrameThread,
@@ -154,7 +154,10 @@ export type ColorBy = 'state' | 'function' | 'module' | 'kind';
 
 // kindFill is the number of a kind's colour.
 export function kindFill(kind: string): number {
-  return Math.max(0, ['kernel', 'go', 'java', 'native', 'python', 'js', 'ruby'].indexOf(kind));
+  return Math.max(
+    0,
+    kinds.findIndex((k) => k.kind === kind),
+  );
 }
 
 export interface FuncView extends Func {
@@ -211,12 +214,7 @@ export class Model {
   private colorOf(f: Func): number {
     if (this.colorBy === 'state') {
       if (f.kind === 'error' || !this.own()(f)) return greyFirst + (hash(f.name) & 1);
-      const module =
-        f.kind === 'java'
-          ? f.name.slice(0, Math.max(0, f.name.lastIndexOf('.')))
-          : f.kind === 'python' || f.kind === 'js' || f.kind === 'ruby'
-            ? f.file
-            : f.module;
+      const module = !managed(f) ? f.module : f.file?.includes('/') ? f.file : f.name.slice(0, Math.max(0, f.name.lastIndexOf('.')));
       const hue = module === this.hello?.process.exe ? 0 : hash(module ?? '') % ownFills;
       return ownFirst + 2 * hue + (hash(f.name) & 1);
     }

@@ -2,6 +2,7 @@
 
 import type { ThreadTime } from './analysis';
 import type { Model } from './model';
+import { launched } from './own';
 
 const RAN = 0.01; // share of a CPU above which a thread counts as one that ran
 
@@ -18,7 +19,7 @@ export class Order {
   key(kept: (seq: number) => boolean): string {
     const m = this.model;
     const time = m.edge() - m.from();
-    let key = `${m.kinds.has('java')},`;
+    let key = `${launched(m.kinds)},`;
     for (const s of m.order) {
       const t = m.threads.get(s)!;
       if (kept(s)) continue;
@@ -69,9 +70,9 @@ export class Order {
 
   private ranks(): Map<number, number> {
     const rank = new Map<number, number>();
-    const launched = this.model.kinds.has('java'); // by a first thread that waits for another one's end
+    const waits = launched(this.model.kinds); // main, for another thread's end
     for (const t of this.model.threads.values()) {
-      const main = t.main && (this.ran.has(t.seq) || (!launched && !this.scores.size));
+      const main = t.main && (this.ran.has(t.seq) || (!waits && !this.scores.size));
       rank.set(t.seq, main ? 0 : this.ran.has(t.seq) ? 1 : this.idle.has(t.seq) ? 3 : 2);
     }
     for (const s of this.arranged) rank.set(s, 0);

@@ -1,5 +1,6 @@
 // Whose code a function is: the program's own, or a library's or runtime's.
 
+import table from './kinds.json';
 import type { Link } from './proto';
 
 // Place describes a function.
@@ -11,24 +12,38 @@ export interface Place {
 }
 type Told = (f: Place) => boolean;
 
+// Kind is a kind of code, as package stack describes it: TestPageKinds writes kinds.json.
+export interface Kind {
+  kind: string;
+  title: string;
+  managed?: boolean; // a virtual machine runs it
+  launched?: boolean; // the first thread of a program only starts another one
+  names?: string; // of functions that came with the runtime or were installed
+  files?: string; // their source files
+  unfiled?: boolean; // they may have none
+}
+export const kinds: Kind[] = table;
+const byName = new Map(kinds.map((k) => [k.kind, k]));
+
+// never matches nothing.
+const never = /(?!)/;
+const pattern = (s?: string): RegExp => (s ? new RegExp(s) : never);
+const libraries = new Map(kinds.map((k) => [k.kind, { names: pattern(k.names), files: pattern(k.files), unfiled: !!k.unfiled }]));
+
 // library reports functions of a language that came with its runtime or were installed.
-const library: Told = (f) =>
-  f.kind === 'java'
-    ? /^(java|javax|jdk|sun|com\.sun)\./.test(f.name)
-    : f.kind === 'python'
-      ? !f.file || /\/lib\/python\d|^<frozen /.test(f.file)
-      : f.kind === 'ruby'
-        ? !f.file || /^<internal:|\/lib\/(x86_64-linux-gnu\/|aarch64-linux-gnu\/)?ruby\/|\/gems\/|\/rubygems/.test(f.file)
-        : /^node:|\/node_modules\//.test(f.file ?? 'node:');
+const library: Told = (f) => {
+  const l = libraries.get(f.kind ?? '');
+  return !!l && (l.names.test(f.name) || (f.file ? l.files.test(f.file) : l.unfiled));
+};
 
 // managed reports functions of a language that a virtual machine runs.
-export const managed: Told = (f) => machines.includes(f.kind ?? '');
+export const managed: Told = (f) => !!byName.get(f.kind ?? '')?.managed;
 
-// machines are the kinds of code that virtual machines run.
-const machines = ['java', 'python', 'js', 'ruby'];
+// launched reports whether a program with these kinds of code may have a first thread that only waits for another.
+export const launched = (kinds: Set<string>): boolean => [...kinds].some((k) => byName.get(k)?.launched);
 
 // interpreted reports whether a program has code that a virtual machine runs.
-export const interpreted = (kinds: Set<string>): boolean => machines.some((k) => kinds.has(k));
+export const interpreted = (kinds: Set<string>): boolean => [...kinds].some((k) => byName.get(k)?.managed);
 
 // sifted reports whether calls are left out of the tracks of a program with these kinds of code.
 export function sifted(l: Link, kinds: Set<string>): boolean {
