@@ -48,7 +48,9 @@ func waited(f *synth.Feed) {
 	at, sink := f.Now(), f.Rec.Sinks()[0]
 	sink.Event(at, event.State, event.StateOf(stack.StateBlocked, -1))
 	sink.Event(at, event.Wait, 3)
+	sink.Event(at, event.Seen, event.SeenOf(stack.WayRead, 1, 0))
 	sink.Event(at+1_000_000, event.State, event.StateOf(stack.StateRunning, -1))
+	sink.Event(at+1_000_000, event.Seen, event.SeenOf(stack.WayStop, 1, 0)) // the scheduler agrees
 }
 
 // TestLiveSet: processes join a live timeline and end. Each thread has a number of its own and its process, waits
