@@ -9,7 +9,7 @@ import (
 )
 
 // TestPageKinds compares the page's table of the kinds of code with that of package stack. With -update it writes
-// the page's; the page is to be built then.
+// the file; then build the page.
 func TestPageKinds(t *testing.T) {
 	type row struct {
 		Kind     string `json:"kind"`

@@ -8,7 +8,7 @@ import { interpreted, kinds } from './own';
 import { editorExample, editorProblem, setting } from './settings';
 import type { Timeline } from './timeline';
 
-const words: Record<string, string> = { native: 'native code', kernel: 'the kernel' }; // that are no language
+const words: Record<string, string> = { native: 'native code', kernel: 'the kernel' }; // not languages
 const kindWords = kinds.map((k): [string, string] => [k.kind, words[k.kind] ?? k.title]);
 const colorWords: [ColorBy, string][] = [
   ['state', 'state and module'],
