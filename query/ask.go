@@ -16,6 +16,7 @@ import (
 
 	_ "modernc.org/sqlite" // the database
 
+	"github.com/sliverprof/sliver/export/between"
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
@@ -98,12 +99,17 @@ func Tables() []Table {
 			{"call", "TEXT", "system call that it was in"}, {"slice", "INTEGER", "slices.id of the innermost call at its beginning"},
 			{"exact", "INTEGER", "1: the kernel's context switches show it (`sliver record --kernel=auto`)"},
 			{"waker", "INTEGER", "TID of the thread of the process that ended the wait, by the kernel; NULL if it was another or is unknown"},
-			{"woken_by", "TEXT", "what ended the wait, by the kernel: a thread, also of another process, a timer or interrupt"}}},
+			{"woken_by", "TEXT", "what ended the wait, by the kernel: a thread, also of another process, a timer or interrupt"},
+			{"waker_process", "INTEGER", "processes.id of the process of that thread; NULL if it is not in the recording"}}},
 		{"waits", "what blocked threads waited for, as far as that was found out", []Column{
 			thread, ts, dur, {"call", "TEXT", "system call"}, {"kind", "TEXT", ""}, {"args", "TEXT", "of the call"}, {"file", "TEXT", "file, socket or pipe"},
 			{"lock", "INTEGER", "address of the lock"}, {"symbol", "TEXT", "name of the lock"}, {"timeout", "INTEGER", "ns"},
 			{"slice", "INTEGER", "slices.id of the innermost call"}, {"idle", "INTEGER", "1: the thread had nothing to do, as in a pool or an event loop"},
-			{"woken_by", "TEXT", "what ended the wait, by the kernel, as in states"}}},
+			{"woken_by", "TEXT", "what ended the wait, by the kernel, as in states, or a process of the recording"},
+			{"waits_for", "TEXT", "the other processes of the recording that it was for"},
+			{"waker_process", "INTEGER", "processes.id of the other process that ended it; NULL if there is none or it has no samples"},
+			{"waker", "INTEGER", "TID of the thread of that process that did; NULL if unknown"},
+			{"waker_by", "TEXT", "how that is known: " + strings.Join(between.Ways(), ", ")}}},
 		{"locks", "waits for locks, with who held them", []Column{
 			thread, ts, dur, {"lock", "INTEGER", "address"}, {"symbol", "TEXT", ""}, {"holder", "INTEGER", "TID of the thread that held it; NULL if unknown"},
 			{"known_by", "TEXT", "word, kernel, runtime, inferred, waker (the kernel saw it wake the thread)"}, {"slice", "INTEGER", "slices.id of the innermost call"}}},
@@ -211,7 +217,7 @@ func (d *DB) fill(ctx context.Context, rec *trace.Recording, o view.Options, que
 			return err
 		}
 	}
-	f := &filler{ctx: ctx, views: view.All(rec, o), put: map[string]*sql.Stmt{}}
+	f := &filler{ctx: ctx, rec: rec, views: view.All(rec, o), put: map[string]*sql.Stmt{}}
 	defer f.close()
 	for _, t := range Tables() {
 		if _, err := d.conn.ExecContext(ctx, t.create()); err != nil {

@@ -1,6 +1,7 @@
 package query
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	lib "modernc.org/sqlite/lib"
 
 	"github.com/sliverprof/sliver/diff"
+	"github.com/sliverprof/sliver/export/between"
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/internal/limits"
 	"github.com/sliverprof/sliver/linux/syscalls"
@@ -61,10 +63,13 @@ func (d *DB) closeDoors(ctx context.Context) error {
 // filler writes rows and keeps the first error.
 type filler struct {
 	ctx   context.Context
-	views []*view.View         // of all processes
-	v     *view.View           // of the process that is being written
-	start stack.Time           // of the recording
-	put   map[string]*sql.Stmt // by table; nil: the question does not use the table
+	rec   *trace.Recording
+	views []*view.View // of all processes
+	v     *view.View   // of the process that is being written
+	// between is only filled if the question uses the tables states or waits.
+	between *between.Between
+	start   stack.Time           // of the recording
+	put     map[string]*sql.Stmt // by table; nil: the question does not use the table
 	// Numbers of the process, and of its first thread and function.
 	process, threads, functions0 int
 	err                          error
@@ -118,6 +123,11 @@ func (f *filler) all() error {
 			}
 		}
 	}
+	if f.asked("states", "waits") {
+		f.between = between.Of(f.rec, f.views)
+	} else {
+		f.between = between.None()
+	}
 	for n, v := range f.views {
 		f.process, f.v = n, v
 		if err := f.one(); err != nil {
@@ -144,7 +154,7 @@ func (f *filler) one() error {
 		f.threadNames(th)
 		f.threadStates(th)
 		if f.asked("slices", "samples", "states", "waits", "locks", "gaps", "functions") {
-			r := &reader{f: f, start: f.start, seq: f.thread(th.Seq), arch: f.v.Rec.Process.Arch}
+			r := &reader{f: f, start: f.start, seq: f.thread(th.Seq), thread: th.Index, arch: f.v.Rec.Process.Arch}
 			r.close(f.v.Slices(th, r))
 		}
 		if f.err != nil {
@@ -224,9 +234,11 @@ type reader struct {
 	f     *filler
 	start stack.Time
 	seq   int
-	arch  string
-	open  []open
-	stack []trace.Slice // of the open slices
+	// thread is its index in the view.
+	thread int
+	arch   string
+	open   []open
+	stack  []trace.Slice // of the open slices
 
 	state   lasting
 	wait    lasting
@@ -404,22 +416,54 @@ func (r *reader) endState(t stack.Time) {
 		if tid, ok := r.f.v.Waker(r.woken); ok {
 			waker = int64(tid)
 		}
-		r.f.row("states", r.seq, ts, dur, r.kind.String(), call, r.state.slice, r.exact, waker, orNull(r.f.v.Woken(r.woken)))
+		r.f.row("states", r.seq, ts, dur, r.kind.String(), call, r.state.slice, r.exact, waker, orNull(r.f.v.Woken(r.woken)), r.wakerProcess(t))
 	}
 	// A wait ends with the state that it explains. If the same wait continues, the
 	// recording repeats it.
-	r.endWait(t)
+	r.endsWait(t, r.f.between.At(r.f.process, r.thread, r.state.since))
 	r.woken = 0
 }
 
-func (r *reader) endWait(t stack.Time) {
+// wakerProcess returns the number of the process of the thread that ended the state, by the kernel.
+func (r *reader) wakerProcess(t stack.Time) any {
+	w, soft := r.f.v.WakerOf(r.woken)
+	switch {
+	case w == nil || soft:
+		return nil
+	case w.PID == r.f.v.Rec.Process.PID:
+		return r.f.process
+	}
+	if n := r.f.between.View(w.PID, t); n >= 0 {
+		return n
+	}
+	return nil
+}
+
+func (r *reader) endWait(t stack.Time) { r.endsWait(t, nil) }
+
+// endsWait is endWait for a wait that was for other processes, if of is not nil.
+func (r *reader) endsWait(t stack.Time, of *between.Wait) {
 	ts, dur, ok := r.ended(&r.wait, t)
 	if !ok {
 		return
 	}
 	w := r.f.v.Rec.Waits[r.waitID]
+	woken := r.f.v.Woken(r.woken)
+	var waitsFor, process, waker, by any
+	if of != nil {
+		b := r.f.between
+		waitsFor, by = orNull(b.Text(of)), orNull(of.By.String())
+		woken = cmp.Or(woken, b.Woken(of))
+		if of.Waker >= 0 {
+			if n := b.Processes[of.Waker].View; n >= 0 {
+				if process = n; of.WakerThread >= 0 {
+					waker = int64(r.f.views[n].Threads[of.WakerThread].TID)
+				}
+			}
+		}
+	}
 	r.f.row("waits", r.seq, ts, dur, orNull(w.Call), orNull(string(w.Kind)), orNull(w.Args), orNull(w.File), zeroNull(int64(r.addr)), orNull(w.Symbol),
-		zeroNull(w.Timeout), r.wait.slice, r.wait.idle, orNull(r.f.v.Woken(r.woken)))
+		zeroNull(w.Timeout), r.wait.slice, r.wait.idle, orNull(woken), waitsFor, process, waker, by)
 }
 
 func (r *reader) endLock(t stack.Time) {

@@ -217,7 +217,7 @@ func (f *family) member(m procset.Member) *Session {
 	if o.Switches != nil {
 		o.Switches = &SwitchOptions{Kernel: o.Switches.Kernel, after: switchesAfter, begin: func() bool { return f.watchSwitches(1) }, end: func() { f.watchSwitches(-1) }}
 	}
-	return &Session{o: o, proc: m.Process, parent: m.Parent, member: f, shared: f.shared, section: f.sections.Add(), part: f.s.part, ioRing: memberRing,
+	return &Session{o: o, proc: m.Process, parent: m.Parent, born: m.Born, member: f, shared: f.shared, section: f.sections.Add(), part: f.s.part, ioRing: memberRing,
 		phases: newPhases(nil, m.Process.PID()), opened: target.Now()}
 }
 

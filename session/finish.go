@@ -104,7 +104,7 @@ func (s *Session) Finish(reason string) (res *Result, err error) {
 	if s.family != nil {
 		s.family.account(res, rec)
 	}
-	res.Stats, err = rec.Close(st, trace.End{At: st.At, Reason: reason})
+	res.Stats, err = rec.Close(st, trace.End{At: st.At, Reason: reason, Gone: s.gone(reason)})
 	s.settleAccount()
 	if s.family != nil {
 		addStats(&res.Stats, &s.family.stats)
@@ -158,6 +158,18 @@ func (s *Session) Finish(reason string) (res *Result, err error) {
 		return s.keep(res), errors.Join(failed...)
 	}
 	return res, nil
+}
+
+// gone returns when the process ended, if it is one of several; 0: unknown.
+func (s *Session) gone(reason string) stack.Time {
+	of := s
+	if s.member != nil {
+		of = s.member.s
+	}
+	if of.family == nil {
+		return 0
+	}
+	return of.o.Set.Gone(s.proc.PID(), s.member != nil && reason == targetEnded)
 }
 
 // salvage makes the outputs from a recording that could not be completed, such as on a

@@ -100,9 +100,10 @@ type Session struct {
 	runtimes *live.Runtimes
 	tasks    *tasks
 	names    *naming.Live
-	parent   int    // see trace.Process.Parent
-	part     string // the recording's path while it grows
-	placed   bool   // part is the final name of an output
+	parent   int        // see trace.Process.Parent
+	born     stack.Time // see procset.Member.Born
+	part     string     // the recording's path while it grows
+	placed   bool       // part is the final name of an output
 	phases   *phases
 	traced   *tracing       // nil: no calls are traced
 	io       *ioLog         // nil: no I/O is recorded
@@ -162,6 +163,9 @@ func (s *Session) prepare() (err error) {
 	}
 	process := facts(s.proc, &s.o)
 	process.Parent = s.parent
+	if s.born != 0 {
+		process.StartTime = s.born // more precise than the clock ticks of /proc
+	}
 	if s.rec, err = trace.NewRecorder(w, process, o.RingCap, s.fail); err != nil {
 		return writeError(s.part, err)
 	}

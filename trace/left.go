@@ -3,6 +3,8 @@ package trace
 import (
 	"encoding/json"
 	"fmt"
+
+	"github.com/sliverprof/sliver/stack"
 )
 
 // LeftOut describes the processes that a recording of several processes should have and
@@ -22,6 +24,9 @@ type LeftProcess struct {
 	Parent int    `json:"ppid,omitempty"`
 	Name   string `json:"name"`
 	Why    string `json:"why"`
+	// Born and Gone are when it was made and when it ended, as the kernel reported it; 0: unknown.
+	Born stack.Time `json:"born,omitempty"`
+	Gone stack.Time `json:"gone,omitempty"`
 }
 
 // MaxLeft limits LeftOut.Processes.

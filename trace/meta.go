@@ -175,13 +175,17 @@ type Captured struct {
 
 // Wait describes what a thread waited for: see event.Wait.
 type Wait struct {
-	ID      int       `json:"id"`
-	Call    string    `json:"call,omitempty"`
-	Args    string    `json:"args,omitempty"`
-	File    string    `json:"file,omitempty"`
-	Kind    kind.Wait `json:"kind,omitempty"`
-	Peer    string    `json:"peer,omitempty"` // the other end of a socket or pipe
-	Timeout int64     `json:"timeout_ns,omitempty"`
+	ID   int       `json:"id"`
+	Call string    `json:"call,omitempty"`
+	Args string    `json:"args,omitempty"`
+	File string    `json:"file,omitempty"`
+	Kind kind.Wait `json:"kind,omitempty"`
+	Peer string    `json:"peer,omitempty"` // the other end of a socket or pipe
+	// PeerPID is the only other process that has the other end, ChildPID the child that is waited for; 0: unknown,
+	// or there are several.
+	PeerPID  int   `json:"peer_pid,omitempty"`
+	ChildPID int   `json:"child_pid,omitempty"`
+	Timeout  int64 `json:"timeout_ns,omitempty"`
 	// Fields of a lock: its kind and type as package wait/lock names them, how the kind is
 	// known, the symbol and file that contain it, and whether other processes may use it
 	// too.
@@ -309,6 +313,9 @@ func (s *Stats) Total() (t ThreadStats) {
 type End struct {
 	At     stack.Time `json:"at"`
 	Reason string     `json:"reason"` // "duration", "interrupted", "target ended", …
+	// Gone is when the process ended, as the kernel reported it, in a recording of several processes; 0: unknown,
+	// or it did not end.
+	Gone stack.Time `json:"gone,omitempty"`
 }
 
 // Trigger is the reason why a flight recorder kept a recording. A recording may have

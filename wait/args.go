@@ -150,7 +150,10 @@ func (a *args) fd(fd int32) {
 
 // on makes d the descriptor of the wait.
 func (a *args) on(d *files.Desc) {
-	a.info.File, a.info.Peer, a.info.PeerPID = d.Text, d.Peer, d.PeerPID
+	a.info.File, a.info.Peer, a.info.PeerPID, a.info.Peers = d.Text, d.Peer, d.PeerPID, d.Peers
+	if d.Kind == files.Pidfd {
+		a.info.Child = d.Target
+	}
 	if k := kindOfFile(d.Kind); a.info.Kind == kind.WaitCall || a.info.Kind == kind.WaitPoll && k == kind.WaitEvent {
 		a.info.Kind = k
 	}

@@ -30,6 +30,7 @@ type Info struct {
 	File    string        // the descriptor or path; "" if there is none, or more than one
 	Peer    string        // the other end: "10.0.0.5:5432", "PID 77 (sort)"
 	PeerPID int           // 0: unknown, or not a process of this machine
+	Peers   bool          // more processes than PeerPID have the other end
 	Child   int           // PID of the child it waits for; 0: any, or none
 	Lock    *Lock         // nil: it waits for no lock
 	Why     string        // what could not be resolved, and why; "" if nothing is missing

@@ -24,6 +24,16 @@ func (v *View) Waker(payload uint64) (tid stack.TID, ok bool) {
 	return w.TID, true
 }
 
+// WakerOf returns the thread that ended a wait, also one of another process, by the payload of its Waker event; nil:
+// it is unknown. soft: an interrupt found it on the CPU.
+func (v *View) WakerOf(payload uint64) (w *trace.Waker, soft bool) {
+	w, by := v.waker(payload)
+	if by&(event.ByTimer|event.ByHard) != 0 {
+		return nil, false
+	}
+	return w, by&event.BySoft != 0
+}
+
 func (v *View) waker(payload uint64) (*trace.Waker, event.WokenBy) {
 	n, by := event.WakerFields(payload)
 	if payload == 0 || n < 0 || n >= len(v.Rec.Wakers) {

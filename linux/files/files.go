@@ -100,6 +100,7 @@ type Desc struct {
 	Inode   uint64 // of pipes and sockets; 0 otherwise
 	Peer    string // the process at the other end: "PID 77 (sort)"; "" if there is none or it is unknown
 	PeerPID int    // 0: unknown
+	Peers   bool   // more processes than PeerPID have the other end
 	Target  int    // pidfd: the process, as /proc shows it; 0 otherwise
 	Why     string // what could not be resolved, and why
 }
@@ -119,8 +120,9 @@ type Table struct {
 	fds     map[int]cached
 	sockets sockets
 	ends    ends
-	unsure  bool // an answer is pending in Later
-	owed    bool // since the last call of Owes
+	met     map[uint64]int64 // when pipes and sockets were first described, by inode
+	unsure  bool             // an answer is pending in Later
+	owed    bool             // since the last call of Owes
 }
 
 // New returns an empty Table.
@@ -128,7 +130,7 @@ func New(c Config) *Table {
 	if c.TTL == 0 {
 		c.TTL = DefaultTTL
 	}
-	return &Table{c: c, fds: map[int]cached{}, ends: ends{by: map[uint64][]end{}}}
+	return &Table{c: c, fds: map[int]cached{}, met: map[uint64]int64{}, ends: ends{by: map[uint64][]end{}}}
 }
 
 // Forget drops the whole cache: the process executed another program.

@@ -12,6 +12,8 @@ import (
 type Later struct {
 	// Open opens /proc/PID and /proc for one reading. The reader calls done at the end.
 	Open func() (proc, sys Dir, done func(), err error)
+	// Ends reads the descriptors of all processes for the Laters of several processes. nil: this one does.
+	Ends *Later
 
 	mu      sync.Mutex
 	ends    reading[ends]
@@ -21,19 +23,36 @@ type Later struct {
 // reading is the last result. It is immutable.
 type reading[T any] struct {
 	last  *T    // nil: nothing yet
-	until int64 // by the clock of the Tables: when the result expires
+	begun int64 // by the clock of the Tables: when the read of last began
+	until int64 // when it expires
+	rest  int64 // when the next read may begin, if it is needed before
 	going bool
+	need  bool // last is too old for a descriptor, and the next read may not begin yet
 }
 
 // laterShare bounds the share of time spent on a reading to 1/laterShare.
 const laterShare = 20
 
-// Going reports whether a read is in progress.
-func (l *Later) Going() bool {
+// ofEnds returns the Later that reads descriptors.
+func (l *Later) ofEnds() *Later {
+	if l.Ends != nil {
+		return l.Ends
+	}
+	return l
+}
+
+// Going reports whether a read is in progress, or needed and not due yet. now is the time by the clock of the Tables.
+func (l *Later) Going(now int64) bool {
+	e := l.ofEnds()
+	e.mu.Lock()
+	ends := e.ends.awaited(now)
+	e.mu.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.ends.going || l.sockets.going
+	return ends || l.sockets.awaited(now)
 }
+
+func (r *reading[T]) awaited(now int64) bool { return r.going || r.need && now < r.rest }
 
 // take returns the last result, nil before the first one, and whether it is still
 // valid. If it is not, take starts another reading.
@@ -43,20 +62,42 @@ func take[T any](l *Later, r *reading[T], now func() int64, ttl int64, read func
 	if r.last != nil && now() < r.until {
 		return r.last, true
 	}
-	if !r.going {
-		r.going = true
-		go func() {
-			begun := time.Now()
-			x := new(T)
-			if proc, sys, done, err := l.Open(); err == nil {
-				x = read(proc, sys)
-				done()
-			}
-			took := int64(time.Since(begun))
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			r.last, r.until, r.going = x, now()+max(ttl, laterShare*took), false
-		}()
-	}
+	start(l, r, now, ttl, read)
 	return r.last, false
+}
+
+// since reports whether the last result was read after t. If not, it starts another reading as soon as its share of
+// the time allows.
+func since[T any](l *Later, r *reading[T], t int64, now func() int64, ttl int64, read func(proc, sys Dir) *T) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if r.last != nil && r.begun >= t {
+		return true
+	}
+	if r.need = true; now() >= r.rest {
+		start(l, r, now, ttl, read)
+	}
+	return false
+}
+
+// start begins a reading, unless one is in progress. The caller holds l.mu.
+func start[T any](l *Later, r *reading[T], now func() int64, ttl int64, read func(proc, sys Dir) *T) {
+	if r.going {
+		return
+	}
+	r.going = true
+	go func() {
+		begun, at := time.Now(), now()
+		x := new(T)
+		if proc, sys, done, err := l.Open(); err == nil {
+			x = read(proc, sys)
+			done()
+		}
+		took := int64(time.Since(begun))
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		r.last, r.begun, r.going, r.need = x, at, false, false
+		r.rest = now() + laterShare*took
+		r.until = max(now()+ttl, r.rest)
+	}()
 }

@@ -56,7 +56,7 @@ func TestLater(t *testing.T) {
 		for range n {
 			gate <- true
 		}
-		for later.Going() {
+		for later.Going(now.Load()) {
 			runtime.Gosched()
 		}
 	}
@@ -65,7 +65,7 @@ func TestLater(t *testing.T) {
 		t.Helper()
 		for fd := range last + 1 {
 			d, owes := describe(fd)
-			for owes && later.Going() { // the process at the other end of a socket needs a second scan
+			for owes && later.Going(now.Load()) { // the process at the other end of a socket needs a second scan
 				finish(1)
 				d, owes = describe(fd)
 			}
@@ -94,5 +94,59 @@ func TestLater(t *testing.T) {
 	finish(1)
 	if d, owes := describe(14); owes || d.Why == "" {
 		t.Errorf("after a scan that failed: %+v, owes %v", d, owes)
+	}
+}
+
+// Tables of several processes share one table of descriptors. A pipe that is newer than the table has it read once
+// more, and no sooner than the share of the time allows.
+func TestLaterShared(t *testing.T) {
+	proc, sys, _, _ := fixture()
+	var now atomic.Int64
+	now.Store(1)
+	var reads atomic.Int64
+	all := &Later{Open: func() (Dir, Dir, func(), error) {
+		reads.Add(1)
+		return nil, sys, func() {}, nil
+	}}
+	of := func() (*Later, *Table) {
+		l := &Later{Ends: all, Open: func() (Dir, Dir, func(), error) { return proc, sys, func() {}, nil }}
+		return l, New(Config{PID: 50, Proc: proc, Sys: sys, Now: now.Load, TTL: 1 << 40, Later: l})
+	}
+	settle := func(l *Later, tab *Table, fd int) Desc {
+		for {
+			d := tab.Describe(fd)
+			if !tab.Owes() {
+				return d
+			}
+			for l.Going(now.Load()) {
+				now.Add(1000)
+				runtime.Gosched()
+			}
+		}
+	}
+	for range 3 {
+		if l, tab := of(); settle(l, tab, 14).PeerPID != 77 {
+			t.Error("the other end of a pipe is not found")
+		}
+	}
+	if n := reads.Load(); n != 1 {
+		t.Errorf("%d reads of all descriptors", n)
+	}
+	now.Add(1)
+	sys.t["91/comm"], sys.t["91/fd/1"], sys.t["91/fdinfo/1"] = "new\n", "→pipe:[90]", "flags:\t01\n"
+	proc.t["fd/40"], proc.t["fdinfo/40"] = "→pipe:[90]", "flags:\t00\n"
+	proc.t["fd/41"], proc.t["fdinfo/41"] = "→pipe:[91]", "flags:\t00\n"
+	l, tab := of()
+	if d := settle(l, tab, 40); d.PeerPID != 91 || d.Peers {
+		t.Errorf("a new pipe: %+v", d)
+	}
+	if d := settle(l, tab, 41); d.Why == "" || d.PeerPID != 0 {
+		t.Errorf("a pipe without another end: %+v", d)
+	}
+	n := reads.Load()
+	now.Add(1)
+	settle(l, tab, 41)
+	if n < 2 || n > 3 || reads.Load() != n {
+		t.Errorf("%d reads of all descriptors, then %d", n, reads.Load())
 	}
 }

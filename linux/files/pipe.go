@@ -33,9 +33,9 @@ func (t *Table) scan() {
 	if t.c.Sys == nil {
 		return
 	}
-	const times = 4 // a scan costs more than a table, so it is cached longer
-	if l := t.c.Later; l != nil {
-		e, fresh := take(l, &l.ends, t.c.Now, times*t.c.TTL, func(_, sys Dir) *ends { return readEnds(sys) })
+	if t.c.Later != nil {
+		l := t.c.Later.ofEnds()
+		e, fresh := take(l, &l.ends, t.c.Now, endsTimes*t.c.TTL, laterEnds)
 		if e != nil {
 			t.ends = *e
 		}
@@ -46,7 +46,37 @@ func (t *Table) scan() {
 		return
 	}
 	t.ends = *readEnds(t.c.Sys)
-	t.ends.until = t.c.Now() + times*t.c.TTL
+	t.ends.until = t.c.Now() + endsTimes*t.c.TTL
+}
+
+// endsTimes is how many TTLs the table of descriptors is cached: a scan costs more than a table of sockets.
+const endsTimes = 4
+
+func laterEnds(_, sys Dir) *ends { return readEnds(sys) }
+
+// missing is called if the table of descriptors lacks the other end of a pipe or socket. If it was read before this
+// Table met the inode, another reading decides.
+func (t *Table) missing(inode uint64) {
+	if t.c.Later == nil || inode == 0 {
+		return
+	}
+	l := t.c.Later.ofEnds()
+	if !since(l, &l.ends, t.metAt(inode), t.c.Now, endsTimes*t.c.TTL, laterEnds) {
+		t.unsure = true
+	}
+}
+
+// metAt returns when the Table first described a pipe or socket.
+func (t *Table) metAt(inode uint64) int64 {
+	at, ok := t.met[inode]
+	if !ok {
+		if len(t.met) >= maxCached {
+			clear(t.met)
+		}
+		at = t.c.Now()
+		t.met[inode] = at
+	}
+	return at
 }
 
 // readEnds reads the descriptors of all visible processes.
@@ -166,6 +196,10 @@ func (t *Table) pipe(fd int, link, what string) Desc {
 	if mine == writeOnly {
 		word = " to "
 	}
+	if len(names) == 0 && !own {
+		t.missing(d.Inode)
+	}
+	d.Peers = len(names) > 1 || own && len(names) > 0
 	switch {
 	case len(names) > 0:
 		d.Peer = strings.Join(names, ", ")
@@ -194,17 +228,24 @@ func (t *Table) process(pid int) string {
 	return fmt.Sprintf("PID %d (%s)", pid, strings.TrimSuffix(string(b), "\n"))
 }
 
-// holder returns a process other than the target that has the inode open.
-func (t *Table) holder(inode uint64) (pid int, ok bool) {
+// holder returns a process other than the target that has the inode open, and whether more processes have it.
+func (t *Table) holder(inode uint64) (pid int, more, ok bool) {
 	t.scan()
 	for _, e := range t.ends.by[inode] {
-		if e.pid != t.c.PID {
-			return e.pid, true
+		switch {
+		case e.pid == t.c.PID:
+			ok = true
+		case pid == 0:
+			pid = e.pid
+		case pid != e.pid:
+			more = true
 		}
-		ok = true
 	}
-	if ok {
-		return t.c.PID, true
+	if pid == 0 && ok {
+		return t.c.PID, false, true
 	}
-	return 0, false
+	if pid == 0 {
+		t.missing(inode)
+	}
+	return pid, more || ok && pid != 0, pid != 0
 }

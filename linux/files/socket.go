@@ -51,6 +51,9 @@ func (t *Table) find(inode uint64) (conn, bool) {
 		}
 		t.unsure = t.unsure || !fresh
 		c, ok := s.by[inode]
+		if !ok && !since(l, &l.sockets, t.metAt(inode), t.c.Now, t.c.TTL, readSockets) {
+			t.unsure = true
+		}
 		return c, ok
 	}
 	now := t.c.Now()
@@ -154,8 +157,8 @@ func (t *Table) inet(d *Desc, c conn) {
 	// Are both ends on this machine?
 	for inode, o := range t.sockets.by {
 		if o.kind == c.kind && o.local == c.remote && o.remote == c.local && inode != d.Inode {
-			if pid, ok := t.holder(inode); ok {
-				d.PeerPID = pid
+			if pid, more, ok := t.holder(inode); ok {
+				d.PeerPID, d.Peers = pid, more
 				d.Peer += " " + t.process(pid)
 			}
 			break
@@ -174,8 +177,8 @@ func (t *Table) unix(d *Desc, c conn) {
 					name = o.path
 				}
 			}
-			if pid, ok := t.holder(peer); ok {
-				d.PeerPID = pid
+			if pid, more, ok := t.holder(peer); ok {
+				d.PeerPID, d.Peers = pid, more
 				d.Peer = t.process(pid)
 			}
 		} else if err != nil && name == "" {

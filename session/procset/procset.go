@@ -45,6 +45,7 @@ type Member struct {
 	Process *target.Process
 	Parent  int        // the process that started it; 0: not in the set, or unknown
 	Found   stack.Time // when it was found
+	Born    stack.Time // when it was made, as the kernel reported it; 0: unknown
 }
 
 // Set finds processes.
@@ -57,10 +58,14 @@ type Set struct {
 	due    []*kin         // those to open, and processes to match, in no order
 	wake   chan struct{}
 
-	mu   sync.Mutex // guards the fields below, and taken and name of each kin
-	at   int        // processes that were delivered and are not done, or are being opened
-	left trace.LeftOut
+	mu    sync.Mutex // guards the fields below, and taken and name of each kin
+	at    int        // processes that were delivered and are not done, or are being opened
+	left  trace.LeftOut
+	lives map[int]times // of the newest process of each number, as far as the kernel reported it
 }
+
+// times are when a process began and ended; 0: not reported.
+type times struct{ born, gone stack.Time }
 
 // kin is a process that belongs to the set, or is about to be matched.
 type kin struct {
@@ -98,7 +103,7 @@ func New(o Options) *Set {
 	if o.Max <= 0 {
 		o.Max = DefaultMax
 	}
-	s := &Set{o: o, kin: map[int]*kin{}, wake: make(chan struct{}, 1)}
+	s := &Set{o: o, kin: map[int]*kin{}, lives: map[int]times{}, wake: make(chan struct{}, 1)}
 	if o.Match != nil {
 		s.finder = target.NewFinder(o.Match)
 	}
@@ -314,6 +319,7 @@ func (s *Set) apply(b *target.Birth) {
 		}
 		s.kin[k.pid] = k
 		s.due = append(s.due, k)
+		s.lived(k.pid, times{born: b.At})
 	case target.Execed:
 		switch {
 		case k != nil:
@@ -333,6 +339,7 @@ func (s *Set) apply(b *target.Birth) {
 		// Its other threads may still start processes: the number stays in the set until
 		// another process has it.
 		k.ended = true
+		s.lived(k.pid, times{born: k.born, gone: b.At})
 		s.drop(k)
 		if k.stranger {
 			delete(s.kin, k.pid)
@@ -342,6 +349,37 @@ func (s *Set) apply(b *target.Birth) {
 		}
 	}
 }
+
+// lived notes the life of a process.
+func (s *Set) lived(pid int, l times) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.lives[pid]; !ok && len(s.lives) >= maxKin {
+		clear(s.lives)
+	}
+	s.lives[pid] = l
+}
+
+// Gone returns when the first thread of a process of the set ended, as the kernel reported it; 0: it did not, or
+// another process of the set has had its number since. ended says that the process has ended: then Gone waits a little
+// for the report.
+func (s *Set) Gone(pid int, ended bool) stack.Time {
+	for try := 0; ; try++ {
+		s.mu.Lock()
+		at := s.lives[pid].gone
+		s.mu.Unlock()
+		if at != 0 || !ended || s.births == nil || try == goneTries {
+			return at
+		}
+		time.Sleep(goneEvery)
+	}
+}
+
+// The report of an end is written before the end can be seen. Its reader may have to wait for a CPU.
+const (
+	goneTries = 10
+	goneEvery = 2 * time.Millisecond
+)
 
 // drop removes a process that ended before it was opened.
 func (s *Set) drop(k *kin) {
@@ -422,7 +460,7 @@ func (s *Set) open(k *kin) (m Member, ok bool) {
 		p.Close()
 		return leave(WhyShort) // another process has its number
 	}
-	return Member{Process: p, Parent: k.parent, Found: target.Now()}, true
+	return Member{Process: p, Parent: k.parent, Found: target.Now(), Born: k.born}, true
 }
 
 // Done says that a process of the set has ended, or is not recorded any more: its place is
@@ -440,7 +478,7 @@ func (s *Set) Missed(pid, parent int, name, why string) {
 	defer s.mu.Unlock()
 	s.left.Count++
 	if len(s.left.Processes) < trace.MaxLeft {
-		s.left.Processes = append(s.left.Processes, trace.LeftProcess{PID: pid, Parent: parent, Name: name, Why: why})
+		s.left.Processes = append(s.left.Processes, trace.LeftProcess{PID: pid, Parent: parent, Name: name, Why: why, Born: s.lives[pid].born, Gone: s.lives[pid].gone})
 	}
 }
 
@@ -450,6 +488,11 @@ func (s *Set) Left() trace.LeftOut {
 	defer s.mu.Unlock()
 	l := s.left
 	l.Processes = slices.Clone(l.Processes)
+	for i := range l.Processes { // the report of an end may come after the attempt to open
+		if p := &l.Processes[i]; p.Gone == 0 && p.Born != 0 && s.lives[p.PID].born == p.Born {
+			p.Gone = s.lives[p.PID].gone
+		}
+	}
 	if s.births != nil {
 		l.Lost = s.births.Lost()
 	}

@@ -61,7 +61,10 @@ func (d *Descriptions) id(in *wait.Info) int {
 // describe omits what differs between samples of the same wait: the remaining time of a
 // timeout.
 func describe(in *wait.Info) trace.Wait {
-	w := trace.Wait{Call: in.Call, Args: in.Args, File: in.File, Kind: in.Kind, Peer: in.Peer, Why: in.Why}
+	w := trace.Wait{Call: in.Call, Args: in.Args, File: in.File, Kind: in.Kind, Peer: in.Peer, ChildPID: in.Child, Why: in.Why}
+	if !in.Peers {
+		w.PeerPID = in.PeerPID
+	}
 	if l := in.Lock; l != nil {
 		w.Lock, w.LockType, w.KnownBy = l.Kind, l.Type, string(l.Basis)
 		w.Symbol, w.Module, w.Shared = l.Symbol, l.Module, l.Shared

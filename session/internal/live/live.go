@@ -69,6 +69,9 @@ func newTarget(p *target.Process, s *Shared, onMap func(maps []stack.Mapping, at
 		arch = rule.ARM64
 	}
 	t := &Target{proc: p, shares: shares{of: s}, onMap: onMap, locks: lockReader{pid: p.PID()}, later: wait.Later{Open: openLater(p)}, changed: make(chan struct{}, 1)}
+	if s != nil {
+		t.later.Ends = &s.ends
+	}
 	t.space = unwind.NewSpace(arch, (*files)(t), (*memory)(t), stacks()...)
 	if _, err := t.remap(false, 0); err != nil {
 		t.Release()

@@ -68,6 +68,15 @@ func openLater(p *target.Process) func() (own, sys wait.Dir, done func(), err er
 	}
 }
 
+// openSystem is wait.Later.Open without a process.
+func openSystem() (own, sys wait.Dir, done func(), err error) {
+	d, err := procdir.Open("/proc")
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	return nil, d, func() { d.Close() }, nil
+}
+
 // Close closes the directories and the socket.
 func (w *Proc) Close() {
 	if w.own != nil {

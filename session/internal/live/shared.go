@@ -9,6 +9,7 @@ import (
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/unwind"
 	"github.com/sliverprof/sliver/unwind/rule"
+	"github.com/sliverprof/sliver/wait"
 )
 
 // Shared keeps what several Targets read of the same files: the open file, its unwind tables and
@@ -24,6 +25,8 @@ type Shared struct {
 	files  map[FileKey][]*SharedFile // by the numbers in maps
 	unused []*SharedFile             // least recently used first
 	closed bool
+
+	ends wait.Later // the descriptors of all processes
 
 	engines map[*ptrace.Engine]bool // of all processes that are sampled
 	helped  int64                   // CPU time in ns of the helpers of earlier ones
@@ -57,7 +60,7 @@ type SharedFile struct {
 
 // NewShared returns an empty Shared. Close it after all Targets.
 func NewShared() *Shared {
-	return &Shared{files: map[FileKey][]*SharedFile{}, engines: map[*ptrace.Engine]bool{}}
+	return &Shared{ends: wait.Later{Open: openSystem}, files: map[FileKey][]*SharedFile{}, engines: map[*ptrace.Engine]bool{}}
 }
 
 // with begins to count the helpers of an engine.

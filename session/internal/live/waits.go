@@ -223,7 +223,7 @@ func (x *waiting) again(g *sampler.Glance, s *stack.Sample) bool {
 
 // pending reports whether a lookup is still pending.
 func (w *waits) pending(x *waiting) (p bool) {
-	if x.owed && w.later.Going() {
+	if x.owed && w.later.Going(int64(target.Now())) {
 		return true
 	}
 	if x.pending != 0 {

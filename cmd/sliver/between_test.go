@@ -1,0 +1,64 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sliverprof/sliver/export/between"
+	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/internal/testprog"
+	"github.com/sliverprof/sliver/stack"
+)
+
+// loggedWait is a wait by the log of the program kinwaits.
+type loggedWait struct {
+	kind       string
+	begin, end stack.Time
+	pid        int
+}
+
+// TestWaitsBetween compares the waits of a process for others with its own log: children, any and one, pipes, sockets,
+// file locks, and a poll that the end of a child interrupts.
+func TestWaitsBetween(t *testing.T) {
+	testprog.Need(t, "gcc", "ptrace", "root")
+	dir := t.TempDir()
+	r := sliver(t, dir, "record", "-i", "5ms", "-o", "x.sliver", "--", testprog.Build(t, "c/kinwaits", "O2"), "300")
+	if r.status != 0 {
+		t.Fatalf("%+v", r)
+	}
+	rec := openSeveral(t, filepath.Join(dir, "x.sliver"))
+	views := view.All(rec, view.Options{})
+	b := between.Of(rec, views)
+	by := map[string]between.By{"any": between.ByEnd, "one": between.ByEnd, "pipe": between.ByPeer, "unix": between.ByPeer, "tcp": between.ByPeer,
+		"flock": between.ByHolder, "fcntl": between.ByHolder, "poll": between.ByEndOnly}
+	found, all := map[string]int{}, map[string]int{}
+	for line := range strings.Lines(r.out) {
+		var x loggedWait
+		if n, _ := fmt.Sscanf(line, "wait %s %d %d %d", &x.kind, &x.begin, &x.end, &x.pid); n != 4 {
+			continue
+		}
+		all[x.kind]++
+		for i := range b.Of(0) {
+			w := &b.Of(0)[i]
+			if both := min(w.End, x.end) - max(w.Begin, x.begin); both < (x.end-x.begin)*3/4 {
+				continue
+			}
+			switch {
+			case w.Waker < 0:
+				t.Logf("%s: nothing is known of what ended a wait for %q", x.kind, b.Text(w))
+			case b.Processes[w.Waker].PID != x.pid || w.By != by[x.kind]:
+				t.Errorf("%s: ended by %s (%s), its own log says %d", x.kind, b.Woken(w), w.By, x.pid)
+			default:
+				found[x.kind]++
+			}
+		}
+	}
+	for kind := range by {
+		if all[kind] == 0 || found[kind] < all[kind]/2 || all[kind] > 2 && found[kind] < all[kind]-1 {
+			t.Errorf("%s: %d waits of %d have the process that ended them", kind, found[kind], all[kind])
+		}
+	}
+	t.Logf("found %v of %v", found, all)
+}
