@@ -68,6 +68,9 @@ var details = []string{view.DetailCall, view.DetailFile, view.DetailPeer, view.D
 // annotateWoken is of a state that a wake-up ended.
 const annotateWoken = annotateDetails + 300 // after those of calls
 
+// annotateFor is of a state that is a wait for other processes.
+const annotateFor = annotateWoken + 1
+
 // Categories, interned in this order.
 const (
 	categorySliver = 1

@@ -3,7 +3,7 @@
 // and switches. Pauses by sliver have their own track, marks show where samples are
 // missing, and callstack samples feed the flame graph. Each contended lock has a lane
 // with its holder and the number of waiters. An arrow leads from a wait to the thread
-// that released the lock. Traced calls are on tracks of their own below their threads'.
+// that released the lock, and between processes from what ended a wait to its end. Traced calls are on tracks of their own below their threads'.
 //
 // Slices carry their source line (source_location) and module with build ID (annotation
 // "module"). A callstack sample represents one interval of CPU time by the kernel's
@@ -20,6 +20,7 @@ import (
 	"io"
 	"strconv"
 
+	"github.com/sliverprof/sliver/export/between"
 	"github.com/sliverprof/sliver/export/contend"
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/stack"
@@ -50,10 +51,12 @@ func writeBounded(w io.Writer, rec *trace.Recording, o view.Options, plain bool,
 	for _, v := range views {
 		base = min(base, v.Begin())
 	}
+	kin := between.Of(rec, views)
+	begins := wakes(kin)
 	samples := &sequence{out: out, id: samplesSequence, base: base, samples: max(rec.Process.Interval, 1)}
 	free := uint64(firstSequence)
 	for i, v := range views {
-		e := &exporter{v: v, out: out, base: base, samples: samples, stacks: newInterned(v), maxStacks: maxStacks, ids: free}
+		e := &exporter{v: v, out: out, base: base, samples: samples, stacks: newInterned(v), maxStacks: maxStacks, ids: free, views: views, n: i, between: kin, wakes: begins}
 		if i == 0 {
 			e.head()
 		}
@@ -81,7 +84,7 @@ func (e *exporter) all() uint64 {
 			break
 		}
 	}
-	id := e.locks()
+	id := e.arrows(e.locks())
 	id = e.names(e.calls(e.io(e.taskWaits(id))) + 1)
 	return max(id+1, e.ids+uint64(5*len(e.v.Threads)))
 }
@@ -96,6 +99,11 @@ type exporter struct {
 	samples   *sequence
 	stacks    *interned
 	maxStacks int
+
+	views   []*view.View // of all processes
+	n       int          // index of v
+	between *between.Between
+	wakes   map[int][]*between.Wait
 
 	contention *contend.Contention // nil: no thread waited for a lock
 	hasState   []bool              // by thread: it has a state track
@@ -129,12 +137,14 @@ const (
 	kindFindings
 	kindExact
 	kindNames
+	kindBetween
 )
 
 // uuid returns a track's ID. It is stable for a recording and unlikely to collide with a
 // track of another trace.
-func (e *exporter) uuid(k kind, index int) uint64 {
-	p := &e.v.Rec.Process
+func (e *exporter) uuid(k kind, index int) uint64 { return uuidOf(&e.v.Rec.Process, k, index) }
+
+func uuidOf(p *trace.Process, k kind, index int) uint64 {
 	h := fnv.New64a()
 	for _, x := range []int64{int64(p.PID), int64(p.StartTime), p.Clocks.Realtime, int64(k), int64(index)} {
 		var b [8]byte

@@ -42,7 +42,7 @@ type writer struct {
 
 	slices, state, pauses, counters *sequence
 	stateIn                         *interned
-	woken                           bool // stateIn has annotateWoken
+	woken, waitsFor                 bool // stateIn has annotateWoken, and annotateFor
 
 	pid, tid uint64
 	interval int64 // ns between samples

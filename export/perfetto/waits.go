@@ -66,8 +66,18 @@ func (w *writer) stateSlice(x *view.Interval) {
 	s, nr := x.Waiting.State()
 	in.annotation()
 	id := in.words(w.e.v.StateName(s, nr))
-	woken := uint32(0)
-	if text := w.e.v.Woken(x.Woken); text != "" {
+	woken, waitsFor := uint32(0), uint32(0)
+	text := w.e.v.Woken(x.Woken)
+	if of := w.e.between.At(w.e.n, w.th.Index, x.Begin); of != nil {
+		text = cmp.Or(text, w.e.between.Woken(of))
+		if names := w.e.between.Text(of); names != "" {
+			if waitsFor = in.value(names); !w.waitsFor {
+				w.waitsFor = true
+				in.entry(internedAnnotation, annotateFor, "waits_for")
+			}
+		}
+	}
+	if text != "" {
 		if woken = in.value(text); !w.woken {
 			w.woken = true
 			in.entry(internedAnnotation, annotateWoken, view.DetailWoken)
@@ -80,6 +90,12 @@ func (w *writer) stateSlice(x *view.Interval) {
 		a := o.open(eventAnnotation)
 		o.uint(annotationName, annotateWoken)
 		o.uint(annotationStrIID, uint64(woken))
+		o.end(a)
+	}
+	if waitsFor != 0 {
+		a := o.open(eventAnnotation)
+		o.uint(annotationName, annotateFor)
+		o.uint(annotationStrIID, uint64(waitsFor))
 		o.end(a)
 	}
 	o.uint(eventType, typeBegin)

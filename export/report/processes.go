@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 )
 
@@ -43,6 +44,9 @@ const (
 // blur is the precision of a process's beginning, in ns: the kernel counts it in ticks of 10 ms.
 const blur = 20_000_000
 
+// exactBlur is that of the kernel's reports: a process reports its end before its parent sees it.
+const exactBlur = 5_000_000
+
 // AddProcesses adds the processes of a recording of several, and the path of processes that its
 // duration depends on. It does nothing for a recording of one process.
 func (r *Report) AddProcesses(rec *trace.Recording) {
@@ -53,11 +57,17 @@ func (r *Report) AddProcesses(rec *trace.Recording) {
 	for _, one := range rec.All() {
 		begin = min(begin, one.Begin())
 	}
+	exact := true // the kernel reported all lives
 	for _, one := range rec.All() {
 		p := &one.Process
 		from, to := one.Span()
 		if p.StartTime > begin && p.StartTime < from {
 			from = p.StartTime
+		}
+		if one.End != nil && one.End.Gone > from {
+			to = one.End.Gone
+		} else if p.PID != rec.Process.PID {
+			exact = false
 		}
 		row := Process{PID: p.PID, Parent: p.Parent, Name: view.Text(p.Comm, 256), Command: view.Command(p.Cmdline),
 			Begin: int64(from - begin), End: int64(max(to, from) - begin), Threads: len(one.Threads)}
@@ -67,11 +77,58 @@ func (r *Report) AddProcesses(rec *trace.Recording) {
 		}
 		r.Processes = append(r.Processes, row)
 	}
-	r.CriticalPath = criticalPath(r.Processes, blur+2*rec.Process.Interval)
+	slack := blur + 2*rec.Process.Interval
+	if exact {
+		slack = exactBlur
+	}
+	r.CriticalPath = criticalPath(append(slices.Clone(r.Processes), missed(rec.Left, begin)...), slack)
+	r.OnPath = onPath(r.CriticalPath)
+	r.between(rec)
 	slices.SortStableFunc(r.Processes, func(a, b Process) int { return cmp.Compare(b.CPU, a.CPU) })
 	if n := len(r.Processes); n > maxProcesses {
 		r.More.Processes, r.Processes = n-maxProcesses, r.Processes[:maxProcesses]
 	}
+}
+
+// missed returns the processes without a sample whose life the kernel reported.
+func missed(l *trace.LeftOut, begin stack.Time) (out []Process) {
+	if l == nil {
+		return nil
+	}
+	for i := range l.Processes {
+		if p := &l.Processes[i]; p.Born > 0 && p.Gone > p.Born {
+			out = append(out, Process{PID: p.PID, Parent: p.Parent, Name: view.Text(p.Name, 256), Begin: int64(p.Born - begin), End: int64(p.Gone - begin)})
+		}
+	}
+	return out
+}
+
+// OnPath is the part of the critical path that processes of one program have.
+type OnPath struct {
+	Name      string `json:"name"`
+	Processes int    `json:"processes"`
+	Total     int64  `json:"total_ns"`
+}
+
+// onPath adds up the steps of a critical path by program.
+func onPath(steps []Step) (out []OnPath) {
+	at := map[string]int{}
+	met := map[int]bool{} // by PID
+	for i := range steps {
+		s := &steps[i]
+		n, ok := at[s.Name]
+		if !ok {
+			n = len(out)
+			at[s.Name], out = n, append(out, OnPath{Name: s.Name})
+		}
+		out[n].Total += s.Duration
+		if !met[s.PID] {
+			met[s.PID] = true
+			out[n].Processes++
+		}
+	}
+	slices.SortStableFunc(out, func(a, b OnPath) int { return cmp.Compare(b.Total, a.Total) })
+	return out
 }
 
 // criticalPath returns the processes that the duration of the first one depended on, in the order
@@ -131,6 +188,7 @@ func (r *Report) textProcesses(b *bufio.Writer, top int) {
 		t.row(duration(p.Begin), duration(p.End-p.Begin), duration(p.CPU), fmt.Sprint(p.Threads), fmt.Sprint(p.Samples), fmt.Sprint(p.PID), fmt.Sprint(p.Parent), command(p.Name, p.Command))
 	}
 	t.end()
+	r.textBetween(b, top)
 	if len(r.CriticalPath) < 2 {
 		return
 	}
@@ -149,6 +207,25 @@ func (r *Report) textProcesses(b *bufio.Writer, top int) {
 		t.row(duration(s.Begin), duration(s.Duration), fmt.Sprintf("%.1f%%", 100*float64(s.Duration)/float64(max(sum, 1))), fmt.Sprint(s.PID), command(s.Name, s.Command))
 	}
 	t.end()
+	var parts []string
+	for i, p := range r.OnPath {
+		if i == maxOnPath {
+			parts = append(parts, fmt.Sprintf("%d more programs", len(r.OnPath)-i))
+			break
+		}
+		parts = append(parts, fmt.Sprintf("%s in %s (%s)", duration(p.Total), cell(p.Name), processes(p.Processes)))
+	}
+	fmt.Fprintf(b, "on the path: %s\n", strings.Join(parts, ", "))
+}
+
+// maxOnPath bounds the programs in the line of sums.
+const maxOnPath = 8
+
+func processes(n int) string {
+	if n == 1 {
+		return "1 process"
+	}
+	return fmt.Sprintf("%d processes", n)
 }
 
 // maxCommand bounds a command in a table, in characters.

@@ -46,6 +46,8 @@ type Report struct {
 	// Of a recording of several processes: see AddProcesses. The other tables are of one process.
 	Processes    []Process `json:"processes,omitempty"`     // most CPU time first
 	CriticalPath []Step    `json:"critical_path,omitempty"` // by time
+	OnPath       []OnPath  `json:"on_path,omitempty"`       // its sums by program, longest first
+	Between      []Between `json:"waits_between,omitempty"` // waits of processes for each other, longest first
 
 	top int // rows of each table
 }
@@ -67,6 +69,7 @@ type More struct {
 	TaskWaits int `json:"goroutine_waits"`
 	TaskFuncs int `json:"goroutine_functions"`
 	Processes int `json:"processes,omitempty"`
+	Between   int `json:"waits_between,omitempty"`
 	Waits     int `json:"waits"` // lock waits beyond contend.MaxWaits, not analysed
 }
 

@@ -1,0 +1,73 @@
+package report
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/internal/exporttest"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/trace/event"
+	"github.com/sliverprof/sliver/wait/kind"
+)
+
+// make builds two files one after the other; the assembler of the second has no samples. The path follows the ends that
+// the kernel reported, and the waits name the processes.
+func TestBuildOfTwo(t *testing.T) {
+	const ms = exporttest.Ms
+	process := func(pid, parent int, name string, born, gone int64, waits ...[2]int64) *trace.Recording {
+		b := exporttest.New(t)
+		b.Proc.PID, b.Proc.Parent, b.Proc.Comm, b.Proc.StartTime = pid, parent, name, exporttest.Start+stack.Time(born*ms)
+		th := b.Thread(pid, name)
+		times := uint64(1)
+		th.Look(exporttest.Look{At: born * ms, Times: times, State: stack.StateRunning, Stack: "main work"})
+		for _, w := range waits {
+			times++
+			l := exporttest.Look{At: w[0] * ms, Times: times, State: stack.StateBlocked, Call: 62, Way: stack.WayRead, Stack: "main waits"}
+			th.Look(l)
+			th.Event(l.At, event.Wait, b.Wait(trace.Wait{Kind: kind.WaitChild, Call: "wait4", Args: "any child"}))
+			l.At, l.Way = (w[1]-2)*ms, stack.WayUnrun
+			th.Look(l)
+			times++
+			th.Look(exporttest.Look{At: (w[1] + 1) * ms, Times: times, State: stack.StateRunning, Stack: "main work"})
+		}
+		th.End((gone-1)*ms, stack.WhyGone)
+		rec := b.Finish(gone * ms)
+		rec.End.Gone = exporttest.Start + stack.Time(gone*ms)
+		return rec
+	}
+	rec := process(10, 0, "make", 0, 1000, [2]int64{100, 400}, [2]int64{420, 900})
+	rec.Others = []*trace.Recording{process(11, 10, "cc1", 80, 400), process(12, 10, "cc", 410, 900, [2]int64{420, 700}, [2]int64{710, 890}), process(13, 12, "cc1", 415, 700)}
+	rec.Left = &trace.LeftOut{Processes: []trace.LeftProcess{{PID: 14, Parent: 12, Name: "as", Born: exporttest.Start + 705*ms, Gone: exporttest.Start + 890*ms}}}
+	r := Of(rec, view.Options{}, 0)
+	r.AddProcesses(rec)
+	var got []string
+	for _, s := range r.CriticalPath {
+		got = append(got, fmt.Sprintf("%s %d..%d", s.Name, s.Begin/ms, (s.Begin+s.Duration)/ms))
+	}
+	if want := "make 0..80, cc1 80..400, make 400..410, cc 410..415, cc1 415..700, cc 700..705, as 705..890, cc 890..900, make 900..1000"; strings.Join(got, ", ") != want {
+		t.Errorf("path\n%s\nwant\n%s", strings.Join(got, ", "), want)
+	}
+	if got, want := fmt.Sprint(r.OnPath), "[{cc1 2 605000000} {make 1 190000000} {as 1 185000000} {cc 1 20000000}]"; got != want {
+		t.Errorf("on the path %s, want %s", got, want)
+	}
+	got = nil
+	for _, x := range r.Between {
+		got = append(got, fmt.Sprintf("%s for %s: %s %d %d", x.Process, x.For, x.Kind, x.Waits, x.Ended))
+	}
+	if want := "make (10) for cc (12): child 1 1, make (10) for cc1 (11): child 1 1, cc (12) for cc1 (13): child 1 1, cc (12) for as (14): child 1 1"; strings.Join(got, ", ") != want {
+		t.Errorf("waits\n%s\nwant\n%s", strings.Join(got, ", "), want)
+	}
+	var out bytes.Buffer
+	if err := r.WriteText(&out); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"Waits of processes for each other\n", "on the path: 605ms in cc1 (2 processes), 190ms in make (1 process)", "waits for        cc (12)\n", "woken by         cc1 (11) ended\n"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, out.String())
+		}
+	}
+}
