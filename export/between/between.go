@@ -344,8 +344,8 @@ func (g *gatherer) child(w *Wait, d *trace.Wait) {
 		}
 		return
 	}
-	kids := b.kids[own]
-	for k, n := b.bornBy(kids, w.End), 0; k > 0 && n < maxKids; n++ {
+	kids := b.kids[own] // one that was born after Seen was made by a thread that waited no more
+	for k, n := b.bornBy(kids, w.Seen), 0; k > 0 && n < maxKids; n++ {
 		k--
 		if p := &b.Processes[kids[k]]; p.Gone == 0 || p.Gone > w.Begin {
 			if len(w.For) == MaxFor {

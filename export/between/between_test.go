@@ -235,3 +235,12 @@ func TestDamaged(t *testing.T) {
 		t.Error("words of By")
 	}
 }
+
+// A child that was made after the wait, and before the next sample, is not one that was waited for.
+func TestNextChild(t *testing.T) {
+	parent := one(t, 10, 0, "sh", 0, 0, true, func(b *exporttest.Builder) {
+		does(b, 10, 0, call{until: 100}, call{until: 300, wait: anyChild}, call{until: 400, wait: anyChild}, call{until: 500})
+	})
+	b, _ := of(t, parent, one(t, 11, 10, "first", 90, 293, true, nil), one(t, 12, 10, "next", 295, 396, true, nil))
+	check(t, lines(b, 0), "child for first (11); first (11) ended by end", "child for next (12); next (12) ended by end")
+}
