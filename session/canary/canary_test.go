@@ -1,5 +1,7 @@
 package canary
 
+//sliver:layer live
+
 import (
 	"context"
 	"fmt"

@@ -45,6 +45,7 @@ func stored(t *testing.T, pages int) string {
 // those reads that waited, by the program's own account, and the rule fires for the first time only. A disk may
 // be so fast that the data is there before the thread sleeps, so the file is one that takes a while.
 func TestCacheMisses(t *testing.T) {
+	testprog.Unraced(t, "it compares with clocks, and a slow sampler would take the CPUs")
 	const pages = 200
 	path := mount(t, &slowFile{delay: time.Millisecond, size: 3 * pages * 4096, cached: true})
 	s, own := runEach(t, []string{"cache-miss count=100 time=0s within=60s"}, "cold", path, pages)

@@ -14,6 +14,7 @@ import (
 // TestLeakKinds leaks descriptors of every kind until the rule has fired for each: a finding has the kind and
 // the place that opened them.
 func TestLeakKinds(t *testing.T) {
+	testprog.Unraced(t, "it compares what one goroutine finds; TestBacktrace and TestLeak are its short form")
 	testprog.Need(t, "gcc", "ptrace")
 	want := map[string]iowatch.Kind{
 		"leaking_file": iowatch.KindFile, "leaking_folder": iowatch.KindDir, "leaking_stream": iowatch.KindSocket, "leaking_pair": iowatch.KindSocket,
@@ -62,6 +63,7 @@ func TestLeakKinds(t *testing.T) {
 
 // TestSyncWriteFile writes to a file with O_DSYNC at the edges of the rule.
 func TestSyncWriteFile(t *testing.T) {
+	testprog.Unraced(t, "it compares with clocks, and a slow sampler would take the CPUs")
 	path := filepath.Join(t.TempDir(), "log")
 	for _, c := range []struct {
 		n, size int

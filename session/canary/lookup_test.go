@@ -46,6 +46,7 @@ func judgeLookup(t *testing.T, what string, all []*iowatch.Finding, longest, del
 // TestLookups asks a name server that answers in time, and one that does not, by every call that a resolver
 // may use.
 func TestLookups(t *testing.T) {
+	testprog.Unraced(t, "it compares with clocks, and a slow sampler would take the CPUs")
 	testprog.Need(t, "gcc", "ptrace")
 	prog := testprog.Build(t, "c/lookups", "O2")
 	for host, delay := range map[string]time.Duration{"127.99.8.1": 100 * time.Millisecond, "127.99.8.2": 310 * time.Millisecond} {
@@ -69,6 +70,7 @@ func TestLookups(t *testing.T) {
 
 // TestStaticLookup: the resolver of a static musl program is in no library.
 func TestStaticLookup(t *testing.T) {
+	testprog.Unraced(t, "it compares with clocks, and a slow sampler would take the CPUs")
 	testprog.Need(t, "ptrace", "musl-gcc", "unshare")
 	prog, unshare := testprog.Build(t, "c/lookups", "musl-static"), testprog.Tool(t, "unshare")
 	if os.Geteuid() != 0 {

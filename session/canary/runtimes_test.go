@@ -13,6 +13,7 @@ import (
 
 // TestStacks compares the stack of a slow read with the program's own account, in every language.
 func TestStacks(t *testing.T) {
+	testprog.Unraced(t, "it compares what one goroutine finds; TestBacktrace and TestLeak are its short form")
 	testprog.Need(t, "ptrace")
 	path := slow(t, 14_000_000)
 	target := func(name string) string { return filepath.Join(testprog.Root(t), "testdata", "targets", name) }
@@ -81,6 +82,7 @@ func TestStacks(t *testing.T) {
 // TestBusyPython: many calls before the kernel copies the memory of Python's frames do not keep later stacks from
 // having these frames.
 func TestBusyPython(t *testing.T) {
+	testprog.Unraced(t, "it compares with clocks, and a slow sampler would take the CPUs")
 	testprog.Need(t, "ptrace")
 	for _, tool := range []string{"python3.11", "python3.12", "python3.14"} {
 		t.Run(tool, func(t *testing.T) {
