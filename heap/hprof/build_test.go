@@ -13,10 +13,11 @@ type builder struct {
 	bytes.Buffer
 	ids     int
 	segment int // where the open segment's length is, 0: none
+	pixels  int // fifths of the bytes of a bitmap
 }
 
 func newBuilder(version string, ids int) *builder {
-	b := &builder{ids: ids}
+	b := &builder{ids: ids, pixels: 200_000}
 	b.WriteString(magic + version + "\x00")
 	b.u4(uint32(ids))
 	b.u4(0x19a)
@@ -177,8 +178,8 @@ func (b *builder) content(tag uint8, art bool) {
 	}
 	b.instance(0x2400, 0x1300, []byte{0, 0, 4, 0xd2})
 	b.array(0x3100, TypeChar, []byte("\x00s\x00e\x00c"))
-	b.array(0x3200, TypeByte, bytes.Repeat([]byte("pixel"), 200000))
-	b.array(0x3300, TypeByte, bytes.Repeat([]byte("pixel"), 200000))
+	b.array(0x3200, TypeByte, bytes.Repeat([]byte("pixel"), b.pixels))
+	b.array(0x3300, TypeByte, bytes.Repeat([]byte("pixel"), b.pixels))
 	b.array(0x3400, TypeByte, bytes.Repeat([]byte("other"), 100))
 	b.array(0x3500, TypeLong, nil)
 	for i := range uint64(3) {
@@ -203,9 +204,17 @@ func (b *builder) content(tag uint8, art bool) {
 // sample is a file with two dumps, of ART and of HotSpot.
 func sample(t testing.TB) []byte {
 	t.Helper()
+	return sampleOf(t, 200_000)
+}
+
+// sampleOf is sample with bitmaps of 5 bytes for each of the pixels.
+func sampleOf(t testing.TB, pixels int) []byte {
+	t.Helper()
 	a := newBuilder("1.0.3", 4)
+	a.pixels = pixels
 	a.content(TagHeapSegment, true)
 	h := newBuilder("1.0.2", 8)
+	h.pixels = pixels
 	h.content(TagHeapSegment, false)
 	h.content(TagHeapDump, false)
 	return append(a.Bytes(), h.Bytes()...)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -12,7 +13,11 @@ import (
 )
 
 func TestCheckCorpus(t *testing.T) {
-	eachDump(t, func(t *testing.T, dump []byte) {
+	most := math.MaxInt
+	if testing.Short() {
+		most = 2 << 20
+	}
+	dumpsUpTo(t, most, func(t *testing.T, dump []byte) {
 		infos, findings, err := Check(onlyReader{bytes.NewReader(dump)}, t.TempDir())
 		if err != nil {
 			t.Fatal(err)
@@ -81,7 +86,7 @@ func TestCheckFinds(t *testing.T) {
 // Every prefix of a dump gives what came before and one error, which says where.
 func TestTruncated(t *testing.T) {
 	testprog.Unraced(t, "one goroutine reads a dump")
-	dump := sample(t)
+	dump := sampleOf(t, 30_000) // its bitmaps are larger than buffers, and are read some ten thousand times
 	whole, err := ReadInfo(bytes.NewReader(dump))
 	if err != nil {
 		t.Fatal(err)
