@@ -51,7 +51,7 @@ func folded(t *testing.T, dir, recording string, args ...string) map[string]int6
 func recordFolded(t *testing.T, p *testprog.Proc, least int, args ...string) map[string]int64 {
 	t.Helper()
 	dir := t.TempDir()
-	args = append([]string{"-p", pidOf(p), "-i", "5ms", "-o", "x.sliver"}, args...)
+	args = append([]string{"-p", pidOf(p), "-i", "2ms", "-o", "x.sliver"}, args...)
 	recordEnough(t, dir, least, time.Second, args...)
 	return folded(t, dir, "x.sliver")
 }
@@ -193,7 +193,7 @@ func TestFidelityGreenlets(t *testing.T) {
 			p := testprog.StartCmd(t, cmd)
 			p.Ready()
 			dir := t.TempDir()
-			recordEnough(t, dir, 200, time.Second, "-p", pidOf(p), "-o", "x.sliver")
+			recordEnough(t, dir, 200, 2*time.Second, "-p", pidOf(p), "-i", "2ms", "-o", "x.sliver")
 			stacks := folded(t, dir, "x.sliver", "--kinds", "python")
 			var all, good int64
 			for s, n := range stacks {

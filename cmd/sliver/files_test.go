@@ -266,8 +266,15 @@ func TestPartialHeapDump(t *testing.T) {
 // reported.
 func TestFullDiskOfOneOutput(t *testing.T) {
 	testprog.Need(t, "root")
-	p := spin(t)
-	for name, limit := range map[string]string{"at once": "16k", "while it records": "64k"} {
+	busy := spin(t)
+	kitchen := testprog.Start(t, testprog.Build(t, "locks/kitchen", "O2"), "--seconds", "3600", "--wait-go")
+	kitchen.Ready()
+	kitchen.Go()
+	for name, c := range map[string]struct {
+		limit string
+		p     *testprog.Proc
+	}{"at once": {"16k", busy}, "while it records": {"64k", kitchen}} { // the stacks of the second fill the disk in seconds
+		limit, p := c.limit, c.p
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			small := filepath.Join(dir, "small")

@@ -324,7 +324,7 @@ func TestHungFilesWatch(t *testing.T) {
 	free(t, fine.PID)
 }
 
-// A perf map with millions of entries, with invalid lines, or with a hole of a hundred
+// A perf map with millions of entries, twice as many as are read, with invalid lines, or with a hole of a hundred
 // gigabytes costs a bounded recording and bounded memory, and is reported.
 func TestHostilePerfMaps(t *testing.T) {
 	for kind, says := range map[string]string{"lines": "bytes ignored", "junk": "1000000 invalid lines ignored", "sparse": ""} {

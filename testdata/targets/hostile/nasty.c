@@ -1,6 +1,6 @@
 // A program that makes trouble for its observers, and computes all the while.
 // Options: --name (its own name and that of a thread have escape sequences, a line
-// feed and invalid UTF-8), --perf-map lines|junk|sparse (a map of eight
+// feed and invalid UTF-8), --perf-map lines|junk|sparse (a map of two
 // million entries, one without any, one of 100 GB that is a hole), --wait-go.
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -21,7 +21,7 @@ static void perf_map(const char *kind) {
 	if (!f)
 		die("perf map");
 	if (!strcmp(kind, "lines")) {
-		for (uint64_t i = 0; i < 8000000; i++)
+		for (uint64_t i = 0; i < 2000000; i++)
 			fprintf(f, "%llx 10 f%llu\n", (unsigned long long)(0x7000000000ull + 16 * i), (unsigned long long)i);
 	} else if (!strcmp(kind, "junk")) {
 		for (int i = 0; i < 1000000; i++)
