@@ -46,8 +46,15 @@ func (r *recorded) ReadAt(b []byte, off int64) (int, error) {
 
 // Memory of a heap that is damaged anywhere ends in an error or in a dump, in bounded time and memory.
 func TestDamagedMemory(t *testing.T) {
+	rounds := 60
+	if testing.Short() {
+		rounds = 10
+	}
 	for _, version := range []string{"17", "25"} {
 		t.Run(version, func(t *testing.T) {
+			if testing.Short() && version != "25" {
+				t.Skip("the short form takes one of the versions only")
+			}
 			proc := java(t, version, "none", "-XX:+UseSerialGC", "-Xmx16m")
 			p := open(t, proc.PID)
 			s, err := source(p)
@@ -90,7 +97,7 @@ func TestDamagedMemory(t *testing.T) {
 			}
 			rng := rand.New(rand.NewPCG(1, 2))
 			failed, read0 := 0, 0
-			for round := range 60 {
+			for round := range rounds {
 				type change struct {
 					page uint64
 					old  []byte

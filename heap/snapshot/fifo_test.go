@@ -28,6 +28,9 @@ func leftovers(t *testing.T, pid int) []string {
 func TestStream(t *testing.T) {
 	for _, c := range [][]string{{"17", "-XX:+UseG1GC"}, {"21", "-XX:+UseSerialGC"}, {"25", "-XX:+UseG1GC"}, {"25", "-XX:+UseZGC"}} {
 		t.Run(strings.Join(c, ""), func(t *testing.T) {
+			if testing.Short() && c[0] != "21" {
+				t.Skip("the short form takes one of the versions only")
+			}
 			proc := java(t, c[0], "map,list,duplicates", c[1], "-XX:-UsePerfData")
 			p := open(t, proc.PID)
 			path := filepath.Join(folder(t), "x.hprof")
@@ -83,6 +86,9 @@ func (s *stuck) Write(b []byte) (int, error) {
 func TestStreamStalls(t *testing.T) {
 	for _, version := range []string{"17", "25"} {
 		t.Run(version, func(t *testing.T) {
+			if testing.Short() && version != "25" {
+				t.Skip("the short form takes one of the versions only")
+			}
 			proc := java(t, version, "map,list", "-XX:-UsePerfData")
 			p := open(t, proc.PID)
 			if _, err := Stream(t.Context(), p, &stuck{end: t.Context().Done()}, false); !errors.Is(err, ErrStalled) {

@@ -8,10 +8,13 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sliverprof/sliver/internal/testprog"
 )
 
 // The numbers of objects and bytes by class are those of GC.class_histogram -all.
 func TestHistogram(t *testing.T) {
+	testprog.Unraced(t, oneGoroutine)
 	for _, version := range []string{"17", "21", "25"} {
 		t.Run(version, func(t *testing.T) {
 			proc := java(t, version, "map,list,threadlocal,duplicates,fill", "-XX:+UseSerialGC")
@@ -55,12 +58,18 @@ func TestHistogram(t *testing.T) {
 // each copy opens.
 func TestChurn(t *testing.T) {
 	n := 6
-	if os.Getenv("SLIVER_LONG") != "" {
+	switch {
+	case os.Getenv("SLIVER_LONG") != "":
 		n = 100
+	case testing.Short():
+		n = 2
 	}
 	for _, flags := range [][]string{{"25", "-XX:+UseG1GC", "churn"}, {"21", "-XX:+UseParallelGC", "churn"}, {"17", "-XX:+UseSerialGC", "churn"},
 		{"25", "-XX:+UseG1GC", "unload"}, {"17", "-XX:+UseG1GC", "unload"}} {
 		t.Run(strings.Join(flags, ""), func(t *testing.T) {
+			if testing.Short() && (flags[0] != "25" || flags[2] != "churn") {
+				t.Skip("the short form takes one of the forms only")
+			}
 			dir := folder(t)
 			proc := java(t, flags[0], flags[2], flags[1], "-Xmx48m", "-XX:ErrorFile="+filepath.Join(dir, "hs_err"))
 			p := open(t, proc.PID)

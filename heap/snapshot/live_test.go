@@ -3,16 +3,20 @@ package snapshot
 //sliver:layer live
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/sliverprof/sliver/internal/testprog"
 )
 
 // Of the objects that only a reference holds, and of garbage, those stay that HotSpot keeps. Nothing has been collected before.
 func TestLiveReferences(t *testing.T) {
 	for _, version := range []string{"17", "21", "25"} {
 		t.Run(version, func(t *testing.T) {
+			if testing.Short() && version != "21" {
+				t.Skip("the short form takes some versions only")
+			}
 			proc := java(t, version, "references,list,fill", "-XX:+UseSerialGC")
 			j := take(t, open(t, proc.PID))
 			defer j.Close()
@@ -54,10 +58,8 @@ func TestLiveReferences(t *testing.T) {
 
 // After a collection the objects that are reachable are those of jcmd's dump of live objects.
 func TestLiveEqualsJcmd(t *testing.T) {
-	for version, all := range configurations {
-		if os.Getenv("SLIVER_LONG") == "" {
-			all = [][]string{all[0], all[len(all)-1]}
-		}
+	testprog.Unraced(t, oneGoroutine)
+	for version, all := range chosen() {
 		for _, flags := range all {
 			t.Run(version+strings.Join(flags, ""), func(t *testing.T) {
 				kinds := "map,list,loader,threadlocal,duplicates,fill,nulls,array"

@@ -7,10 +7,12 @@ import (
 	"testing"
 
 	"github.com/sliverprof/sliver/heap/hotspot"
+	"github.com/sliverprof/sliver/internal/testprog"
 )
 
 // The use of the heap that is read without a stop is about what a walk through a copy finds.
 func TestMeter(t *testing.T) {
+	testprog.Unraced(t, oneGoroutine)
 	for _, c := range [][]string{{"17", "-XX:+UseSerialGC"}, {"21", "-XX:+UseParallelGC"}, {"25", "-XX:+UseSerialGC"}, {"25", "-XX:+UseG1GC"}, {"25", "-XX:+UseZGC"}} {
 		t.Run(strings.Join(c, ""), func(t *testing.T) {
 			proc := java(t, c[0], "map,list,array", c[1])

@@ -35,6 +35,7 @@ sys.stdin.read()
 
 // The numbers of objects are those that the interpreter's collector has, within 1 %.
 func TestPython(t *testing.T) {
+	testprog.Unraced(t, oneGoroutine)
 	for _, version := range []string{"3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14"} {
 		t.Run(version, func(t *testing.T) {
 			script := filepath.Join(t.TempDir(), "objects.py")
@@ -122,6 +123,7 @@ sys.stdin.read()
 
 // Objects are held by what the program says: lists, dictionaries with their keys, attributes and slots.
 func TestPythonHolders(t *testing.T) {
+	testprog.Unraced(t, oneGoroutine)
 	for _, version := range []string{"3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14"} {
 		t.Run(version, func(t *testing.T) {
 			script := filepath.Join(t.TempDir(), "holders.py")
