@@ -148,16 +148,17 @@ for p in "${packages[@]}"; do
 	[[ " $layer " != *" big "* ]] || big+=("$p")
 done
 
-unit_tests() { go test -race -timeout=10m $short "${unit[@]}"; }
-big_tests() { go test -timeout=10m $short "${big[@]}"; }
+unit_tests() { go test -vet=off -race -timeout=10m $short "${unit[@]}"; } # go vet is a step of its own
+big_tests() { go test -vet=off -timeout=10m $short "${big[@]}"; }
 # Two packages at a time: one after another they leave half of two CPUs idle.
-live_tests() { go test -p=2 -timeout=50m $short "${live[@]}"; }
+live_tests() { go test -vet=off -p=2 -timeout=50m $short "${live[@]}"; }
 # The step before has required all that these need.
-raced_tests() { SLIVER_HPROF_CORPUS='' SLIVER_REQUIRE='' go test -race -short -p=2 -timeout=10m "${raced[@]}"; }
+raced_tests() { SLIVER_HPROF_CORPUS='' SLIVER_REQUIRE='' go test -vet=off -race -short -p=2 -timeout=10m "${raced[@]}"; }
 # A day of churn goes by at 50 times its speed.
 long_tests() { SLIVER_LONG=1 SLIVER_CHURN=1728s go test -count=1 -p=1 -timeout=12h "${packages[@]}"; }
 # benchmarks shows that they run; the figures are had without -short.
-benchmarks() { go test -short -run='^$' -bench=. -benchtime=1x -timeout=10m "${packages[@]}"; }
+benched() { (grep -lsE '^func Benchmark' ${packages[@]/%//*_test.go}; true) | xargs -rn1 dirname | sort -u; }
+benchmarks() { benched | xargs -r go test -vet=off -short -run='^$' -bench=. -benchtime=1x -timeout=10m; }
 
 if [[ $whole == yes ]]; then
 	step "gofmt" format
