@@ -12,7 +12,7 @@ import (
 // pythons are the versions whose timelines are compared with their program's log.
 var pythons = []struct {
 	version string
-	always  bool // part of the short form
+	always  bool // part of the short form, and at 10 ms of the usual one
 }{{"python3", true}, {"python3.8", false}, {"python3.9", false}, {"python3.10", true}, {"python3.11", false}, {"python3.12", false}, {"python3.13", false}, {"python3.14", false}}
 
 // TestPythonTruth is TestTruth for a program in Python: its functions, called in all
@@ -28,6 +28,9 @@ func TestPythonTruth(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%v", v.version, rate.interval), func(t *testing.T) {
 				if testing.Short() && !v.always {
 					t.Skip("the short form takes some versions only")
+				}
+				if !v.always && rate.interval > 2*time.Millisecond && !long() {
+					t.Skip("SLIVER_LONG=1 takes each version at each interval")
 				}
 				program := filepath.Join(testprog.Root(t), "testdata", "targets", "python", "chain.py")
 				for range tries {
