@@ -98,6 +98,7 @@ func TestPage(t *testing.T) {
 
 // TestPageHasNoBarriers looks for barriers in the page's views with axe-core: see page/test/axe.mjs.
 func TestPageHasNoBarriers(t *testing.T) {
+	testprog.Unraced(t, "it runs a browser, node and a server of its own")
 	node := need(t, "node", "node")
 	chromium := need(t, "chromium", "chromium", "chromium-browser", "google-chrome")
 	dir := modules(t, "axe-core")

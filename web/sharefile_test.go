@@ -13,6 +13,7 @@ import (
 	"github.com/sliverprof/sliver/export/page"
 	"github.com/sliverprof/sliver/export/report"
 	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/internal/testprog"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/web/internal/synth"
 )
@@ -107,6 +108,7 @@ func TestShareFile(t *testing.T) {
 
 // TestShareFileSize bounds a file: one of a recording of 3 MB has less than 5 MB.
 func TestShareFileSize(t *testing.T) {
+	testprog.Unraced(t, "one goroutine writes a file")
 	rec, size := synthRecording(t, synth.Options{Seed: 1, Threads: 8, Interval: 1e6, Samples: 17000})
 	if size < 2_500_000 || size > 4_000_000 {
 		t.Fatalf("the recording has %d bytes: change its length", size)
