@@ -1,5 +1,5 @@
 // latenames: two threads that compute in work() get their names, io-0 and db-0, some time
-// after they began; the program ends by itself after four seconds.
+// after they began; the program ends by itself after two seconds.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <unistd.h>
@@ -23,6 +23,6 @@ int main(void) {
 	pthread_t t;
 	pthread_create(&t, 0, thread, "io-0");
 	pthread_create(&t, 0, thread, "db-0");
-	sleep(4);
+	sleep(2);
 	return 0;
 }
