@@ -24,6 +24,7 @@ import (
 // The long form compares them with a limit that is scaled by the slowdown of a thread that only
 // computes.
 func TestDumpInTime(t *testing.T) {
+	testprog.Unraced(t, "it compares with clocks, and a slow sampler would take the CPUs")
 	testprog.Need(t, "ptrace")
 	lasts, pairs, long := 3*time.Second, 5, os.Getenv("SLIVER_LONG") != ""
 	if long {
