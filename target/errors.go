@@ -35,7 +35,16 @@ var (
 // EAGAIN for pids.max and ulimit -u, EPERM for a seccomp filter.
 type CloneError struct{ Err error }
 
-func (e *CloneError) Error() string { return fmt.Sprintf("copy the process: %v", e.Err) }
+func (e *CloneError) Error() string {
+	why := ""
+	switch {
+	case errors.Is(e.Err, unix.ENOMEM):
+		why = " (vm.overcommit_memory is 2, or memory is short)"
+	case errors.Is(e.Err, unix.EAGAIN):
+		why = " (the limit of its control group, pids.max, or of its user, ulimit -u)"
+	}
+	return fmt.Sprintf("copy the process: %v%s", e.Err, why)
+}
 
 // Unwrap gives the kernel's error.
 func (e *CloneError) Unwrap() error { return e.Err }

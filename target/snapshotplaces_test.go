@@ -4,13 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 	"testing"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/sliverprof/sliver/stack"
 )
@@ -51,87 +47,6 @@ func TestSnapshotNamespaces(t *testing.T) {
 			whole(t, outer)
 		})
 	}
-}
-
-// cgroup1 makes a control group of version 1 with settings, and returns its file for members.
-func cgroup1(t *testing.T, controller string, settings map[string]string) (dir string) {
-	t.Helper()
-	dir = filepath.Join("/sys/fs/cgroup", controller, fmt.Sprintf("sliver-test-%d", os.Getpid()))
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		need(t, "cgroup1", "no control group of version 1 can be made: "+err.Error())
-	}
-	t.Cleanup(func() {
-		eventually(t, "the group is empty", func() bool { return os.Remove(dir) == nil })
-	})
-	for name, v := range settings {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(v), 0o644); err != nil {
-			need(t, "cgroup1", err.Error())
-		}
-	}
-	return dir
-}
-
-// in starts a program in a control group.
-func in(t *testing.T, dir, bin string, args ...string) *testTarget {
-	t.Helper()
-	return start(t, "/bin/sh", append([]string{"-c", `echo $$ >"$0"/cgroup.procs && exec "$@"`, dir, bin}, args...)...)
-}
-
-// A process that may have no more processes is not copied.
-func TestSnapshotPidsMax(t *testing.T) {
-	dir := cgroup1(t, "pids", map[string]string{"pids.max": "3"})
-	prog := in(t, dir, build(t, "testdata/spin.c"), "2") // three threads
-	prog.line()
-	p := openProcess(t, prog.pid())
-	_, err := p.Snapshot(SnapshotOptions{StopFor: 10e9})
-	var c *CloneError
-	if !errors.As(err, &c) || !errors.Is(err, unix.EAGAIN) {
-		t.Errorf("a copy beyond pids.max: %v", err)
-	}
-	untraced(t, prog.pid())
-	if len(children(t, prog.pid())) != 0 {
-		t.Error("a child is left")
-	}
-}
-
-// The copy is ended, and not the process, when the memory of its control group is short.
-func TestSnapshotMemoryShort(t *testing.T) {
-	const limit = 160 << 20
-	dir := cgroup1(t, "memory", map[string]string{"memory.limit_in_bytes": fmt.Sprint(limit)})
-	prog := in(t, dir, build(t, "../testdata/targets/c/copied.c"), "100")
-	at, err := strconv.ParseUint(strings.TrimPrefix(prog.line(), "counter 0x"), 16, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	prog.line()
-	p := openProcess(t, prog.pid())
-	room, err := p.MemoryRoom()
-	if err != nil || room.Limit != limit || room.Free > limit-100<<20 || room.Free < limit-150<<20 {
-		t.Errorf("room %+v, %v", room, err)
-	}
-	if _, err := p.Snapshot(SnapshotOptions{Reserve: limit - 50<<20}); !errors.Is(err, ErrShort) {
-		t.Errorf("a copy where memory is short before: %v", err)
-	}
-	s := snapshot(t, p, SnapshotOptions{})
-	if n, err := s.Copied(); err != nil || n > 60<<20 {
-		t.Errorf("%d bytes copied before anything was written, %v", n, err)
-	}
-	var b [8]byte
-	if _, err := s.ReadAt(b[:], int64(at)); err != nil {
-		t.Fatal(err)
-	}
-	prog.tell("dirty")
-	if s := prog.line(); s != "dirty" {
-		t.Fatal(s)
-	}
-	eventually(t, "the copy ends", func() bool {
-		_, err := s.ReadAt(b[:], int64(at))
-		return errors.Is(err, ErrShort) || errors.Is(err, ErrGone)
-	})
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
-	whole(t, prog)
 }
 
 // A process whose first thread has ended is copied by another one.

@@ -1,12 +1,16 @@
 /*
  * copied: a process that watches itself while it is copied from outside.
  *
- *   copied [MB]
+ *   copied [MB [huge | reserve PIECES GB]]
  *
  * holds MB megabytes that are in use, and prints "counter ADDRESS", the address of two
  * counters of 64 bits of which the first is increased before the second, and "ready". At a
  * line "clock" it prints the longest gap, in us, that a spinning thread has seen since the
- * last such line. At a line "dirty" it writes to all its memory and prints "dirty". At the end of its input it prints one line "NAME VALUE" for each thing
+ * last such line. At a line "dirty" it writes to all its memory and prints "dirty", at a line
+ * "memory" it prints the address of that memory, whose pages begin with the number of times
+ * that it was written to. With "huge" the memory asks for transparent huge pages. With
+ * "reserve" the program also has PIECES private mappings of GB gigabytes each, which it never
+ * touches. At the end of its input it prints one line "NAME VALUE" for each thing
  * that it counts, "end", and leaves with status 17. All but those whose name begins with n_ must be 0:
  *
  *   regs     general or vector registers that changed (amd64)
@@ -352,7 +356,17 @@ static long descriptors(void) {
 
 int main(int argc, char **argv) {
 	size_t mb = argc > 1 ? (size_t)atol(argv[1]) : 1;
-	char *memory = malloc(mb << 20);
+	char *memory = aligned_alloc(2 << 20, (mb + 2) / 2 << 21);
+	if (argc > 2 && !strcmp(argv[2], "huge") && madvise(memory, mb << 20, MADV_HUGEPAGE))
+		die("madvise");
+	if (argc > 4 && !strcmp(argv[2], "reserve"))
+		for (long i = 0; i < atol(argv[3]); i++) {
+			/* A page without access keeps two apart: the kernel looks at each by itself. */
+			size_t size = (size_t)atol(argv[4]) << 30;
+			char *piece = mmap(0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+			if (piece == MAP_FAILED || mprotect(piece, 4096, PROT_NONE))
+				die("mmap");
+		}
 	for (size_t i = 0; i < mb << 20; i += 4096)
 		memory[i] = 1;
 	struct sigaction sa = {.sa_sigaction = on_queued, .sa_flags = SA_SIGINFO | SA_RESTART};
@@ -405,6 +419,8 @@ int main(int argc, char **argv) {
 				for (size_t i = 0; i < mb << 20; i += 4096)
 					memory[i]++;
 				printf("dirty\n");
+			} else if (line[0] == 'm') {
+				printf("%p\n", (void *)memory);
 			} else {
 				printf("%" PRIu64 "\n", gap / 1000);
 				gap = 0;
