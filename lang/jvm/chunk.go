@@ -65,13 +65,18 @@ func (r *Runtime) HasChunks() bool {
 // FindChunks looks for the fields that lead to frames in the heap, from the virtual thread that c runs
 // now. They are unknown as long as no virtual thread with frames in the heap was seen.
 func (r *Runtime) FindChunks(c Carrier) error {
-	const threadClass, contClass, chunkClass = "java/lang/VirtualThread", "jdk/internal/vm/Continuation", "jdk/internal/vm/StackChunk"
-	if r.l.layoutHelper == none {
-		return &VersionError{fmt.Sprint(r.Major), "its tables lack Klass._layout_helper"}
-	}
 	v, err := r.look()
 	if err != nil {
 		return err
+	}
+	return r.findChunks(v, v.follow(c.Mounted, v.word(c.Mounted)))
+}
+
+// findChunks is FindChunks for the virtual thread at t.
+func (r *Runtime) findChunks(v *look, t uint64) error {
+	const threadClass, contClass, chunkClass = "java/lang/VirtualThread", "jdk/internal/vm/Continuation", "jdk/internal/vm/StackChunk"
+	if r.l.layoutHelper == none {
+		return &VersionError{fmt.Sprint(r.Major), "its tables lack Klass._layout_helper"}
 	}
 	named := func(obj uint64, name string) uint64 {
 		class := v.class(obj)
@@ -80,7 +85,6 @@ func (r *Runtime) FindChunks(c Carrier) error {
 		}
 		return r.classNamed(v.o, class, name)
 	}
-	t := v.follow(c.Mounted, v.word(c.Mounted))
 	f := &chunkFields{thread: named(t, threadClass)}
 	if v.err != nil || f.thread == 0 {
 		return errMoved
@@ -113,18 +117,22 @@ func (r *Runtime) FindChunks(c Carrier) error {
 // Chunks appends the chunks of the virtual thread that mounted, a copy of the word at c.Mounted, refers
 // to. The thread must not run. Bytes for their data come from buf. The reason says why they are unknown.
 func (r *Runtime) Chunks(c Carrier, mounted uint64, out []Chunk, buf []byte) ([]Chunk, []byte, stack.Reason) {
+	v, err := r.look()
+	if err != nil {
+		return out, buf, stack.ReasonHeap
+	}
+	return r.chunksOf(v, v.follow(c.Mounted, mounted), out, buf)
+}
+
+// chunksOf is Chunks for the virtual thread at t.
+func (r *Runtime) chunksOf(v *look, t uint64, out []Chunk, buf []byte) ([]Chunk, []byte, stack.Reason) {
 	r.mu.Lock()
 	f := r.chunks.fields
 	r.mu.Unlock()
 	if f == nil {
 		return out, buf, stack.ReasonHeap
 	}
-	v, err := r.look()
-	if err != nil {
-		return out, buf, stack.ReasonHeap
-	}
 	first, used := len(out), len(buf)
-	t := v.follow(c.Mounted, mounted)
 	if v.err == nil && (t == 0 || !r.isA(v, v.class(t), f.thread)) {
 		return out, buf, stack.ReasonHeap
 	}

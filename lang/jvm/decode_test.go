@@ -120,6 +120,11 @@ func FuzzDecode(f *testing.F) {
 			if c := n.chain(3, pcDesc{scope: at}, plain, nil); len(c) > maxInlined {
 				t.Fatalf("%d calls", len(c))
 			}
+			found := 0
+			n.slots(pcDesc{scope: at}, plain, func(int, uint64) { found++ })
+			if found > 2*maxInlined*len(b) {
+				t.Fatalf("%d references in %d bytes", found, len(b))
+			}
 		}
 		popped(b)
 		follow(b, uint64(at), maxRestored, true)

@@ -45,7 +45,7 @@ type layout struct {
 	osThread, osThreadID, osState                      uint64 // in Thread, in OSThread
 	condWait                                           uint32 // its state of a thread that is parked or sleeps
 	threadObj, threadState, stackBase, stackSize       uint64
-	anchorSP, anchorPC, anchorFP                       uint64 // in JavaThread
+	anchor, anchorSP, anchorPC, anchorFP               uint64 // in JavaThread
 	pending, waiting, ownerID, lockStackTop, lockStack uint64
 	monitorObject, monitorOwner                        uint64
 	vthread, layoutHelper                              uint64
@@ -149,9 +149,9 @@ func newLayout(s *structs, major int) (*layout, error) {
 		monitorObject: f("ObjectMonitor._object"), monitorOwner: f("ObjectMonitor._owner"),
 		vthread: g.maybe("JavaThread._vthread"), layoutHelper: g.maybe("Klass._layout_helper"),
 	}
-	anchor := f("JavaThread._anchor")
-	l.anchorSP, l.anchorPC = anchor+f("JavaFrameAnchor._last_Java_sp"), anchor+f("JavaFrameAnchor._last_Java_pc")
-	l.anchorFP = anchor + f("JavaFrameAnchor._last_Java_fp")
+	l.anchor = f("JavaThread._anchor")
+	l.anchorSP, l.anchorPC = l.anchor+f("JavaFrameAnchor._last_Java_sp"), l.anchor+f("JavaFrameAnchor._last_Java_pc")
+	l.anchorFP = l.anchor + f("JavaFrameAnchor._last_Java_fp")
 	if at := g.maybe("JavaThread._lock_stack"); at != none {
 		l.lockStackTop, l.lockStack = at+f("LockStack._top"), at+f("LockStack._base[0]")
 	}

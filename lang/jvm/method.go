@@ -3,6 +3,7 @@ package jvm
 import (
 	"bytes"
 	"cmp"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"slices"
@@ -28,6 +29,7 @@ type method struct {
 	code              uint64 // address of its bytecodes
 	size              uint64 // size of the bytecodes
 	name, file        string
+	sig               string // as the class file has it
 	fn, fnSize        uint64 // its place in the table
 
 	// These fields identify the method among others at the same place. Classes that are generated
@@ -156,7 +158,7 @@ func (r *Runtime) readMethod(addr uint64) (*method, error) {
 	if r.spent() {
 		return nil, meter.ErrSpent
 	}
-	m.name = ClassName(class) + "." + name
+	m.name, m.sig = ClassName(class)+"."+name, sig
 	var lines []lineRun
 	var raw []byte
 	if u16(m.head, l.cmFlags)&uint16(l.hasLines) != 0 {
@@ -170,8 +172,12 @@ func (r *Runtime) readMethod(addr uint64) (*method, error) {
 			first = x.line
 		}
 	}
+	id := append(append([]byte(sig), 0), raw...)
+	if r.apart {
+		id = binary.LittleEndian.AppendUint64(id, addr)
+	}
 	m.fn, m.fnSize = r.table.Add(managed.Key{Name: m.name, File: m.file, First: first, Size: max(m.size, 1),
-		Lines: r.table.Hash(append(append([]byte(sig), 0), raw...))}, func(yield func(uint64, int) bool) {
+		Lines: r.table.Hash(id)}, func(yield func(uint64, int) bool) {
 		for i, x := range lines {
 			end := m.size
 			if i+1 < len(lines) {
@@ -182,10 +188,13 @@ func (r *Runtime) readMethod(addr uint64) (*method, error) {
 			}
 		}
 	})
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if m.name == "jdk.internal.vm.Continuation.doYield" {
-		r.mu.Lock()
 		r.chunks.yield = m.fn
-		r.mu.Unlock()
+	}
+	if r.apart && m.fn != r.table.Range().Start {
+		r.byFn[m.fn] = m
 	}
 	return m, nil
 }

@@ -54,7 +54,9 @@ type known struct {
 	thread  threadFields
 	parks   places
 	chunks  chunks
+	byFn    map[uint64]*method // by place in the table, if apart
 
+	apart      bool       // each method has a place of its own in the table: see OnCopy
 	classInit  classInit  // constant
 	initSearch initSearch // guarded by mu
 	numbers    numbers    // has its own lock
@@ -95,7 +97,7 @@ func New(img *Image, bias uint64, mem io.ReaderAt, table *managed.Table) (*Runti
 	g := &lookup{s: s}
 	r := &Runtime{&known{Major: major, l: l, s: s, table: table,
 		blobs: map[uint64]*blob{}, methods: map[uint64]*method{}, names: map[uint64]string{}, offsets: map[string]uint64{}, classes: map[uint64]class{},
-		classInit: newClassInit(s)}, mem}
+		classInit: newClassInit(s), byFn: map[uint64]*method{}}, mem}
 	heaps, code := g.static("CodeCache._heaps"), g.static("AbstractInterpreter._code")
 	ret := g.static("StubRoutines._call_stub_return_address")
 	r.threadList = g.static("ThreadsSMRSupport._java_thread_list")

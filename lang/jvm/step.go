@@ -61,6 +61,10 @@ type State struct {
 	// chunk first, and why outer ones are missing. nil means that there is none.
 	Chunks func() ([]Chunk, stack.Reason)
 
+	// Compiled is called for each frame of a compiled method that has made a call, before its activations are
+	// appended as those from index first on. nil: for none.
+	Compiled func(p *place, pc, cfa uint64, first int)
+
 	rebuilt bool // the next frame may not be filled yet
 	used    []use
 	seen    map[use]struct{} // for Dedup
@@ -371,6 +375,9 @@ func (r *Runtime) compiled(s *State, p *place, out []stack.Frame) ([]stack.Frame
 	}
 	r.active(s, p, pc, exact)
 	cfa := sp + depth + 8
+	if s.Compiled != nil && !exact {
+		s.Compiled(p, pc, cfa, len(out))
+	}
 	out = p.frames(cfa, out)
 	ra, ok := s.word(cfa - 8)
 	if !ok {
