@@ -382,6 +382,9 @@ func (d *dumper) say(n *hotspot.Dump) {
 	if lost := n.Nulled(); lost > 0 {
 		note += fmt.Sprintf("; %d references to no object written as null", lost)
 	}
+	if k, why := n.Untraced(); k > 0 {
+		note += fmt.Sprintf("; stacks of %d threads incomplete (%s)", k, why)
+	}
 	if n.Truncated > 0 {
 		note += fmt.Sprintf("; %d arrays of more than 4 GB truncated", n.Truncated)
 	}

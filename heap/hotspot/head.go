@@ -69,7 +69,7 @@ func (w *header) write(ctx context.Context, stacks []Stack, made time.Time) erro
 	head := append([]byte("JAVA PROFILE 1.0.2\x00"), 0, 0, 0, idBytes)
 	w.out.Write(binary.BigEndian.AppendUint64(head, uint64(made.UnixMilli())))
 	w.name(resolvedName)
-	serial := uint32(0)
+	serials := map[uint64]uint32{}
 	for _, c := range h.Classes {
 		if !h.written(c) {
 			continue
@@ -80,16 +80,16 @@ func (w *header) write(ctx context.Context, stacks []Stack, made time.Time) erro
 			}
 		}
 		name := w.name(c.Name)
-		serial++
-		b := binary.BigEndian.AppendUint32(nil, serial)
+		serials[c.Addr] = uint32(len(serials) + 1)
+		b := binary.BigEndian.AppendUint32(nil, serials[c.Addr])
 		b = binary.BigEndian.AppendUint64(b, c.Mirror)
 		b = binary.BigEndian.AppendUint32(b, emptyTrace)
 		w.record(hprof.TagLoadClass, binary.BigEndian.AppendUint64(b, name))
 	}
-	w.trace(emptyTrace, 0)
-	for i := range h.threads {
-		w.trace(emptyTrace+uint32(i+1), uint32(i+1))
+	if err := h.trace(ctx, stacks); err != nil {
+		return err
 	}
+	w.traces(serials)
 	for _, c := range h.Classes {
 		if h.written(c) {
 			w.class(c)
@@ -98,24 +98,82 @@ func (w *header) write(ctx context.Context, stacks []Stack, made time.Time) erro
 	if err := h.roots(ctx, stacks, w.root); err != nil {
 		return err
 	}
+	for i := len(h.threads); i < len(h.traces.list); i++ {
+		w.root(Root{Tag: hprof.SubRootThread, Object: h.traces.list[i].object, Thread: uint32(i + 1)})
+	}
 	for _, at := range h.chunks {
-		if !h.Begins(at) {
-			continue
-		}
-		o, err := w.object(at)
-		if err != nil {
+		if err := w.chunk(at); err != nil {
 			return err
 		}
-		h.chunk(&o, func(at uint64) { w.root(Root{Tag: hprof.SubRootJavaFrame, Object: at}) })
 	}
 	w.flush()
 	return ctx.Err()
 }
 
-func (w *header) trace(serial, thread uint32) {
+// traces writes what all threads have called. serials are the serial numbers of classes.
+func (w *header) traces(serials map[uint64]uint32) {
+	t := w.h.traces
+	for i := range t.calls {
+		a := &t.calls[i]
+		b := binary.BigEndian.AppendUint64(nil, uint64(i+1))
+		for _, s := range [...]string{a.Name, a.Type, a.File} {
+			id := uint64(0)
+			if s != "" {
+				id = w.name(s)
+			}
+			b = binary.BigEndian.AppendUint64(b, id)
+		}
+		line := int32(a.Line)
+		switch {
+		case a.Native:
+			line = lineNative
+		case line == 0:
+			line = lineUnknown
+		}
+		b = binary.BigEndian.AppendUint32(b, serials[a.Class])
+		w.record(hprof.TagFrame, binary.BigEndian.AppendUint32(b, uint32(line)))
+	}
+	w.trace(emptyTrace, 0, nil)
+	for i := range t.list {
+		w.trace(emptyTrace+uint32(i+1), uint32(i+1), t.list[i].calls)
+	}
+}
+
+// Lines of frames that have none.
+const (
+	lineUnknown = -1
+	lineNative  = -3
+)
+
+func (w *header) trace(serial, thread uint32, calls []uint32) {
 	b := binary.BigEndian.AppendUint32(nil, serial)
 	b = binary.BigEndian.AppendUint32(b, thread)
-	w.record(hprof.TagTrace, binary.BigEndian.AppendUint32(b, 0))
+	b = binary.BigEndian.AppendUint32(b, uint32(len(calls)))
+	for _, i := range calls {
+		b = binary.BigEndian.AppendUint64(b, uint64(i+1))
+	}
+	w.record(hprof.TagTrace, b)
+}
+
+// chunk writes what the frames of a virtual thread in the heap hold.
+func (w *header) chunk(at uint64) error {
+	if !w.h.Begins(at) {
+		return nil
+	}
+	o, err := w.object(at)
+	if err != nil {
+		return err
+	}
+	seen := map[Root]bool{}
+	w.h.chunk(&o, func(object, at uint64) {
+		w.h.traces.owners(at, func(thread uint32, frame int32) {
+			if r := (Root{Tag: hprof.SubRootJavaFrame, Object: object, Thread: thread, Frame: frame}); !seen[r] {
+				seen[r] = true
+				w.root(r)
+			}
+		})
+	})
+	return nil
 }
 
 // written reports whether a dump has a class: with the live objects alone, one that is alive.
@@ -188,12 +246,13 @@ func (w *header) root(r Root) {
 	case hprof.SubRootThread:
 		w.u4(r.Thread)
 		w.u4(emptyTrace + r.Thread)
-	case hprof.SubRootJNILocal, hprof.SubRootJavaFrame:
-		if r.Tag == hprof.SubRootJavaFrame {
-			w.n.Frames++
-		}
+	case hprof.SubRootJNILocal:
 		w.u4(r.Thread)
 		w.u4(0xffffffff) // no frame
+	case hprof.SubRootJavaFrame:
+		w.n.Frames++
+		w.u4(r.Thread)
+		w.u4(uint32(r.Frame))
 	}
 	w.end()
 }

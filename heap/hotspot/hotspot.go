@@ -55,11 +55,13 @@ type VM struct {
 	// Gate is the address of a byte that is not 0 while the collector moves objects.
 	Gate uint64
 
-	t     *jvm.Tables
-	mem   *memory
-	maps  []stack.Mapping
-	flags map[string]uint64
-	heap  uint64 // CollectedHeap
+	t         *jvm.Tables
+	mem       *memory
+	maps      []stack.Mapping
+	flags     map[string]uint64
+	heap      uint64 // CollectedHeap
+	image     *jvm.Image
+	imageBias uint64
 
 	narrow, narrowClass, compact bool
 	base, shift                  uint64
@@ -114,7 +116,7 @@ func Examine(s Source) (*VM, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &VM{Major: t.Major, t: t, mem: newMemory(s.Mem), maps: s.Maps}
+	v := &VM{Major: t.Major, t: t, mem: newMemory(s.Mem), maps: s.Maps, image: s.Image, imageBias: s.Bias}
 	if v.flags, err = t.Flags(s.Mem); err != nil {
 		return nil, fmt.Errorf("flags of HotSpot: %w", err)
 	}

@@ -108,6 +108,9 @@ func (h *Heap) place(o *object) {
 	case KindChunk:
 		h.chunks = append(h.chunks, o.addr)
 	}
+	if c == h.virtualClass {
+		h.virtual = append(h.virtual, o.addr)
+	}
 	h.blocks.add(o.addr, instanceHead+int64(c.size), false)
 }
 

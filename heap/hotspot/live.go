@@ -51,7 +51,7 @@ func (h *Heap) recount(ctx context.Context) error {
 	for _, c := range h.Classes {
 		c.Count, c.Bytes = 0, 0
 	}
-	h.Objects, h.Bytes, h.blocks, h.chunks = 0, 0, newLayout(), nil
+	h.Objects, h.Bytes, h.blocks, h.chunks, h.virtual = 0, 0, newLayout(), nil, nil
 	e := encoder{h: h, known: &h.cache, top: h.high}
 	for addr, n := h.next(h.low), 0; addr < h.high; addr, n = h.next(addr+8), n+1 {
 		if n&0xffff == 0 && ctx.Err() != nil {
@@ -282,7 +282,7 @@ func (m *marker) visit(addr uint64) error {
 		m.mirror(&o)
 		return nil
 	case KindChunk:
-		m.h.chunk(&o, m.add)
+		m.h.chunk(&o, func(at, _ uint64) { m.add(at) })
 	}
 	m.fields(&o)
 	if m.loaders[c] {

@@ -17,6 +17,7 @@ type Root struct {
 	Object uint64
 	Handle uint64 // address of a JNI reference
 	Thread uint32 // number of the thread from 1, 0: none
+	Frame  int32  // of the thread's trace, for SubRootJavaFrame; noFrame: none
 }
 
 // Thread is a Java thread as roots number it from 1.
@@ -26,8 +27,8 @@ type Thread struct {
 
 // Stack is a native thread at the moment of the copy.
 type Stack struct {
-	SP    uint64
-	Words []uint64 // its registers, which may hold references
+	SP   uint64
+	Regs stack.Regs
 }
 
 // Most blocks, monitors and bytes of a stack that are read.
@@ -72,7 +73,7 @@ func (h *Heap) roots(ctx context.Context, stacks []Stack, yield func(Root)) erro
 		})
 		for _, s := range stacks {
 			if s.SP >= t.low && s.SP < t.high && t.high-s.SP <= maxStackLen {
-				h.frames(s, t.high, func(o uint64) { yield(Root{Tag: hprof.SubRootJavaFrame, Object: o, Thread: number}) })
+				h.frames(&s, t.high, i, yield)
 			}
 		}
 	}
@@ -243,21 +244,39 @@ func (h *Heap) monitors(yield func(Root)) error {
 	return nil
 }
 
-// frames reads a stack conservatively: each word, and each half of one as a narrow
+// frames reads the stack of the i-th thread conservatively: each word, and each half of one as a narrow
 // reference, that is where an object begins. So it finds all that compiled code has there,
 // and now and then one that is dead.
-func (h *Heap) frames(s Stack, high uint64, yield func(uint64)) {
-	seen := map[uint64]bool{}
-	word := func(w uint64) { h.word(w, seen, yield) }
-	for _, w := range s.Words {
-		word(w)
+func (h *Heap) frames(s *Stack, high uint64, i int, yield func(Root)) {
+	seen := map[Root]bool{}
+	root := func(o uint64, thread uint32, frame int32) {
+		if thread == 0 {
+			thread = uint32(i + 1)
+		}
+		if r := (Root{Tag: hprof.SubRootJavaFrame, Object: o, Thread: thread, Frame: frame}); !seen[r] {
+			seen[r] = true
+			yield(r)
+		}
+	}
+	top := owned{frame: noFrame}
+	if t := h.traces; t != nil {
+		if o, ok := t.top[i]; ok {
+			top = o
+		}
+	}
+	for k := range s.Regs.R {
+		if s.Regs.Has(k) { // it may hold a reference
+			h.word(s.Regs.R[k], 0, func(o, _ uint64) { root(o, top.thread, top.frame) })
+		}
 	}
 	b := make([]byte, 64<<10)
 	for at := s.SP &^ 7; at < high; {
 		n := min(uint64(len(b)), high-at)
 		got, _ := h.VM.mem.src.ReadAt(b[:n], int64(at))
-		for i := 0; i+8 <= got; i += 8 {
-			word(le64(b[i:]))
+		for k := 0; k+8 <= got; k += 8 {
+			h.word(le64(b[k:]), at+uint64(k), func(o, place uint64) {
+				h.traces.owners(place, func(thread uint32, frame int32) { root(o, thread, frame) })
+			})
 		}
 		if uint64(got) < n {
 			return
@@ -266,25 +285,27 @@ func (h *Heap) frames(s Stack, high uint64, yield func(uint64)) {
 	}
 }
 
-func (h *Heap) word(w uint64, seen map[uint64]bool, yield func(uint64)) {
-	try := func(o uint64) {
-		if o != 0 && !seen[o] && h.Begins(o) {
-			seen[o] = true
-			yield(o)
-		}
+// word calls yield for each object that begins where the word at an address says, or one of its halves, with
+// the address of that half.
+func (h *Heap) word(w, at uint64, yield func(object, at uint64)) {
+	if w == 0 {
+		return
 	}
-	try(w)
+	if h.Begins(w) {
+		yield(w, at)
+	}
 	if v := h.VM; v.narrow {
-		for _, half := range [2]uint64{w & 0xffffffff, w >> 32} {
-			if half != 0 {
-				try(v.base + half<<v.shift)
+		for k, half := range [2]uint64{w & 0xffffffff, w >> 32} {
+			if o := v.base + half<<v.shift; half != 0 && o != w && h.Begins(o) {
+				yield(o, at+4*uint64(k))
 			}
 		}
 	}
 }
 
-// chunk reads the frames of a virtual thread that is not mounted, conservatively too.
-func (h *Heap) chunk(o *object, yield func(uint64)) {
+// chunk reads the frames of a virtual thread that is not mounted, conservatively too. It calls yield for
+// each word, or half of one, that refers to an object.
+func (h *Heap) chunk(o *object, yield func(object, at uint64)) {
 	if uint64(len(o.data)) < max(h.chunkSP, h.chunkSize)+4 {
 		return
 	}
@@ -293,8 +314,8 @@ func (h *Heap) chunk(o *object, yield func(uint64)) {
 	if sp > size || begin+8*size > uint64(len(o.data)) {
 		return
 	}
-	seen := map[uint64]bool{}
 	for i := sp; i < size; i++ {
-		h.word(binary.LittleEndian.Uint64(o.data[begin+8*i:]), seen, yield)
+		at := begin + 8*i
+		h.word(binary.LittleEndian.Uint64(o.data[at:]), o.addr+at, yield)
 	}
 }

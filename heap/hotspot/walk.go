@@ -43,8 +43,11 @@ type Heap struct {
 	cache   cache      // of the walks
 	blocks  layout     // where a dump has the objects
 	chunks  []uint64   // objects with frames of virtual threads
+	virtual []uint64   // virtual threads
+	traces  *traces    // see trace
 	live    bool       // Live was called
 
+	virtualClass            *Class
 	mirrorSize, mirrorClass uint64 // offsets in a java.lang.Class of its size in words and of its Klass
 	chunkSize, chunkSP      uint64 // offsets in a StackChunk
 	buf                     []byte
@@ -67,6 +70,9 @@ func Open(v *VM) (*Heap, error) {
 	}
 	for _, c := range h.byAddr {
 		h.Classes = append(h.Classes, c)
+		if c.Name == "java/lang/VirtualThread" && c.Loader == 0 {
+			h.virtualClass = c
+		}
 		if c.Kind == KindChunk {
 			h.chunkSize, h.chunkSP = offsetOf(c, "size"), offsetOf(c, "sp")
 			if h.chunkSize == 0 || h.chunkSP == 0 {

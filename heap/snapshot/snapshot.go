@@ -113,13 +113,7 @@ func Take(ctx context.Context, p *target.Process, o target.SnapshotOptions) (*Ja
 func (j *Java) read(ctx context.Context, vm *hotspot.VM) (err error) {
 	begin := time.Now()
 	for _, t := range j.snap.Threads {
-		st := hotspot.Stack{SP: t.Regs.R[target.StackPointer]}
-		for i := range t.Regs.R {
-			if t.Regs.Has(i) {
-				st.Words = append(st.Words, t.Regs.R[i])
-			}
-		}
-		j.stacks = append(j.stacks, st)
+		j.stacks = append(j.stacks, hotspot.Stack{SP: t.Regs.R[target.StackPointer], Regs: t.Regs})
 	}
 	j.VM = vm.On(j.snap, j.snap.Maps())
 	if j.Heap, err = hotspot.Open(j.VM); err != nil {
