@@ -26,21 +26,8 @@ type visualVM struct {
 // askVisualVM lets the library read a dump that is not compressed.
 func askVisualVM(t testing.TB, file string, args ...string) visualVM {
 	t.Helper()
-	testprog.Need(t, "visualvm")
-	java, javac := testprog.Tool(t, "java17"), testprog.Tool(t, "javac")
-	path := "/usr/share/visualvm/visualvm/modules/org-graalvm-visualvm-lib-jfluid-heap.jar"
-	for _, jar := range []string{"org-openide-util.jar", "org-openide-util-lookup.jar"} {
-		found, _ := filepath.Glob("/usr/share/netbeans/platform*/lib/" + jar)
-		if len(found) == 0 {
-			testprog.Lack(t, "visualvm", "no "+jar)
-		}
-		path += ":" + found[len(found)-1]
-	}
-	classes := t.TempDir()
-	if out, err := exec.Command(javac, "-nowarn", "-cp", path, "-d", classes, "testdata/VisualVM.java").CombinedOutput(); err != nil {
-		t.Fatalf("javac: %v\n%s", err, out)
-	}
-	cmd := exec.Command(java, append([]string{"-Xmx2g", "-cp", path + ":" + classes, "VisualVM", file}, args...)...)
+	java := testprog.Tool(t, "java17")
+	cmd := exec.Command(java, append([]string{"-Xmx2g", "-cp", testprog.VisualVM(t, "testdata/VisualVM.java"), "VisualVM", file}, args...)...)
 	cmd.Env = append(os.Environ(), "TMPDIR="+t.TempDir())
 	var errs bytes.Buffer
 	cmd.Stderr = &errs

@@ -129,7 +129,11 @@ func TestStacksEqualJcmd(t *testing.T) {
 					t.Errorf("%d stacks are not complete: %s", n, why)
 				}
 				jcmd(t, proc.PID, "GC.heap_dump", "-all", theirs)
-				compareStacks(t, stacksOf(t, ours), stacksOf(t, theirs), version)
+				all := stacksOf(t, ours)
+				compareStacks(t, all, stacksOf(t, theirs), version)
+				if flags == nil {
+					inVisualVM(t, ours, all)
+				}
 			})
 		}
 	}
@@ -232,4 +236,34 @@ func TestStacksThroughUpcall(t *testing.T) {
 		t.Errorf("of %d copies %d have the whole stack, %d in a call back from C", n, whole, back)
 	}
 	t.Logf("%d copies: %d have the whole stack, %d in a call back from C", n, whole, back)
+}
+
+// inVisualVM holds that VisualVM's library finds the same threads and calls in a dump.
+func inVisualVM(t *testing.T, path string, all map[uint64]*threadStack) {
+	t.Helper()
+	cmd := exec.Command(testprog.Tool(t, "java17"), "-Djava.io.tmpdir="+t.TempDir(), "-cp", testprog.VisualVM(t, "testdata/Stacks.java"), "Stacks", path)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("VisualVM's library: %v\n%s", err, out)
+	}
+	want, got, placed, found := map[string]int{}, map[string]int{}, 0, 0
+	for _, th := range all {
+		want[fmt.Sprint(len(th.calls))]++
+		for frame, set := range th.locals {
+			if frame >= 0 {
+				placed += len(set)
+			}
+		}
+	}
+	for line := range strings.Lines(string(out)) {
+		switch f := strings.Fields(line); f[0] {
+		case "thread":
+			got[f[1]]++
+		case "placed":
+			_, _ = fmt.Sscan(f[1], &found)
+		}
+	}
+	if !maps.Equal(want, got) || found != placed || placed < 1000 {
+		t.Errorf("threads by the number of their calls: %v, VisualVM finds %v; %d objects in frames, it finds %d", want, got, placed, found)
+	}
 }

@@ -58,3 +58,23 @@ func JavaClasses(t testing.TB, program string) string {
 	}
 	return dir
 }
+
+// VisualVM compiles a Java program that uses VisualVM's library for heap dumps, and returns its class path. It
+// skips or fails as Need does if the library or the compiler is missing.
+func VisualVM(t testing.TB, source string) (path string) {
+	t.Helper()
+	Need(t, "visualvm")
+	path, _ = find(tools["visualvm"])
+	for _, jar := range []string{"org-openide-util.jar", "org-openide-util-lookup.jar"} {
+		found, _ := filepath.Glob("/usr/share/netbeans/platform*/lib/" + jar)
+		if len(found) == 0 {
+			Lack(t, "visualvm", "no "+jar)
+		}
+		path += ":" + found[len(found)-1]
+	}
+	classes := t.TempDir()
+	if out, err := exec.Command(Tool(t, "javac"), "-nowarn", "-cp", path, "-d", classes, source).CombinedOutput(); err != nil {
+		t.Fatalf("javac: %v\n%s", err, out)
+	}
+	return path + ":" + classes
+}
