@@ -149,7 +149,7 @@ func (t *traces) add(number uint32, all []jvm.Activation) {
 			t.lost(stack.ReasonBound)
 			return
 		}
-		t.count++
+		t.count += 1 + len(a.Slots)
 		i, ok := t.index[a.Place]
 		if !ok {
 			i = uint32(len(t.calls))

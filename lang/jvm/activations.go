@@ -53,6 +53,7 @@ type Copy struct {
 	chunkBytes            []byte
 	offsets               map[*place][][]uint64 // distances of references from the stack pointer, by call
 	slots                 map[int][]uint64      // addresses of references by the index of a frame
+	given                 int                   // how many of the stack
 }
 
 // OnCopy reads a HotSpot as New does.
@@ -181,6 +182,7 @@ func (c *Copy) called(regs *stack.Regs) (in bool, why stack.Reason) {
 func (c *Copy) Stack(thread uint64, regs *stack.Regs, high uint64) (all []Activation, why stack.Reason) {
 	s, r := &c.state, c.r
 	s.Begin()
+	c.given = 0
 	s.Chunks = c.mounted(thread)
 	in, why := c.begin(thread, regs)
 	if !in {
@@ -372,6 +374,7 @@ func (c *Copy) Parked(thread uint64) (all []Activation, why stack.Reason) {
 		return nil, why
 	}
 	words := c.state.Words
+	c.given = 0
 	defer func() { c.state.Words = words }()
 	var frames []stack.Frame
 	for i := range chunks {

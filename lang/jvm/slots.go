@@ -17,8 +17,9 @@ const (
 	typeOop          = 2
 	typeNarrowOop    = 8
 
-	// maxSlots bounds the values of one scope.
-	maxSlots = 1 << 12
+	// maxSlots bounds the values of one scope, and maxStackSlots the references of one stack.
+	maxSlots      = 1 << 12
+	maxStackSlots = 1 << 20
 )
 
 // slots calls yield for each reference on the stack of the calls at a place of the code, innermost first:
@@ -88,7 +89,8 @@ func (c *Copy) slotsIn(p *place, pc, cfa uint64, first int) {
 	for k, list := range offs {
 		c.slots[first+k] = []uint64{}
 		for _, off := range list {
-			if off < size {
+			if off < size && c.given < maxStackSlots {
+				c.given++
 				c.slots[first+k] = append(c.slots[first+k], cfa-size+off)
 			}
 		}
