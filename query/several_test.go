@@ -11,8 +11,9 @@ import (
 	"github.com/sliverprof/sliver/wait/kind"
 )
 
-// Waits of a process for others, with the one that ended each: a child, and the writer of a pipe.
-func TestBetween(t *testing.T) {
+// parent is a recording of a shell that waits for a child, and for another one at the other end of its pipe.
+func parent(t *testing.T) *trace.Recording {
+	t.Helper()
 	const ms = exporttest.Ms
 	b := exporttest.New(t)
 	b.Proc.PID, b.Proc.Comm = 10, "sh"
@@ -43,6 +44,12 @@ func TestBetween(t *testing.T) {
 		return one
 	}
 	rec.Others = []*trace.Recording{other(11, 155), other(12, 300)}
+	return rec
+}
+
+// Waits of a process for others, with the one that ended each: a child, and the writer of a pipe.
+func TestBetween(t *testing.T) {
+	rec := parent(t)
 	want := "kind,waits_for,p,waker,waker_by,woken_by\nchild,\"cc (11), cc (12)\",11,11,end,cc (11) ended\npipe,cc (12),12,12,peer,cc (12)\n"
 	if got := must(t, rec, view.Options{}, "csv", "select kind, waits_for, p.pid p, waker, waker_by, woken_by from waits left join processes p on p.id = waker_process order by ts"); got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
