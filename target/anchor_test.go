@@ -11,6 +11,8 @@ import (
 // is free again when it sleeps no more.
 func TestAnchor(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(anchorPlaces))
+	runtime.LockOSThread() // whose signals the tracer masks, and unmasks
+	defer runtime.UnlockOSThread()
 	tr, err := NewTracer()
 	if err != nil {
 		t.Fatal(err)
