@@ -84,7 +84,7 @@ const (
 	defaultPoll = 20 * time.Millisecond
 	// fitted is the time whose changes of state get their times together, by the scheduler's account: it is how
 	// much later than its sample an event is shown.
-	fitted = 100 * time.Millisecond
+	fitted = 60 * time.Millisecond
 )
 
 // NewLive returns a source that reads r's rings with its own cursors. It never slows r down: events

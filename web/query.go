@@ -191,6 +191,8 @@ func (s *Server) answer(ctx context.Context, q *query) (any, error) {
 		return f.lanes(q), nil
 	case "processes":
 		return f.processes(t0, t1), nil
+	case "arrows":
+		return f.arrows(t0, t1, q.Threads), nil
 	case "tasks":
 		return f.tasks(q)
 	case "task":

@@ -21,6 +21,7 @@ type several struct {
 	recording // of the first process
 	all       []*trace.Recording
 	base      []int // of the numbers of threads, by process
+	crossings crossings
 }
 
 // ofProcesses is a Source of several processes, which have numbers.

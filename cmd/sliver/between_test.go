@@ -10,6 +10,9 @@ import (
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/internal/testprog"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/web"
+	"github.com/sliverprof/sliver/web/client"
 )
 
 // loggedWait is a wait by the log of the program kinwaits.
@@ -57,7 +60,9 @@ func TestWaitsBetween(t *testing.T) {
 	}
 	for kind, how := range by {
 		least := all[kind]
-		if how == between.ByPeer { // the other end is looked up in a share of the time, which may be after a wait
+		// The other end is looked up in a share of the time, which may be after a wait; and of two children that
+		// end about when a poll does, none is named.
+		if how == between.ByPeer || how == between.ByEndOnly {
 			least = 1
 		}
 		if all[kind] == 0 || found[kind] < least {
@@ -65,4 +70,56 @@ func TestWaitsBetween(t *testing.T) {
 		}
 	}
 	t.Logf("found %v of %v", found, all)
+	t.Run("page", func(t *testing.T) {
+		testprog.Need(t, "node", "chromium", "npm")
+		arrowsOf(t, rec, b)
+		bin, err := build()
+		if err != nil {
+			t.Fatal(err)
+		}
+		runPage(t, "between.mjs", bin, filepath.Join(dir, "x.sliver"))
+	})
+}
+
+// arrowsOf compares the page's arrows with the waits that they are of.
+func arrowsOf(t *testing.T, rec *trace.Recording, b *between.Between) {
+	t.Helper()
+	s, err := web.Serve(t.Context(), web.Options{Source: web.NewRecording(rec)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	c, err := client.New(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Arrows []struct {
+			Thread, By int
+			Begin, End float64
+			Text       string
+		}
+		More int
+	}
+	if err := c.Ask(t.Context(), client.Query{Op: "arrows", T0: -1e17, T1: 1e17}, &got); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]int{}
+	n := 0
+	for i := range b.Waits {
+		if w := &b.Waits[i]; w.Waker >= 0 && b.Processes[w.Waker].View >= 0 {
+			want[b.Woken(w)]++
+			n++
+		}
+	}
+	last := 0.
+	for _, a := range got.Arrows {
+		if want[a.Text]--; want[a.Text] < 0 || a.End < last || a.Begin >= a.End || a.Thread == a.By {
+			t.Errorf("arrow %+v", a)
+		}
+		last = a.End
+	}
+	if len(got.Arrows)+got.More != n || n == 0 {
+		t.Errorf("%d arrows and %d more of %d waits", len(got.Arrows), got.More, n)
+	}
 }

@@ -157,7 +157,14 @@ func (p *schedPrograms) waking() asm.Instructions {
 // switches is the program at a switch. Both threads may be of the process.
 func (p *schedPrograms) switches() asm.Instructions {
 	a := &assembler{}
-	a.add(asm.Mov.Reg(asm.R6, asm.R1), asm.Mov.Imm(asm.R8, 0))
+	a.add(asm.Mov.Reg(asm.R6, asm.R1), asm.Mov.Imm(asm.R8, 0), storeWord(asm.RFP, schedZero, 0))
+	a.lookup(p.cpu, schedZero)
+	a.add(asm.JEq.Imm(asm.R0, 0, "leaves"))
+	// No interrupt is handled while threads are switched: the end of one may have been missed.
+	for _, flag := range []int16{cpuTimer, cpuHard, cpuSoft} {
+		a.add(storeWord(asm.R0, flag, 0))
+	}
+	a.label("leaves")
 	p.leaves(a)
 	p.enters(a)
 	return a.end()

@@ -474,11 +474,23 @@ function arrows(g: CanvasRenderingContext2D, v: View, c: Theme, shown: ThreadRow
       v.arrows.push({ from: t.seq, to: holder.seq, x, y0, y1, bow: x < far ? -far : far, lock: lock.addr });
     }
   }
+  const onScreen = new Map(v.tracks.map((t) => [t.seq, t]));
+  for (const w of v.between.wakes) {
+    const [from, to] = [onScreen.get(w.by), onScreen.get(w.thread)];
+    if (!from || !to || w.end < v.t0 || w.end >= v.t1 || v.arrows.length > 400) continue;
+    if (!shown.includes(from) && !shown.includes(to)) continue;
+    const x = Math.max(v.x(w.end), 2);
+    const down = to.y > from.y;
+    const y0 = from.y - v.top + (down ? 18 : 3);
+    const y1 = to.y - v.top + (down ? 3 : 18);
+    const far = Math.max(7, Math.min(28, Math.abs(y1 - y0) / 3));
+    v.arrows.push({ from: from.seq, to: to.seq, x, y0, y1, bow: x < far ? -far : far, lock: '' });
+  }
   // Many of them would hide the calls: they are fainter, and the one that the
   // pointer is on is drawn strongly.
   const alpha = v.arrows.length > fewArrows ? Math.max(0.22, (0.85 * fewArrows) / v.arrows.length) : 0.85;
-  g.strokeStyle = g.fillStyle = c.lock;
-  v.arrows.forEach(({ x, y0, y1, bow }, k) => {
+  v.arrows.forEach(({ x, y0, y1, bow, lock }, k) => {
+    g.strokeStyle = g.fillStyle = lock ? c.lock : c.text;
     g.globalAlpha = k === hovered ? 1 : alpha;
     g.lineWidth = k === hovered ? 2.5 : 1.5;
     g.beginPath();

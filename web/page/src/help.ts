@@ -64,7 +64,7 @@ export function help(model: Model): void {
       'ul',
       { class: 'legend' },
       ...parts.map((p) => c(`part-${p}`, partWords[p])),
-      c('lock', 'waits for a lock; the arrow leads to its holder'),
+      c('lock', 'waits for a lock; the arrow leads to its holder. A dark arrow leads from what ended the wait of another process'),
       c('park', 'waits for a lock without a known holder'),
       c('pause', 'stopped by sliver for a sample'),
       c('gap', 'no samples'),

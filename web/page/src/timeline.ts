@@ -1,5 +1,6 @@
 // The timeline: the time and the bands of tracks that are shown, and how they move.
 
+import { Between } from './between';
 import { reducedMotion } from './color';
 import { el, fit } from './dom';
 import { drawAxis } from './draw';
@@ -65,6 +66,7 @@ export class Timeline implements Stage {
   height = 100;
   top = 0; // scroll
   frames: number[] = []; // ms between the last frames
+  readonly between: Between;
   arrows: Arrow[] = []; // as drawn last
   mark: { t0: number; t1: number; seq: number } | null = null; // what a row of a table showed last
   onMoved = (): void => {};
@@ -96,6 +98,7 @@ export class Timeline implements Stage {
     this.lanes = new Lanes(this);
     this.lanes.onLayout = () => this.layout();
     this.notes = new Notes(this);
+    this.between = new Between(this);
     this.bands = [this.threads, this.tasks, this.lanes, this.notes];
     new ResizeObserver(() => this.resize()).observe(this.scroller);
     this.scroller.addEventListener('scroll', () => {
@@ -365,6 +368,7 @@ export class Timeline implements Stage {
     }
     if (this.model.live && !this.frozen && this.t1 > this.model.edge() - 1e9) again = this.dirty = true;
     for (const b of this.bands) if (b.request()) again = true;
+    this.between.request();
     if (this.dirty) {
       this.dirty = false;
       this.draw();
@@ -394,7 +398,10 @@ export class Timeline implements Stage {
   // renew drops the pending request, after a new connection.
   renew(other = true): void {
     this.threads.renew();
-    if (other) for (const b of this.bands) b.reset();
+    if (other) {
+      for (const b of this.bands) b.reset();
+      this.between.reset();
+    }
     this.wake();
   }
 

@@ -1,6 +1,7 @@
 // The interfaces of tracks. A Band places, draws and requests tracks of one kind; the timeline goes through
 // its bands and knows no kind.
 
+import type { Wake } from './between';
 import type { Mark } from './marks';
 import type { Model, Row } from './model';
 import type { Link, LockInfo, Where } from './proto';
@@ -95,8 +96,9 @@ export interface Hit {
   i: number;
   lane: boolean;
 }
-// An arrow leads from a thread that waits for a lock to its holder. It bows to the left,
-// away from the wait, by bow pixels; to the right (below 0) at the left edge.
+// An arrow leads from a thread that waits for a lock to its holder, or, without a lock, from a thread that ended
+// the wait of another process to the one that waited. It bows to the left, by bow pixels; to the right (below 0) at
+// the left edge.
 export interface Arrow {
   from: number;
   to: number;
@@ -104,7 +106,7 @@ export interface Arrow {
   y0: number;
   y1: number;
   bow: number;
-  lock: string;
+  lock: string; // '': none
 }
 export interface Range {
   t0: number;
@@ -131,6 +133,7 @@ export interface View {
   readonly hits: Uint8Array | null;
   readonly hideHits: boolean;
   readonly arrows: Arrow[]; // as drawn last
+  readonly between: { readonly wakes: readonly Wake[] };
   x(t: number): number;
   rowY(t: ThreadRows, depth: number): number;
   track(seq: number): ThreadRows | undefined;

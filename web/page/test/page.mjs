@@ -1658,8 +1658,8 @@ test('live: control', async () => {
   await ready(page);
   await page.getByRole('button', { name: 'Pause' }).click();
   await page.getByRole('button', { name: 'Resume' }).waitFor();
-  const n = (await state(page)).status.status.samples;
   await until(page, () => window.sliver.state.status.status.paused);
+  const n = (await state(page)).status.status.samples; // as of the pause
   await page.waitForTimeout(1500);
   assert.ok((await state(page)).status.status.samples - n < 20, 'samples come although it is paused');
   await picture(page, 'paused');

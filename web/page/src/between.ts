@@ -1,0 +1,57 @@
+// Waits of processes for each other, as arrows from the thread that ended a wait to the one that waited.
+
+import type { Link } from './proto';
+import type { Range, Stage } from './track';
+
+export interface Wake {
+  thread: number; // the one that waited
+  begin: number;
+  end: number;
+  by: number; // the thread that ended the wait
+  text: string;
+}
+
+const beside = 1; // times the view on each side that a reply covers
+const retry = 1000; // ms after a failure
+
+export class Between {
+  wakes: Wake[] = []; // by end
+  private covers: Range | null = null;
+  private span = 0; // of the view that covers was asked for
+  private busy = false;
+  private failed = -Infinity;
+
+  constructor(private v: Stage) {}
+
+  reset(): void {
+    this.wakes = [];
+    this.covers = null;
+  }
+
+  // request asks for those around the view if the last reply is about another one. A live recording has none yet.
+  request(): void {
+    const { v } = this;
+    const conn: Link = v.conn;
+    const processes = v.model.hello?.processes?.length ?? 0;
+    if (processes < 2 || !v.model.status?.done || !conn.up || this.busy || performance.now() - this.failed < retry) return;
+    const c = this.covers;
+    // A much smaller view may have waits that were too short for the reply.
+    if (c && c.t0 <= v.t0 && c.t1 >= v.t1 && v.span > this.span / 3) return;
+    const of = { t0: v.t0 - beside * v.span, t1: v.t1 + beside * v.span };
+    const { span } = v;
+    this.busy = true;
+    conn.ask<{ arrows: Wake[] }>('arrows', { t0: Math.round(of.t0), t1: Math.round(of.t1) }).then(
+      (r) => {
+        this.busy = false;
+        this.covers = of;
+        this.span = span;
+        this.wakes = r.arrows;
+        v.wake();
+      },
+      () => {
+        this.busy = false;
+        this.failed = performance.now();
+      },
+    );
+  }
+}
