@@ -3,12 +3,10 @@ package web
 import (
 	"cmp"
 	"slices"
-	"sync"
 
 	"github.com/sliverprof/sliver/export/between"
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/stack"
-	"github.com/sliverprof/sliver/trace"
 )
 
 // arrow is a wait of a thread that another process ended.
@@ -40,20 +38,12 @@ type crossing struct {
 	text       string
 }
 
-// crossings are those of a recording, found when they are first asked for.
-type crossings struct {
-	once sync.Once
-	all  []crossing // by end
-}
-
-// of finds them. number returns the number of a thread of process i.
-func (c *crossings) of(rec *trace.Recording, all []*trace.Recording, number func(i, seq int) int) []crossing {
-	c.once.Do(func() {
-		views := make([]*view.View, len(all))
-		for i, one := range all {
-			views[i] = view.New(one, view.Options{})
-		}
-		b := between.Of(rec, views)
+// waits finds the crossings, by end, when they are first asked for.
+func (s *several) waits() []crossing {
+	s.crossed.Do(func() {
+		views := view.All(s.rec, view.Options{})
+		b := between.Of(s.rec, views)
+		number := func(i, thread int) int { return s.base[i] + views[i].Threads[thread].Seq }
 		for k := range b.Waits {
 			w := &b.Waits[k]
 			if w.Waker < 0 {
@@ -63,16 +53,11 @@ func (c *crossings) of(rec *trace.Recording, all []*trace.Recording, number func
 			if by < 0 || len(views[by].Threads) == 0 {
 				continue // it has no track
 			}
-			th := &views[by].Threads[max(w.WakerThread, 0)]
-			c.all = append(c.all, crossing{number(w.View, views[w.View].Threads[w.Thread].Seq), number(by, th.Seq), w.Begin, w.End, b.Woken(w)})
+			s.crossings = append(s.crossings, crossing{number(w.View, w.Thread), number(by, max(w.WakerThread, 0)), w.Begin, w.End, b.Woken(w)})
 		}
-		slices.SortStableFunc(c.all, func(a, b crossing) int { return cmp.Compare(a.end, b.end) })
+		slices.SortStableFunc(s.crossings, func(a, b crossing) int { return cmp.Compare(a.end, b.end) })
 	})
-	return c.all
-}
-
-func (s *several) waits() []crossing {
-	return s.crossings.of(s.rec, s.all, func(i, seq int) int { return s.base[i] + seq })
+	return s.crossings
 }
 
 // arrows returns those that end in a range.

@@ -188,21 +188,10 @@ func BenchmarkView(b *testing.B) {
 // BenchmarkScroll counts the frames in a second of a page that scrolls through the tracks of 1,000 threads,
 // and of 10,000 goroutines, at ten screens a second: see page/test/scroll.mjs. Chromium draws without a GPU.
 func BenchmarkScroll(b *testing.B) {
-	node, err := exec.LookPath("node")
-	if err != nil {
-		b.Skip("needs node")
-	}
-	chromium, err := exec.LookPath("chromium")
-	if err != nil {
-		b.Skip("needs chromium")
-	}
-	if _, err := os.Stat("page/node_modules/playwright-core"); err != nil {
-		b.Skip("needs npm ci in web/page")
-	}
-	program := b.TempDir() + "/synthserve"
-	if out, err := exec.CommandContext(b.Context(), "go", "build", "-o", program, "./internal/synthserve").CombinedOutput(); err != nil {
-		b.Fatalf("build the server: %v\n%s", err, out)
-	}
+	node := need(b, "node", "node")
+	chromium := need(b, "chromium", "chromium", "chromium-browser", "google-chrome")
+	dir := modules(b, "playwright-core")
+	program := synthserve(b)
 	seconds := "8"
 	if testing.Short() {
 		seconds = "2"
@@ -212,7 +201,7 @@ func BenchmarkScroll(b *testing.B) {
 			var rate, longest float64
 			for range b.N {
 				cmd := exec.CommandContext(b.Context(), node, "test/scroll.mjs", program, chromium, "-", n.threads, n.tasks, seconds)
-				cmd.Dir = "page"
+				cmd.Dir = dir
 				out, err := cmd.CombinedOutput()
 				var r, l float64
 				var rows int

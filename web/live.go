@@ -260,11 +260,10 @@ func (r *liveReader) rename() {
 }
 
 func (r *liveReader) finish() {
-	_, end := r.st.Span()
 	for _, t := range r.threads {
 		t.feed(func() {
 			t.fit.Flush()
-			t.replay.CloseAll(max(t.f.Last(), min(end, t.f.Last())), t)
+			t.replay.CloseAll(t.f.Last(), t)
 			t.f.Close(t.f.Last())
 		})
 	}

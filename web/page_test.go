@@ -17,7 +17,7 @@ import (
 
 // need returns the path of the first of the programs that exists. If none does, it skips
 // the test, or fails it if SLIVER_REQUIRE contains the word (or all).
-func need(t *testing.T, word string, programs ...string) string {
+func need(t testing.TB, word string, programs ...string) string {
 	t.Helper()
 	for _, p := range programs {
 		if path, err := exec.LookPath(p); err == nil {
@@ -28,7 +28,7 @@ func need(t *testing.T, word string, programs ...string) string {
 	return ""
 }
 
-func missing(t *testing.T, word, what string) {
+func missing(t testing.TB, word, what string) {
 	t.Helper()
 	required := strings.Split(os.Getenv("SLIVER_REQUIRE"), ",")
 	if slices.Contains(required, word) || slices.Contains(required, "all") {
@@ -38,12 +38,22 @@ func missing(t *testing.T, word, what string) {
 }
 
 // modules returns the folder of the page with its packages installed by npm ci.
-func modules(t *testing.T, pkg string) string {
+func modules(t testing.TB, pkg string) string {
 	t.Helper()
 	if _, err := os.Stat(filepath.Join("page", "node_modules", pkg)); err != nil {
 		missing(t, "npm", "no "+pkg+" in page/node_modules; run npm ci in web/page")
 	}
 	return "page"
+}
+
+// synthserve builds the server of the page's tests.
+func synthserve(t testing.TB) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "synthserve")
+	if out, err := exec.CommandContext(t.Context(), need(t, "go", "go"), "build", "-o", program, "./internal/synthserve").CombinedOutput(); err != nil {
+		t.Fatalf("build the server: %v\n%s", err, out)
+	}
+	return program
 }
 
 // TestPage drives the page in Chromium, in the light colour scheme and, with
@@ -55,10 +65,7 @@ func TestPage(t *testing.T) {
 	node := need(t, "node", "node")
 	chromium := need(t, "chromium", "chromium", "chromium-browser", "google-chrome")
 	dir := modules(t, "playwright-core")
-	program := filepath.Join(t.TempDir(), "synthserve")
-	if out, err := exec.CommandContext(t.Context(), need(t, "go", "go"), "build", "-o", program, "./internal/synthserve").CombinedOutput(); err != nil {
-		t.Fatalf("build the server: %v\n%s", err, out)
-	}
+	program := synthserve(t)
 	pictures := os.Getenv("SLIVER_PICTURES")
 	if pictures == "" {
 		pictures = "-"
@@ -102,10 +109,7 @@ func TestPageHasNoBarriers(t *testing.T) {
 	node := need(t, "node", "node")
 	chromium := need(t, "chromium", "chromium", "chromium-browser", "google-chrome")
 	dir := modules(t, "axe-core")
-	program := filepath.Join(t.TempDir(), "synthserve")
-	if out, err := exec.CommandContext(t.Context(), need(t, "go", "go"), "build", "-o", program, "./internal/synthserve").CombinedOutput(); err != nil {
-		t.Fatalf("build the server: %v\n%s", err, out)
-	}
+	program := synthserve(t)
 	cmd := exec.CommandContext(t.Context(), node, filepath.Join("test", "axe.mjs"), program, chromium, cmp.Or(os.Getenv("SLIVER_PICTURES"), "-"))
 	cmd.Dir = dir
 	out, err := cmd.CombinedOutput()

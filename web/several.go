@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
@@ -20,8 +21,9 @@ import (
 type several struct {
 	recording // of the first process
 	all       []*trace.Recording
-	base      []int // of the numbers of threads, by process
-	crossings crossings
+	base      []int      // of the numbers of threads, by process
+	crossed   sync.Once  // crossings are found
+	crossings []crossing // see waits
 }
 
 // ofProcesses is a Source of several processes, which have numbers.

@@ -448,6 +448,12 @@ export function label(g: CanvasRenderingContext2D, f: FuncView, w: number): stri
 
 const fewArrows = 12;
 
+// bowOf is how far an arrow bows to the left; negative: to the right, near the left edge.
+function bowOf(x: number, y0: number, y1: number): number {
+  const far = Math.max(7, Math.min(28, Math.abs(y1 - y0) / 3)); // the head takes as much
+  return x < far ? -far : far;
+}
+
 // arrows lead from a thread that waits to the one that holds the lock.
 function arrows(g: CanvasRenderingContext2D, v: View, c: Theme, shown: ThreadRows[], edge: number): void {
   const byTID = new Map<number, ThreadRows>();
@@ -470,8 +476,7 @@ function arrows(g: CanvasRenderingContext2D, v: View, c: Theme, shown: ThreadRow
       const down = holder.y > t.y;
       const y1 = holder.y - v.top + (down ? 3 : 18);
       if (is) hovered = v.arrows.length;
-      const far = Math.max(7, Math.min(28, Math.abs(y1 - y0) / 3)); // the head takes as much
-      v.arrows.push({ from: t.seq, to: holder.seq, x, y0, y1, bow: x < far ? -far : far, lock: lock.addr });
+      v.arrows.push({ from: t.seq, to: holder.seq, x, y0, y1, bow: bowOf(x, y0, y1), lock: lock.addr });
     }
   }
   const onScreen = new Map(v.tracks.map((t) => [t.seq, t]));
@@ -483,8 +488,7 @@ function arrows(g: CanvasRenderingContext2D, v: View, c: Theme, shown: ThreadRow
     const down = to.y > from.y;
     const y0 = from.y - v.top + (down ? 18 : 3);
     const y1 = to.y - v.top + (down ? 3 : 18);
-    const far = Math.max(7, Math.min(28, Math.abs(y1 - y0) / 3));
-    v.arrows.push({ from: from.seq, to: to.seq, x, y0, y1, bow: x < far ? -far : far, lock: '' });
+    v.arrows.push({ from: from.seq, to: to.seq, x, y0, y1, bow: bowOf(x, y0, y1), lock: '' });
   }
   // Many of them would hide the calls: they are fainter, and the one that the
   // pointer is on is drawn strongly.
