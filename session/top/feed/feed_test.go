@@ -192,11 +192,11 @@ func delayed(t *testing.T, p *testprog.Proc) time.Duration {
 func TestFeedExec(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	then := testprog.Build(t, "c/spin", "O0")
-	p := testprog.Start(t, testprog.Build(t, "c/exec", "O0"), "--ms", "1500", "--then", then, "--wait-go", "--", "--seconds", "120")
-	p.Ready()
+	p := testprog.Start(t, testprog.Build(t, "c/exec", "O0"), "--times", "0", "--ms", "10", "--until-line", "--then", then, "--", "--seconds", "120")
+	p.Line("{")
 	x := feedOf(t, p, 500*time.Millisecond)
-	p.Go()
 	x.until("the first program", func(tb *top.Table) bool { return find(tb, "exec_spin").Total.Wall > 0 })
+	p.Go()
 	tb := x.until("the second program", func(tb *top.Table) bool { return find(tb, "spin_29").Total.Wall == int64(tb.Span) })
 	if f := find(tb, "exec_spin"); f.Total.Wall != 0 || len(tb.Threads) != 1 || tb.Threads[0].Name != "spin" {
 		t.Errorf("%+v, %+v", f, tb.Threads)
