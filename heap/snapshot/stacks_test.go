@@ -213,11 +213,14 @@ func onCarrier(all map[uint64]*threadStack, carrier, want *threadStack) *threadS
 // The stack of a running thread is whole, also if it goes through C that calls Java back.
 func TestStacksThroughUpcall(t *testing.T) {
 	// Inlined, the comparator would count for its caller: compiled code has places of inlined calls at safepoints only.
-	proc := testprog.StartCmd(t, exec.Command(testprog.Tool(t, "java25"), "-Xmx256m", "--enable-native-access=ALL-UNNAMED",
+	proc := testprog.StartCmd(t, exec.Command(testprog.Tool(t, "java25"), "-Xmx32m", "--enable-native-access=ALL-UNNAMED",
 		"-XX:CompileCommand=quiet", "-XX:CompileCommand=dontinline,Upcall::order", "-cp", testprog.JavaClasses(t, "Upcall"), "Upcall"))
 	proc.Line("ready")
 	p, path := open(t, proc.PID), filepath.Join(folder(t), "x.hprof")
 	back, whole, n := 0, 0, 20
+	if testing.Short() {
+		n = 8 // raced, each takes seconds
+	}
 	for i := 0; i < n || back == 0 && i < 100*n; i++ {
 		j := take(t, p)
 		d := write(t, j, path)
@@ -236,7 +239,8 @@ func TestStacksThroughUpcall(t *testing.T) {
 			t.Logf("copy %d: %d stacks are not complete: %s", i, cut, why)
 		}
 	}
-	if back == 0 || whole < n*9/10 {
+	// Of 300 copies 7 were made where the unwinder has no table; 3 of 8 are so once in 1,600 runs.
+	if back == 0 || whole < n*3/4 {
 		t.Errorf("of %d copies %d have the whole stack, %d in a call back from C", n, whole, back)
 	}
 	t.Logf("%d copies: %d have the whole stack, %d in a call back from C", n, whole, back)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -61,12 +62,15 @@ func StartCmd(t testing.TB, cmd *exec.Cmd) *Proc {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
 	cmd.SysProcAttr.Setpgid = true
+	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	p.in = in
-	if err := cmd.Start(); err != nil {
+	start := starting{cmd, make(chan error, 1)}
+	starter() <- start
+	if err := <-start.err; err != nil {
 		t.Fatal(err)
 	}
 	p.PID = cmd.Process.Pid
@@ -78,6 +82,26 @@ func StartCmd(t testing.TB, cmd *exec.Cmd) *Proc {
 	t.Cleanup(p.Kill)
 	return p
 }
+
+// starting is a program to start.
+type starting struct {
+	cmd *exec.Cmd
+	err chan error
+}
+
+// starter starts all programs from one OS thread that lasts as long as the tests: the kernel kills a program, whatever
+// signals it ignores, when the thread that started it ends. So programs of tests that panic or are killed end with them.
+// The thread masks no signal either, as one does that traces, which a program would inherit.
+var starter = sync.OnceValue(func() chan<- starting {
+	c := make(chan starting)
+	go func() {
+		runtime.LockOSThread()
+		for s := range c {
+			s.err <- s.cmd.Start()
+		}
+	}()
+	return c
+})
 
 // awaitEnd returns when the process has ended. A plain wait would also consume the stops
 // of a tracer in this process, as the kernel reports them to any thread that waits for
