@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/sliverprof/sliver/heap/hprof"
+	"github.com/sliverprof/sliver/heap/leak"
 	"github.com/sliverprof/sliver/internal/testprog"
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/watch/control"
@@ -106,6 +107,44 @@ func TestHeapFallsBack(t *testing.T) {
 		if r := sliver(t, dir, append([]string{"heap"}, args...)...); r.status == 0 || !strings.Contains(r.errors, "its collector is ZGC") {
 			t.Errorf("heap %q: status %d\n%s", args, r.status, r.errors)
 		}
+	}
+}
+
+// HotSpot writes all objects or, with --live, those that a collection leaves: to the file, packed or as it is.
+func TestHeapWayFifo(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	dir := t.TempDir()
+	for version, live := range map[string]string{"17": "live.hprof.zst", "25": "live.spack"} { // 25 makes a second file, which must not stay
+		args := []string{"-Xmx64m", "-XX:+UseSerialGC", "-cp", testprog.JavaClasses(t, "HeapLeaks"), "HeapLeaks", "references"}
+		p := testprog.StartCmd(t, exec.Command(testprog.Tool(t, "java"+version), args...))
+		p.Line("READY")
+		for _, x := range []struct {
+			file        string
+			flags       []string
+			least, most uint64
+		}{{"all.hprof", nil, 700, 700}, {live, []string{"--live"}, 0, 40}} { // the program drops 700
+			r := sliver(t, dir, append([]string{"heap", "dump", pidOf(p), "--way", "fifo", "-o", x.file}, x.flags...)...)
+			if r.status != 0 || !strings.Contains(r.errors, "written by HotSpot itself, stopped for ") {
+				t.Errorf("%s: status %d\n%s", x.file, r.status, r.errors)
+			}
+			r = sliver(t, dir, "heap", "histo", x.file, "--json", "--rows", "100000")
+			var doc struct{ Classes []leak.Class }
+			if err := json.Unmarshal([]byte(r.out), &doc); err != nil {
+				t.Fatalf("%s: %v: %.300s%s", x.file, err, r.out, r.errors)
+			}
+			var dropped uint64
+			for _, c := range doc.Classes {
+				if c.Name == "HeapLeaks$Dropped" {
+					dropped = c.Count
+				}
+			}
+			if dropped < x.least || dropped > x.most {
+				t.Errorf("%s: %d objects that are garbage, want %d to %d", x.file, dropped, x.least, x.most)
+			}
+		}
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) != 3 {
+		t.Errorf("files: %v", left)
 	}
 }
 

@@ -27,7 +27,7 @@ type Streamed struct {
 }
 
 // ErrStalled says that the dump was given up, since what reads it took nothing for too long.
-var ErrStalled = errors.New("the dump was given up: its reader took nothing for 2 s, with the process stopped")
+var ErrStalled = errors.New("the dump was given up: 256 MB waited to be written, and nothing was written for 2 s, with the process stopped; choose a faster disk or format (.hprof.zst)")
 
 // stallLimit is how long the reader of a dump may keep the process standing.
 const stallLimit = 2 * time.Second
@@ -37,8 +37,13 @@ const silentLimit = 30 * time.Second
 
 // Stream has HotSpot itself write a dump of all objects, or of the live ones after a collection, through FIFOs to w: for collectors
 // and virtual machines whose heap cannot be read in a copy. HotSpot stops the process until
-// w has taken all. No file is written.
+// all is written or waits in memory for w (a spool). No file is written.
 func Stream(ctx context.Context, p *target.Process, w io.Writer, live bool) (s Streamed, err error) {
+	return stream(ctx, p, w, live, spoolLimit)
+}
+
+// stream is Stream with a bound on the bytes that wait for w.
+func stream(ctx context.Context, p *target.Process, w io.Writer, live bool, limit int64) (s Streamed, err error) {
 	version, err := attachable(p)
 	if err != nil {
 		return s, err
@@ -49,11 +54,19 @@ func Stream(ctx context.Context, p *target.Process, w io.Writer, live bool) (s S
 	}
 	defer func() { err = errors.Join(err, place.Close()) }()
 	names, options := dumpOptions(version, live)
-	j := &joiner{w: w, place: place, names: names, stop: make(chan struct{})}
+	sp, err := newSpool(limit)
+	if err != nil {
+		return s, err
+	}
+	j := &joiner{w: sp, place: place, names: names, stop: make(chan struct{})}
 	defer j.close()
 	if err := j.open(); err != nil {
 		return s, err
 	}
+	wrote := make(chan error, 1)
+	go func() { wrote <- sp.drain(w) }()
+	defer context.AfterFunc(ctx, func() { sp.leave(ctx.Err()) })()
+	defer func() { err = drained(ctx, sp, wrote, err) }()
 	j.moved.Store(time.Now().UnixNano())
 	answered := make(chan error, 1)
 	go func() {
@@ -75,6 +88,24 @@ func Stream(ctx context.Context, p *target.Process, w io.Writer, live bool) (s S
 	s.Bytes = j.bytes
 	s.Stood = time.Duration(time.Now().UnixNano() - j.begin.Load())
 	return s, j.finish(answer)
+}
+
+// drained waits until w has what the spool holds, or leaves it if the dump failed: err. A writer that is stuck in w is
+// left, too.
+func drained(ctx context.Context, sp *spool, wrote <-chan error, err error) error {
+	if err == nil {
+		err = sp.end()
+	}
+	if err != nil {
+		sp.leave(err)
+		return err
+	}
+	select {
+	case err := <-wrote:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // attachable returns the version of a virtual machine that accepts commands.
@@ -109,7 +140,7 @@ func dumpOptions(version string, live bool) (names []string, options string) {
 
 // joiner makes one dump of the two parts that HotSpot 25 writes: record by record.
 type joiner struct {
-	w       io.Writer
+	w       io.Writer // the spool
 	place   *target.Workplace
 	names   []string   // of the FIFOs
 	in      []*os.File // their reading ends
@@ -118,7 +149,7 @@ type joiner struct {
 	bytes   int64
 	end     []byte // the last record, which comes last
 	begin   atomic.Int64
-	moved   atomic.Int64 // when w last took something, in ns
+	moved   atomic.Int64 // when w was last given something, in ns
 	writing atomic.Bool  // w was given something and has not returned
 	once    sync.Once
 	stop    chan struct{}

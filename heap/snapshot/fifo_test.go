@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -82,7 +83,8 @@ func (s *stuck) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// A reader that takes nothing does not keep the virtual machine standing.
+// A reader that takes nothing does not keep the virtual machine standing: it goes on when the whole dump is in memory, and
+// a dump for which the memory is not enough is given up.
 func TestStreamStalls(t *testing.T) {
 	for _, version := range []string{"17", "25"} {
 		t.Run(version, func(t *testing.T) {
@@ -91,8 +93,22 @@ func TestStreamStalls(t *testing.T) {
 			}
 			proc := java(t, version, "map,list", "-XX:-UsePerfData")
 			p := open(t, proc.PID)
-			if _, err := Stream(t.Context(), p, &stuck{end: t.Context().Done()}, false); !errors.Is(err, ErrStalled) {
+			if _, err := stream(t.Context(), p, &stuck{end: t.Context().Done()}, false, 1<<20); !errors.Is(err, ErrStalled) {
 				t.Errorf("a reader that takes nothing: %v", err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() {
+				_, err := Stream(ctx, p, &stuck{end: t.Context().Done()}, false)
+				ended <- err
+			}()
+			// The answer to a command comes after the dump.
+			if out := jcmd(t, proc.PID, "GC.class_histogram"); !strings.Contains(out, "java.lang.String") {
+				t.Errorf("the virtual machine does not answer: %s", out)
+			}
+			cancel()
+			if err := <-ended; !errors.Is(err, context.Canceled) {
+				t.Errorf("a dump whose reader takes nothing, canceled: %v", err)
 			}
 			if out := jcmd(t, proc.PID, "Thread.print"); !strings.Contains(out, `"main"`) {
 				t.Errorf("the virtual machine does not answer: %s", out)

@@ -162,7 +162,7 @@ var table = []row{
 		"a Java heap in memory through io.ReaderAt, and a dump of it: no process; how the memory was copied is not its business"},
 	{"heap/python", "stack", "",
 		"the objects of CPython in memory through io.ReaderAt: no process; how the memory was copied is not its business"},
-	{"heap/snapshot", "heap/hotspot heap/hprof heap/python stack target lang/jvm", "",
+	{"heap/snapshot", "heap/hotspot heap/hprof heap/python stack target lang/jvm", "github.com/klauspost/compress/zstd",
 		"joins target to hotspot and python: the heap of a live process"},
 	{"heap/leak", "heap/graph heap/hprof", "github.com/google/pprof/profile",
 		"what of a heap's graph is a leak, and reports of it; pprof's own package writes its profile, which is small"},

@@ -1,6 +1,6 @@
 package ruby
 
-//sliver:layer live
+//sliver:layer live unraced
 
 import (
 	"bufio"

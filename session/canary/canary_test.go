@@ -1,6 +1,6 @@
 package canary
 
-//sliver:layer live
+//sliver:layer live unraced
 
 import (
 	"context"
