@@ -104,9 +104,9 @@ func heapDump(w io.Writer, size int) error {
 
 // TestHprofMemory: from pipe to pipe, no action needs more than 64 MB.
 func TestHprofMemory(t *testing.T) {
-	size := 160 << 20
-	if testing.Short() {
-		size = 30 << 20
+	size := 80 << 20 // more than a run may take
+	if os.Getenv("SLIVER_LONG") != "" {
+		size = 300 << 20
 	}
 	python := testprog.Tool(t, "python3")
 	dir := t.TempDir()
