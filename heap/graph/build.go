@@ -194,9 +194,10 @@ func (b *builder) failed() bool {
 // worker is one goroutine's part of a builder.
 type worker struct {
 	*builder
-	r        hprof.Reader
-	pos, end uint64 // of its block of g.to
-	first    uint64 // of the object's references
+	file     fileReader
+	r        hprof.ObjectReader // of the chunk
+	pos, end uint64             // of its block of g.to
+	first    uint64             // of the object's references
 	weak     []weakRef
 	dangled  uint64
 	twice    uint64
@@ -204,7 +205,6 @@ type worker struct {
 	class    hprof.Class
 	lastID   uint64
 	last     *Class
-	carry    []byte
 }
 
 func (b *builder) work(ctx context.Context) {
@@ -244,7 +244,7 @@ var errChanged = errors.New("the file changed while it was read")
 
 func (w *worker) read(c chunk) error {
 	g := w.g
-	w.r.Reset(io.NewSectionReader(g.file, c.offset, c.bytes), g.header, c.offset, c.bytes, c.heap)
+	w.r = g.objects(&w.file, c)
 	for {
 		it, err := w.r.Next()
 		if err == io.EOF {
@@ -252,9 +252,6 @@ func (w *worker) read(c chunk) error {
 		}
 		if err != nil {
 			return fmt.Errorf("%w: %w", errChanged, err)
-		}
-		if !isObject(it.Tag) {
-			continue
 		}
 		o := g.index.find(it.ID)
 		if o == 0 {
@@ -288,17 +285,15 @@ func (w *worker) onlyWeak(o uint32, it *hprof.Item) error {
 	if c == nil || c.strong == Strong {
 		return nil
 	}
-	body, err := w.r.Bytes()
+	ids, err := w.r.Refs()
 	if err != nil {
 		return err
 	}
-	ids := w.g.header.IDSize
-	for _, at := range c.refs {
-		off := int(at &^ referent)
-		if at&referent == 0 || off+ids > len(body) {
+	for i, id := range ids[:min(len(ids), len(c.refs))] {
+		if c.refs[i]&referent == 0 {
 			continue
 		}
-		if t := w.g.Find(hprof.ID(body[off:], ids)); t != 0 {
+		if t := w.g.Find(id); t != 0 {
 			w.weak = append(w.weak, weakRef{o, uint32(t), c.strong})
 		}
 	}
@@ -327,11 +322,12 @@ func (w *worker) object(o uint32, it *hprof.Item) error {
 			}
 			return nil
 		}
-		body, err := w.r.Bytes()
+		ids, err := w.r.Refs()
 		if err != nil {
 			return err
 		}
-		return w.instance(o, c, body)
+		w.instance(o, c, ids)
+		return nil
 	case hprof.SubObjectArray:
 		c := w.classOf(it.Ref)
 		if c == nil {
@@ -341,7 +337,7 @@ func (w *worker) object(o uint32, it *hprof.Item) error {
 		g.size[o] = it.Count
 		return w.array(o, c, it)
 	}
-	if err := w.r.Class(&w.class); err != nil {
+	if err := w.file.r.Class(&w.class); err != nil {
 		return err
 	}
 	c := g.classes.find(it.ID)
@@ -372,16 +368,11 @@ func eachClassRef(k *hprof.Class, f func(id uint64)) {
 	}
 }
 
-func (w *worker) instance(o uint32, c *Class, body []byte) error {
-	g, ids := w.g, w.g.header.IDSize
-	w.begin(uint64(len(c.refs)) + 1)
-	for _, at := range c.refs {
-		off := int(at &^ referent)
-		if off+ids > len(body) {
-			break // shorter than its class says
-		}
-		id := hprof.ID(body[off:], ids)
-		if at&referent == 0 {
+func (w *worker) instance(o uint32, c *Class, ids []uint64) {
+	g := w.g
+	w.begin(uint64(len(ids)) + 1)
+	for i, id := range ids[:min(len(ids), len(c.refs))] {
+		if c.refs[i]&referent == 0 {
 			w.id(id)
 		} else if id != 0 {
 			if t := g.index.find(id); t != 0 {
@@ -395,38 +386,24 @@ func (w *worker) instance(o uint32, c *Class, body []byte) error {
 		w.add(uint32(c.Object))
 	}
 	w.finish(o)
-	return nil
 }
 
 // array records the elements, which may be too many for one piece.
 func (w *worker) array(o uint32, c *Class, it *hprof.Item) error {
-	g, ids := w.g, w.g.header.IDSize
 	w.begin(uint64(it.Count) + 1)
-	w.carry = w.carry[:0]
 	for {
-		b, err := w.r.Chunk()
+		ids, err := w.r.Refs()
 		if err == io.EOF {
 			break
 		}
 		if err != nil {
 			return err
 		}
-		if len(w.carry) > 0 {
-			n := min(ids-len(w.carry), len(b))
-			w.carry = append(w.carry, b[:n]...)
-			if b = b[n:]; len(w.carry) < ids {
-				continue
-			}
-			w.id(hprof.ID(w.carry, ids))
-			w.carry = w.carry[:0]
+		for _, id := range ids {
+			w.id(id)
 		}
-		for len(b) >= ids {
-			w.id(hprof.ID(b, ids))
-			b = b[ids:]
-		}
-		w.carry = append(w.carry, b...)
 	}
-	if g.holdsClass(c) {
+	if w.g.holdsClass(c) {
 		w.add(uint32(c.Object))
 	}
 	w.finish(o)

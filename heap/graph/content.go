@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"sort"
-	"sync"
 
 	"github.com/sliverprof/sliver/heap/hprof"
 )
@@ -41,59 +40,27 @@ func EachArray[Batch any](ctx context.Context, g *Graph, max int, collect func(*
 	if merge == nil {
 		workers, merge = 1, func(*Batch) {}
 	}
-	var mu sync.Mutex
-	var failed error
-	turn := sync.NewCond(&mu) // the next chunk to merge is another one
-	next, merged := 0, 0
-	work := func() {
-		var r hprof.Reader
-		var a Array
-		var batch Batch
-		for {
-			mu.Lock()
-			i := next
-			next++
-			stop := failed != nil || i >= len(g.survey.chunks)
-			mu.Unlock()
-			if stop {
-				return
-			}
-			err := ctx.Err()
-			if err == nil {
-				err = g.chunkArrays(&r, g.survey.chunks[i], &a, max, func(a *Array) bool {
-					collect(a, &batch)
-					return true
-				})
-			}
-			mu.Lock()
-			for merged != i {
-				turn.Wait()
-			}
-			if failed == nil {
-				failed = err
-			}
-			if failed == nil {
-				if i%64 == 0 {
-					g.progress("reading arrays", float64(i)/float64(len(g.survey.chunks)))
-				}
-				merge(&batch)
-			}
-			merged++
-			turn.Broadcast()
-			mu.Unlock()
+	type state struct {
+		r     fileReader
+		a     Array
+		batch Batch
+	}
+	return ordered(ctx, workers, len(g.survey.chunks), func(i int, s *state) error {
+		return g.chunkArrays(&s.r, g.survey.chunks[i], &s.a, max, func(a *Array) bool {
+			collect(a, &s.batch)
+			return true
+		})
+	}, func(i int, s *state) {
+		if i%64 == 0 {
+			g.progress("reading arrays", float64(i)/float64(len(g.survey.chunks)))
 		}
-	}
-	var wait sync.WaitGroup
-	for range workers {
-		wait.Go(work)
-	}
-	wait.Wait()
-	return failed
+		merge(&s.batch)
+	})
 }
 
 // Sample reads the first n arrays.
 func (g *Graph) Sample(n int, f func(*Array)) error {
-	var r hprof.Reader
+	var r fileReader
 	var a Array
 	for _, c := range g.survey.chunks {
 		if n <= 0 {
@@ -119,7 +86,7 @@ func (g *Graph) ArrayAt(offset int64, max int) (found Array, ok bool) {
 	if i < 0 {
 		return Array{}, false
 	}
-	var r hprof.Reader
+	var r fileReader
 	var a Array
 	err := g.chunkArrays(&r, chunks[i], &a, max, func(a *Array) bool {
 		if a.Offset == offset {
@@ -131,9 +98,9 @@ func (g *Graph) ArrayAt(offset int64, max int) (found Array, ok bool) {
 }
 
 // chunkArrays reads the arrays of a chunk into a, one after another, until f returns false.
-func (g *Graph) chunkArrays(r *hprof.Reader, c chunk, a *Array, max int, f func(*Array) bool) error {
+func (g *Graph) chunkArrays(file *fileReader, c chunk, a *Array, max int, f func(*Array) bool) error {
 	ids := g.header.IDSize
-	r.Reset(io.NewSectionReader(g.file, c.offset, c.bytes), g.header, c.offset, c.bytes, c.heap)
+	r := g.objects(file, c)
 	for {
 		it, err := r.Next()
 		if err == io.EOF {
@@ -165,7 +132,7 @@ func (g *Graph) chunkArrays(r *hprof.Reader, c chunk, a *Array, max int, f func(
 }
 
 // read goes through the content.
-func (a *Array) read(r *hprof.Reader, size, max int) error {
+func (a *Array) read(r hprof.ObjectReader, size, max int) error {
 	var first [8]byte
 	seen := 0 // bytes of the content
 	value := 0

@@ -101,6 +101,8 @@ type Graph struct {
 // source is the file of a graph.
 type source struct {
 	file    io.ReaderAt
+	memory  Memory // the file, if it is one
+	first   int64  // offset of its objects
 	closer  io.Closer
 	bytes   int64
 	header  hprof.Header
@@ -213,10 +215,17 @@ func (g *Graph) take(ctx context.Context) (err error) {
 	// A pass that keeps the IDs spares a second one, at 8 bytes an object and as much again
 	// while the list grows. 40 bytes are less than what most dumps have for an object.
 	keep := g.opts.Memory == 0 || g.bytes/40*16 < g.opts.Memory/4
-	g.survey, err = take(ctx, io.NewSectionReader(g.file, 0, g.bytes), surveyOptions{
+	o := surveyOptions{
 		want: g.opts.Dump, ids: keep && g.opts.Level != LevelHistogram, partial: g.opts.Partial,
 		step: func(done int64) { g.progress("counting objects", float64(done)/float64(max(g.bytes, 1))) },
-	})
+	}
+	if m, ok := g.file.(Memory); ok {
+		g.memory, g.first = m, m.Parts()[0]
+		o.references = g.opts.Memory > 0 || g.opts.Level > LevelMapped // a pass that reads all of them may not follow
+		g.survey, err = takeMemory(ctx, m, g.opts.Workers, o)
+	} else {
+		g.survey, err = take(ctx, io.NewSectionReader(g.file, 0, g.bytes), o)
+	}
 	if err != nil {
 		return err
 	}
@@ -297,7 +306,7 @@ func (g *Graph) makeIndex(ctx context.Context) error {
 
 // eachID reads the dump once more for the IDs of its objects.
 func (g *Graph) eachID(ctx context.Context, f func(uint64)) error {
-	var r hprof.Reader
+	var file fileReader
 	for i, c := range g.survey.chunks {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -305,7 +314,7 @@ func (g *Graph) eachID(ctx context.Context, f func(uint64)) error {
 		if i%64 == 0 {
 			g.progress("numbering objects", float64(i)/float64(len(g.survey.chunks)))
 		}
-		r.Reset(io.NewSectionReader(g.file, c.offset, c.bytes), g.header, c.offset, c.bytes, c.heap)
+		r := g.objects(&file, c)
 		for {
 			it, err := r.Next()
 			if err == io.EOF {
@@ -314,9 +323,7 @@ func (g *Graph) eachID(ctx context.Context, f func(uint64)) error {
 			if err != nil {
 				return err
 			}
-			if isObject(it.Tag) {
-				f(it.ID)
-			}
+			f(it.ID)
 		}
 	}
 	return nil

@@ -63,7 +63,7 @@ func (g *Graph) head(o Object) (tag byte, class uint64, count uint32, elem hprof
 	at := g.offset(o)
 	ids := g.header.IDSize
 	var b [32]byte
-	n, _ := g.cache.ReadAt(b[:], at)
+	n, _ := g.readRecord(o, b[:], at)
 	if at == 0 || n < 10+ids {
 		return 0, 0, 0, 0, 0
 	}
@@ -152,7 +152,7 @@ func (g *Graph) bytesOf(o Object, from, max int64) []byte {
 		g.scratch.body = make([]byte, size)
 	}
 	b := g.scratch.body[:size]
-	k, _ := g.cache.ReadAt(b, at+from)
+	k, _ := g.readRecord(o, b, at+from)
 	return b[:k]
 }
 

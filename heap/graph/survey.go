@@ -15,6 +15,7 @@ type chunk struct {
 	offset, bytes int64
 	heap          uint32 // ART's heap of the first one
 	objects       uint32
+	part          int // of a Memory, from 1; 0: it is read from the file
 }
 
 // chunkBytes is where a chunk ends at the next sub-record.
@@ -170,6 +171,8 @@ type surveyOptions struct {
 	ids     bool
 	partial bool
 	step    func(done int64)
+	// references has those of a Memory read too, so that it counts the ones that lead to no object.
+	references bool
 }
 
 // ErrCut is of a dump whose arrays have lengths and no contents, as KOOM's strip leaves it.
@@ -192,10 +195,14 @@ func take(ctx context.Context, src io.Reader, o surveyOptions) (*survey, error) 
 		o.step(r.Offset())
 	}
 	slices.SortStableFunc(s.texts, func(a, b text) int { return cmp.Compare(a.id, b.id) })
+	return s, s.checkCount()
+}
+
+func (s *survey) checkCount() error {
 	if s.span.n > maxObjects {
-		return nil, errors.New("more than 2,147,483,632 objects: only the histogram is available")
+		return errors.New("more than 2,147,483,632 objects: only the histogram is available")
 	}
-	return s, nil
+	return nil
 }
 
 // A taking is the pass that fills a survey.
