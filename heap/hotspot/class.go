@@ -53,10 +53,11 @@ type Class struct {
 
 	super  uint64
 	layout int32
-	bottom uint64  // of an array: the class of its innermost elements
-	all    []Field // with those of the classes above
-	size   uint32  // of an instance's fields in a dump
-	weak   uint8   // of a class derived from java.lang.ref.Reference, while marking: how it holds its referent
+	bottom uint64   // of an array: the class of its innermost elements
+	all    []Field  // with those of the classes above
+	refs   []uint32 // offsets of those of all that are references
+	size   uint32   // of an instance's fields in a dump
+	weak   uint8    // of a class derived from java.lang.ref.Reference, while marking: how it holds its referent
 }
 
 // classOffsets are where fields of HotSpot's class structures are.
@@ -139,6 +140,9 @@ func (v *VM) classes() (map[uint64]*Class, error) {
 			c.all = append(c.all, k.Fields...)
 		}
 		for _, f := range c.all {
+			if f.Type == hprof.TypeObject {
+				c.refs = append(c.refs, f.Offset)
+			}
 			c.size += uint32(f.Type.Size(8))
 		}
 	}

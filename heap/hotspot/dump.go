@@ -39,6 +39,10 @@ type Dump struct {
 		bytes []byte
 	}
 	next int // place in recent that is used next
+
+	parts  []int    // by part: the number of its first block; at last how many blocks there are
+	single *encoder // of ReadRecord
+	pages  *memory  // that ReadRecord read
 }
 
 // recentBlocks is how many blocks that were read in part are kept.
@@ -56,6 +60,7 @@ func (h *Heap) Dump(ctx context.Context, stacks []Stack, made time.Time) (*Dump,
 	d.end = make([]byte, headBytes)
 	d.end[0] = hprof.TagHeapDumpEnd
 	binary.BigEndian.PutUint32(d.end[5:], 0)
+	d.makeParts()
 	d.Objects, d.Truncated = h.blocks.objects, h.blocks.truncated
 	d.Bytes = int64(len(d.head)) + h.blocks.size + int64(len(d.end))
 	return d, nil
@@ -119,8 +124,16 @@ func (d *Dump) read(e *encoder, p []byte, off int64) (int, error) {
 func (d *Dump) encode(e *encoder, i int, out []byte) error {
 	e.lost = 0
 	err := e.block(i, out)
-	d.lost[i].Store(int32(min(e.lost, 1<<30)) + 1)
+	d.lose(i, e.lost)
 	return err
+}
+
+// lose notes how many references to no object a block has, of which a part may have been read.
+func (d *Dump) lose(block int, n uint64) {
+	now := int32(min(n, 1<<30)) + 1
+	for old := d.lost[block].Load(); now > old && !d.lost[block].CompareAndSwap(old, now); {
+		old = d.lost[block].Load()
+	}
 }
 
 // block returns a block of n bytes of which a part is read: another part follows soon.

@@ -20,7 +20,8 @@ type encoder struct {
 	win   []byte // memory from base on
 	base  uint64
 	top   uint64 // up to which memory is read ahead
-	text  []byte // bytes of a large array
+	raw   []byte // memory of some elements of a large array
+	text  []byte // encoded part of an object
 }
 
 const readAhead = 256 << 10 // of the heap that an encoder reads at once
@@ -41,6 +42,14 @@ func (e *encoder) at(addr, n uint64) []byte {
 
 // object reads the object at addr.
 func (e *encoder) object(addr uint64) (o object, err error) {
+	if o, err = e.begin(addr); err == nil {
+		err = e.load(&o)
+	}
+	return o, err
+}
+
+// begin reads the beginning of the object at addr: firstBytes or what it has of them.
+func (e *encoder) begin(addr uint64) (o object, err error) {
 	b := e.at(addr, firstBytes)
 	if len(b) < 16 {
 		return o, fmt.Errorf("object at %#x: %w", addr, errChanged)
@@ -49,16 +58,21 @@ func (e *encoder) object(addr uint64) (o object, err error) {
 	if c == nil {
 		return o, fmt.Errorf("object at %#x: %w", addr, errChanged)
 	}
-	o = object{addr: addr, class: c}
+	o = object{addr: addr, class: c, data: b}
 	if o.size, o.length = e.h.sizeOf(c, b); o.size == 0 || o.size > e.h.high-addr {
 		return o, fmt.Errorf("object at %#x: %w", addr, errChanged)
 	}
+	return o, nil
+}
+
+// load sets the object's data.
+func (e *encoder) load(o *object) error {
 	n := min(o.size, wholeBytes)
-	if o.data = e.at(addr, n); uint64(len(o.data)) < n {
-		return o, fmt.Errorf("object at %#x: %w", addr, e.h.readable(addr+uint64(len(o.data))))
+	if o.data = e.at(o.addr, n); uint64(len(o.data)) < n {
+		return fmt.Errorf("object at %#x: %w", o.addr, e.h.readable(o.addr+uint64(len(o.data))))
 	}
 	o.data = o.data[:n]
-	return o, nil
+	return nil
 }
 
 // block encodes a block that is not large into out, whose length it has.
@@ -169,25 +183,46 @@ func (e *encoder) part(i int, from int64, out []byte) error {
 		k := copy(out, head[from:])
 		out, from = out[k:], from+int64(k)
 	}
+	return e.array(&object{addr: b.addr, class: c}, n, out, uint64(from)-uint64(len(head)), func(b []byte, addr uint64) error {
+		_, err := e.h.VM.mem.src.ReadAt(b, int64(addr))
+		return err
+	})
+}
+
+// array encodes the n elements of an array from byte at on, by their bytes in memory that read gets.
+func (e *encoder) array(o *object, n uint64, out []byte, at uint64, read func(b []byte, addr uint64) error) error {
+	c := o.class
 	in, each := e.h.VM.size(c.Element), uint64(c.Element.Size(idBytes))
-	raw := make([]byte, 128<<10)
 	for len(out) > 0 {
-		at := uint64(from) - uint64(len(head))
 		begin := at / each
 		count := min((at+uint64(len(out))+each-1)/each, n) - begin
-		count = min(count, uint64(len(raw))/in)
+		count = min(count, elementBytes/in)
 		if count == 0 {
-			return fmt.Errorf("array at %#x: %w", b.addr, errChanged)
+			return fmt.Errorf("array at %#x: %w", o.addr, errChanged)
 		}
-		where := b.addr + c.arrayHead() + begin*in
-		if _, err := e.h.VM.mem.src.ReadAt(raw[:count*in], int64(where)); err != nil {
-			return fmt.Errorf("array at %#x: %w", b.addr, err)
+		if uint64(len(e.raw)) < count*in {
+			e.raw = make([]byte, count*in)
 		}
-		e.text = e.values(e.text[:0], c.Element, raw[:count*in])
+		raw := e.raw[:count*in]
+		if err := read(raw, o.addr+c.arrayHead()+begin*in); err != nil {
+			return fmt.Errorf("array at %#x: %w", o.addr, err)
+		}
+		e.text = e.values(e.text[:0], c.Element, raw)
 		k := copy(out, e.text[at-begin*each:])
-		out, from = out[k:], from+int64(k)
+		out, at = out[k:], at+uint64(k)
 	}
 	return nil
+}
+
+// piece returns n bytes of a large array's memory.
+func (e *encoder) piece(addr, n uint64) ([]byte, error) {
+	if uint64(len(e.raw)) < n {
+		e.raw = make([]byte, n)
+	}
+	if _, err := e.h.VM.mem.src.ReadAt(e.raw[:n], int64(addr)); err != nil {
+		return nil, fmt.Errorf("array at %#x: %w", addr, err)
+	}
+	return e.raw[:n], nil
 }
 
 // ref returns the object that a reference in the heap means, by its bytes in memory; 0 for

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sliverprof/sliver/heap/graph"
 	"github.com/sliverprof/sliver/heap/hotspot"
 )
 
@@ -67,6 +68,7 @@ func TestDamagedMemory(t *testing.T) {
 			}
 			defer snap.Close()
 			memory := &recorded{src: snap, pages: map[uint64][]byte{}}
+			nulled := uint64(0)
 			read := func(ctx context.Context) (uint64, error) {
 				s.Mem, s.Maps = memory, nil
 				vm, err := hotspot.Examine(s)
@@ -83,6 +85,10 @@ func TestDamagedMemory(t *testing.T) {
 				d, err := h.Dump(ctx, []hotspot.Stack{{SP: 8}}, time.Unix(0, 0))
 				if err == nil {
 					err = d.Write(ctx, io.Discard)
+				}
+				if err == nil {
+					nulled += d.Nulled()
+					err = direct(ctx, t, h, d)
 				}
 				return h.Objects, err
 			}
@@ -143,7 +149,43 @@ func TestDamagedMemory(t *testing.T) {
 			if n, err := read(t.Context()); err != nil || n != whole {
 				t.Errorf("restored: %d objects, %v; before %d", n, err, whole)
 			}
-			t.Logf("%d pages, %d objects; %d damaged ones ended in an error, %d were read", len(keys), whole, failed, read0)
+			if nulled == 0 {
+				t.Error("no reference led to no object")
+			}
+			t.Logf("%d pages, %d objects; %d damaged ones ended in an error, %d were read; %d references to no object", len(keys), whole, failed, read0, nulled)
 		})
 	}
+}
+
+// direct makes the graph of a heap, of which d was written, once from the objects and once from their encoded form.
+func direct(ctx context.Context, t *testing.T, h *hotspot.Heap, d *hotspot.Dump) error {
+	x, err := h.Dump(ctx, []hotspot.Stack{{SP: 8}}, time.Unix(0, 0))
+	if err != nil {
+		return err
+	}
+	g, err := graph.New(ctx, x, x.Size(), graph.Options{})
+	e, err2 := graph.New(ctx, struct{ io.ReaderAt }{d}, d.Size(), graph.Options{})
+	if err == nil {
+		defer g.Close()
+	}
+	if err2 == nil {
+		defer e.Close()
+	}
+	if (err == nil) != (err2 == nil) {
+		t.Errorf("the graph of the objects: %v, that of the dump: %v", err, err2)
+	}
+	if err != nil || err2 != nil {
+		return err
+	}
+	if x.Nulled() != d.Nulled() || g.Len() != e.Len() || g.Refs() != e.Refs() || g.Dangled != e.Dangled || g.Total() != e.Total() {
+		t.Errorf("%d objects, %d references, %d to none, %d null, %d bytes; of the dump %d, %d, %d, %d, %d", g.Len(), g.Refs(), g.Dangled, x.Nulled(), g.Total(),
+			e.Len(), e.Refs(), e.Dangled, d.Nulled(), e.Total())
+	}
+	for o := graph.Object(1); int(o) <= g.Len(); o++ { // damaged ones are read too
+		if a, b := g.Length(o), e.Length(o); a != b {
+			t.Errorf("object %d has %d elements, in the dump %d", o, a, b)
+			break
+		}
+	}
+	return nil
 }
