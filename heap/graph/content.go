@@ -2,6 +2,7 @@ package graph
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"sort"
@@ -158,6 +159,14 @@ func (a *Array) read(r hprof.ObjectReader, size, max int) error {
 			}
 			seen += len(b)
 			continue
+		}
+		if size == 8 && value == 0 { // whole elements, as nearly always
+			for ; len(b) >= size; b = b[size:] {
+				if binary.BigEndian.Uint64(b) == 0 {
+					a.Nulls++
+				}
+				seen += size
+			}
 		}
 		for _, c := range b {
 			zero = zero && c == 0

@@ -4,7 +4,7 @@
 // It reads dumps through package hprof and opens no process. What of a graph is a leak
 // is package leak's business.
 //
-// A Graph may be asked by one goroutine at a time.
+// A Graph may be asked by one goroutine at a time, but for EachArray, which may run beside others.
 package graph
 
 import (

@@ -227,6 +227,11 @@ func (g *Graph) Slot(c *Class, class, name string) (Slot, bool) {
 // At returns the value that an instance has in a slot.
 func (g *Graph) At(o Object, s Slot) (Value, bool) {
 	size := s.typ.Size(g.header.IDSize)
+	if g.memory != nil && g.meta != nil && g.Kind(o) == KindInstance { // no need to read the record's head
+		var b [8]byte
+		n, _ := g.readRecord(o, b[:size], g.offset(o)+int64(9+2*g.header.IDSize)+s.offset)
+		return Value{s.typ, bitsOf(b[:], size)}, size > 0 && n == size
+	}
 	b := g.bytesOf(o, s.offset, int64(size))
 	if size == 0 || len(b) < size {
 		return Value{}, false

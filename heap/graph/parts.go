@@ -3,6 +3,7 @@ package graph
 import (
 	"context"
 	"io"
+	"slices"
 
 	"github.com/sliverprof/sliver/heap/hprof"
 )
@@ -22,6 +23,9 @@ func takeMemory(ctx context.Context, m Memory, workers int, o surveyOptions) (*s
 	s, err := take(ctx, io.NewSectionReader(m, 0, parts[0]), o)
 	if err != nil {
 		return nil, err
+	}
+	if o.ids {
+		s.ids = slices.Grow(s.ids, int(min(m.Len(), maxObjects)))
 	}
 	err = ordered(ctx, workers, len(parts)-1, func(i int, p *partSurvey) error {
 		return p.take(m.Part(i), chunk{offset: parts[i], bytes: parts[i+1] - parts[i], part: i + 1}, o)

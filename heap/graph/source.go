@@ -14,6 +14,8 @@ type Memory interface {
 	// Parts returns the offsets of the parts of the dump that have instances and arrays alone, and where the last one
 	// ends. In front of the first one are names, classes and roots.
 	Parts() []int64
+	// Len is how many objects the parts have.
+	Len() uint64
 	// Part reads the objects of a part, by its number from 0.
 	Part(part int) hprof.ObjectReader
 	// ReadRecord reads bytes of the sub-record of an instance or array, from an offset in it on, as ReadAt does. One

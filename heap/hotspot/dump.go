@@ -43,6 +43,9 @@ type Dump struct {
 	parts  []int    // by part: the number of its first block; at last how many blocks there are
 	single *encoder // of ReadRecord
 	pages  *memory  // that ReadRecord read
+	// The last instance that ReadRecord was called for: its fields are read one after another.
+	record   []byte
+	recordID uint64
 }
 
 // recentBlocks is how many blocks that were read in part are kept.

@@ -88,7 +88,7 @@ func (e *encoder) block(i int, out []byte) error {
 	if b.segment != 0 {
 		to = segmentHead(to, b.segment)
 	}
-	for addr := b.addr; len(to) < len(out); addr = e.h.next(addr + 8) {
+	for addr := b.addr; len(to) < len(out); {
 		if addr >= e.top {
 			return fmt.Errorf("objects before %#x: %w", addr, errChanged)
 		}
@@ -96,6 +96,7 @@ func (e *encoder) block(i int, out []byte) error {
 		if err != nil {
 			return err
 		}
+		addr = e.h.next(addr + o.size)
 		if o.class.Kind == KindMirror && e.h.isMirror(&o) {
 			continue // written as a class
 		}

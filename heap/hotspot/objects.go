@@ -37,6 +37,9 @@ func (d *Dump) Parts() []int64 {
 	return all
 }
 
+// Len is how many instances and arrays the dump has.
+func (d *Dump) Len() uint64 { return d.Objects }
+
 // Part reads the objects of a part, by its number from 0, without encoding them. Several goroutines may
 // read a part each.
 func (d *Dump) Part(part int) hprof.ObjectReader {
@@ -220,6 +223,9 @@ func (r *objectReader) Chunk() ([]byte, error) {
 // calls it.
 func (d *Dump) ReadRecord(p []byte, id uint64, from int64) (int, error) {
 	h, e := d.h, d.single
+	if id == d.recordID {
+		return copy(p, d.record[min(from, int64(len(d.record))):]), nil
+	}
 	if !h.Begins(id) {
 		return 0, fmt.Errorf("object at %#x: %w", id, errChanged)
 	}
@@ -272,6 +278,6 @@ func (d *Dump) ReadRecord(p []byte, id uint64, from int64) (int, error) {
 	if err := d.pages.read(o.data, id); err != nil {
 		return 0, err
 	}
-	e.text = e.record(e.text[:0], &o)
-	return copy(p, e.text[min(from, int64(len(e.text))):]), nil
+	d.record, d.recordID = e.record(d.record[:0], &o), id
+	return copy(p, d.record[min(from, int64(len(d.record))):]), nil
 }
