@@ -2,6 +2,7 @@ package leak
 
 import (
 	"cmp"
+	"context"
 	"encoding/binary"
 	"fmt"
 	"hash/maphash"
@@ -35,25 +36,38 @@ type copies struct {
 	class   int32 // index in contents.classes
 }
 
-// content finds arrays with the same content, of one value, and of nulls. It reads the
-// dump once and works at every level.
-func (s *search) content() error {
+// countContents begins to find arrays with the same content, of one value, and of nulls, beside the other steps: the
+// pass reads all arrays, and the others use one CPU. It works at every level. The returned step awaits the end of the
+// pass and adds the findings; stop ends the pass.
+func (s *search) countContents() (report func() error, stop func()) {
 	c := contents{s: s, seed: maphash.MakeSeed(), distinct: maxDistinct, numbers: map[*graph.Class]int32{}, constants: map[string]*constant{},
 		ref: s.refBytes(), zeroed: s.zeroedByStrip()}
 	if m := s.g.Memory(); m > 0 {
 		c.distinct = int(min(maxDistinct, m/16/copiesBytes))
 	}
 	c.same = make([]copies, 0, min(c.distinct, s.g.Len())) // growing it would leave as much behind
-	if err := graph.EachArray(s.ctx, s.g, maxHashed, c.collect, c.merge); err != nil {
-		return err
-	}
-	if c.zeroed {
-		s.report.Losses = append(s.report.Losses, "all arrays of the dump have the same values, as in a stripped dump: duplicates and constants are unknown")
-	}
-	c.duplicates()
-	c.reportConstants()
-	c.reportNulls()
-	return nil
+	ctx, cancel := context.WithCancel(s.ctx)
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		err = graph.EachArray(ctx, s.g, maxHashed, c.collect, c.merge)
+	}()
+	return func() error {
+			if <-done; err != nil {
+				return err
+			}
+			if c.zeroed {
+				s.report.Losses = append(s.report.Losses, "all arrays of the dump have the same values, as in a stripped dump: duplicates and constants are unknown")
+			}
+			c.duplicates()
+			c.reportConstants()
+			c.reportNulls()
+			return nil
+		}, func() {
+			cancel()
+			<-done
+		}
 }
 
 // contents counts arrays by their content.

@@ -135,6 +135,8 @@ func Find(ctx context.Context, g *graph.Graph, file string, o Options) (*Report,
 	s.report = &Report{Version: Version, File: file, Format: fmt.Sprintf("HPROF %s, identifiers of %d bytes", h.Version, h.IDSize),
 		Level: g.Level().String(), Objects: g.Len(), Classes: len(g.Classes()), Roots: len(g.Roots()), Bytes: s.total,
 		Findings: []Finding{}, Android: h.Version == "1.0.3" || g.ClassByName("android.app.Activity") != nil}
+	contents, stop := s.countContents()
+	defer stop()
 	s.losses()
 	s.largest()
 	if g.HasTree() {
@@ -145,7 +147,7 @@ func Find(ctx context.Context, g *graph.Graph, file string, o Options) (*Report,
 		}
 		s.report.Tree = Tree(g)
 	}
-	steps := []func() error{s.content}
+	steps := []func() error{contents}
 	if g.Level() != graph.LevelHistogram {
 		steps = append([]func() error{s.suspects, s.android, s.loaders, s.threadLocals, s.virtualThreads, s.finalizers, s.collections}, steps...)
 	}
