@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"fmt"
 	"hash/fnv"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,11 +16,13 @@ import (
 	"github.com/sliverprof/sliver/heap/graph"
 	"github.com/sliverprof/sliver/heap/hotspot"
 	"github.com/sliverprof/sliver/heap/leak"
+	"github.com/sliverprof/sliver/internal/testprog"
 )
 
 // The graph of a copy, whose objects are not encoded, is that of the dump that is written: object by object, class by
 // class, finding by finding, with the same losses.
 func TestGraphEqualsDump(t *testing.T) {
+	testprog.Unraced(t, "TestDamagedMemory has the same goroutines, and fewer objects")
 	kinds := "list,loader,threadlocal,duplicates,nulls,references"
 	if !testing.Short() {
 		kinds += ",map,fill,zeros,array"
@@ -89,15 +92,10 @@ func sameGraphs(t *testing.T, j *Java, levels ...graph.Options) {
 	t.Logf("%d objects, %d references to no object", want.Objects, want.Nulled())
 }
 
-func newGraph(t *testing.T, file interface {
-	ReadAt([]byte, int64) (int, error)
-}, size int64, o graph.Options) *graph.Graph {
+var _ graph.Memory = (*hotspot.Dump)(nil)
+
+func newGraph(t testing.TB, file io.ReaderAt, size int64, o graph.Options) *graph.Graph {
 	t.Helper()
-	if d, ok := file.(*hotspot.Dump); ok {
-		if _, ok := any(d).(graph.Memory); !ok {
-			t.Fatal("a dump of a copy is not read directly")
-		}
-	}
 	g, err := graph.New(t.Context(), file, size, o)
 	if err != nil {
 		t.Fatal(err)
@@ -175,7 +173,7 @@ func arrays(t *testing.T, g *graph.Graph) string {
 	return b.String()
 }
 
-func report(t *testing.T, g *graph.Graph) string {
+func report(t testing.TB, g *graph.Graph) string {
 	t.Helper()
 	r, err := leak.Find(t.Context(), g, "x", leak.Options{})
 	if err != nil {
@@ -202,4 +200,36 @@ func sameText(t *testing.T, what, got, want string) {
 		}
 	}
 	t.Errorf("%s: %d lines, want %d", what, len(a), len(b))
+}
+
+// BenchmarkCopy reads a copy of 2.4 million objects: the graph and the report from the objects, the same from their encoded
+// form, and the dump.
+func BenchmarkCopy(b *testing.B) {
+	j := take(b, open(b, java(b, "25", "big", "-Xmx1g").PID))
+	defer j.Close()
+	each := func(name string, f func(b *testing.B, d *hotspot.Dump)) {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				d, err := j.Dump(b.Context())
+				if err != nil {
+					b.Fatal(err)
+				}
+				f(b, d)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(j.Heap.Objects), "ns/object")
+		})
+	}
+	leaks := func(b *testing.B, file io.ReaderAt, d *hotspot.Dump) {
+		g := newGraph(b, file, d.Size(), graph.Options{})
+		report(b, g)
+		g.Close()
+	}
+	each("leaks/objects", func(b *testing.B, d *hotspot.Dump) { leaks(b, d, d) })
+	each("leaks/encoded", func(b *testing.B, d *hotspot.Dump) { leaks(b, struct{ io.ReaderAt }{d}, d) })
+	each("dump", func(b *testing.B, d *hotspot.Dump) {
+		b.SetBytes(d.Size())
+		if err := d.Write(b.Context(), io.Discard); err != nil {
+			b.Fatal(err)
+		}
+	})
 }
