@@ -1,7 +1,6 @@
 package session
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -116,7 +115,7 @@ func noSwitches(rec *trace.Recorder, why string) *trace.Switches {
 
 // switchesRefused describes in one line why context switches cannot be recorded, with a remedy where there is one.
 func switchesRefused(err error) string {
-	if errors.Is(err, kernel.ErrRights) || errors.Is(err, kernel.ErrSpace) || errors.Is(err, kernel.ErrTypes) {
+	if kernel.Refused(err) {
 		return oneLine(err)
 	}
 	return "this kernel does not let programs run at its scheduler's tracepoints (Linux 5.8 or later does): " + oneLine(err)

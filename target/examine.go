@@ -188,9 +188,17 @@ func hasCap(n int) bool {
 	return false
 }
 
+// initialUsers is the initial user namespace (include/linux/proc_ns.h, PROC_USER_INIT_INO).
+const initialUsers = "user:[4026531837]"
+
 func checkCapabilities() Check {
 	uid := os.Getuid()
+	to, err := os.Readlink("/proc/self/ns/user")
+	inner := err == nil && to != initialUsers
 	switch {
+	case hasCap(capSysPtrace) && inner:
+		return Check{Name: "rights", Verdict: Limited, Found: fmt.Sprintf("user %d with CAP_SYS_PTRACE in a user namespace: processes of this namespace only", uid),
+			Advice: "for others: run sliver outside of the namespace, as root"}
 	case hasCap(capSysPtrace) && !hasCap(capDACReadSearch) && !hasCap(capDACOverride):
 		return Check{Name: "rights", Verdict: Limited, Found: fmt.Sprintf("user %d with CAP_SYS_PTRACE: one's own processes, also those with capabilities", uid),
 			Advice: "for those of others CAP_DAC_READ_SEARCH is needed as well: as root: " + giveCaps(bothCaps, program())}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/sliverprof/sliver/heap/snapshot"
 	"github.com/sliverprof/sliver/session"
+	"github.com/sliverprof/sliver/session/exact"
 	"github.com/sliverprof/sliver/target"
 )
 
@@ -49,6 +51,7 @@ Examples:
 				}
 			}
 			switchesCheck(e)
+			callsCheck(e, cmp.Or(pid, os.Getpid()))
 			if pid != 0 {
 				heapCheck(e, pid)
 			}
@@ -67,6 +70,20 @@ func switchesCheck(e *env) {
 		mark, found = "note", "states of threads are by samples (no record --kernel): "+why
 	}
 	fmt.Fprintf(e.stdout, "%s  %-18s %s\n", mark, "context switches", printable(found))
+}
+
+// callsCheck prints how calls of functions of process pid can be traced, which is optional.
+func callsCheck(e *env, pid int) {
+	mark, found := "ok  ", "of any number of functions, by uprobes: see record --trace"
+	many, few := exact.Try(pid)
+	switch {
+	case many == nil:
+	case few == nil:
+		mark, found = "note", fmt.Sprintf("by CPU breakpoints, up to %d entries and returns at once; no uprobes for more: %v", exact.MaxPlaces, many)
+	default:
+		mark, found = "note", fmt.Sprintf("none can be traced (no record --trace): %v; uprobes: %v", few, many)
+	}
+	fmt.Fprintf(e.stdout, "%s  %-18s %s\n", mark, "exact calls", printable(found))
 }
 
 // heapCheck prints how sliver heap would read a process, if it runs Java or Python.

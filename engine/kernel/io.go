@@ -14,7 +14,6 @@ import (
 	"github.com/cilium/ebpf/features"
 	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/ringbuf"
-	"golang.org/x/sys/unix"
 
 	"github.com/sliverprof/sliver/iowatch"
 	"github.com/sliverprof/sliver/stack"
@@ -50,9 +49,6 @@ type IOOptions struct {
 	Ring   int // bytes for records, a power of two of at least 1 MiB; 0: 32 MiB
 }
 
-// ErrTypes: the kernel was built without type information.
-var ErrTypes = errors.New("this kernel has no type information (/sys/kernel/btf/vmlinux)")
-
 // ioRingBytes is the usual size of the ring: 160 of the largest records, or 320,000 of the smallest.
 const ioRingBytes = 32 << 20
 
@@ -64,10 +60,7 @@ func OpenIO(pid int, o IOOptions) (*IO, error) {
 	e := &IO{attached: attached{maps: map[string]*ebpf.Map{}}}
 	if err := e.open(pid, o); err != nil {
 		e.Close()
-		if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
-			err = ErrRights
-		}
-		return nil, fmt.Errorf("watch I/O: %w", err)
+		return nil, fmt.Errorf("watch I/O: %w", explain(err))
 	}
 	return e, nil
 }

@@ -2,7 +2,6 @@ package kernel
 
 import (
 	"encoding/binary"
-	"errors"
 	"io"
 	"math/rand/v2"
 	"os"
@@ -105,7 +104,7 @@ func openIO(t *testing.T, o IOOptions) *IO {
 	t.Helper()
 	e, err := OpenIO(os.Getpid(), o)
 	switch {
-	case errors.Is(err, ErrRights), errors.Is(err, ErrSpace), errors.Is(err, ErrTypes):
+	case Refused(err):
 		testprog.Missing(t, "bpf", err.Error())
 	case err != nil:
 		t.Fatal(err)

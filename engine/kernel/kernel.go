@@ -17,8 +17,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -28,13 +26,6 @@ import (
 
 	"github.com/sliverprof/sliver/calls"
 	"github.com/sliverprof/sliver/stack"
-)
-
-// Errors that callers distinguish.
-var (
-	ErrRights = errors.New("not allowed: CAP_BPF and CAP_PERFMON are needed (setcap cap_bpf,cap_perfmon,cap_sys_ptrace+ep, or root)")
-	ErrOld    = errors.New("this kernel has no uprobe_multi links: Linux 6.6 or later is needed")
-	ErrSpace  = errors.New("sliver runs in a PID namespace of its own, where the kernel's process numbers are unknown")
 )
 
 // Probe is a place in a file.
@@ -82,6 +73,9 @@ func Open(pid int, probes []Probe) (*Engine, error) {
 	e := &Engine{}
 	if err := e.open(pid, probes); err != nil {
 		e.Close()
+		if errors.Is(err, ebpf.ErrNotSupported) {
+			err = ErrOld
+		}
 		return nil, fmt.Errorf("set uprobes: %w", explain(err))
 	}
 	return e, nil
@@ -96,71 +90,6 @@ func Check() error {
 		return fmt.Errorf("%w (this is %d.%d)", ErrOld, major, minor)
 	}
 	return initialSpace()
-}
-
-// rights returns why no program can be loaded here; nil if no reason is known.
-func rights() error {
-	if !supported {
-		return errors.New("the kernel engine knows amd64 and arm64 only")
-	}
-	h := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var c [2]unix.CapUserData
-	if err := unix.Capget(&h, &c[0]); err != nil {
-		return fmt.Errorf("read own capabilities: %w", err)
-	}
-	has := func(n int) bool { return c[n/32].Effective&(1<<(n%32)) != 0 }
-	if has(unix.CAP_SYS_ADMIN) {
-		return nil
-	}
-	var missing []string
-	for _, x := range []struct {
-		n    int
-		name string
-	}{{unix.CAP_BPF, "CAP_BPF"}, {unix.CAP_PERFMON, "CAP_PERFMON"}} {
-		if !has(x.n) {
-			missing = append(missing, x.name)
-		}
-	}
-	if len(missing) > 0 {
-		return fmt.Errorf("%w; missing: %s", ErrRights, strings.Join(missing, ", "))
-	}
-	return nil
-}
-
-// initialSpace returns ErrSpace if this process has other process numbers than the kernel's programs.
-func initialSpace() error {
-	// The inode number of the initial PID namespace (include/linux/proc_ns.h, PROC_PID_INIT_INO).
-	if to, err := os.Readlink("/proc/self/ns/pid"); err == nil && to != "pid:[4026531836]" {
-		return ErrSpace
-	}
-	return nil
-}
-
-// release is the kernel's version, 0 if it cannot be read.
-func release() (major, minor int) {
-	var u unix.Utsname
-	if unix.Uname(&u) != nil {
-		return 0, 0
-	}
-	parts := strings.FieldsFunc(unix.ByteSliceToString(u.Release[:]), func(r rune) bool { return r < '0' || r > '9' })
-	if len(parts) < 2 {
-		return 0, 0
-	}
-	major, _ = strconv.Atoi(parts[0])
-	minor, _ = strconv.Atoi(parts[1])
-	return major, minor
-}
-
-// explain replaces refusals. The library's own text for EPERM blames RLIMIT_MEMLOCK, which has not
-// counted since Linux 5.11.
-func explain(err error) error {
-	switch {
-	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
-		return ErrRights
-	case errors.Is(err, ebpf.ErrNotSupported):
-		return ErrOld
-	}
-	return err
 }
 
 func (e *Engine) open(pid int, probes []Probe) (err error) {

@@ -68,10 +68,7 @@ func OpenSched(pid int, o SchedOptions) (*Sched, error) {
 	e := &Sched{attached: attached{maps: map[string]*ebpf.Map{}}}
 	if err := e.open(pid, o); err != nil {
 		e.Close()
-		if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
-			err = ErrRights
-		}
-		return nil, err
+		return nil, explain(err)
 	}
 	return e, nil
 }

@@ -8,7 +8,6 @@ package canary
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"path"
 	"strconv"
@@ -125,7 +124,7 @@ func Open(p *target.Process, o Options) (*Canary, error) {
 // Refused reports whether Open failed because this user or kernel cannot load the programs: Outside
 // works in any case.
 func Refused(err error) bool {
-	return errors.Is(err, kernel.ErrRights) || errors.Is(err, kernel.ErrSpace) || errors.Is(err, kernel.ErrOld) || errors.Is(err, kernel.ErrTypes)
+	return kernel.Refused(err)
 }
 
 // PID is the process's number.

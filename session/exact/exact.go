@@ -222,6 +222,28 @@ func (t *Tracer) breakpoints() (Engine, error) {
 	return e, nil
 }
 
+// Try tries both engines on the first thread of process pid. It returns why each does not work: nil, it does.
+func Try(pid int) (kernelWhy, cpuWhy error) {
+	// No code is at this address (vm.mmap_min_addr).
+	const nowhere = 0x1000
+	if kernelWhy = kernel.Check(); kernelWhy == nil {
+		kernelWhy = kernel.Try()
+	}
+	cpus, err := target.OnlineCPUs()
+	if err != nil {
+		return kernelWhy, fmt.Errorf("list CPUs: %w", err)
+	}
+	e, err := breakpoint.Open(breakpoint.Options{PID: pid, CPUs: cpus, Probes: []breakpoint.Probe{{Addr: nowhere, Where: calls.Enter}},
+		Threads: func() ([]stack.TID, error) { return []stack.TID{stack.TID(pid)}, nil }})
+	if err != nil {
+		return kernelWhy, err
+	}
+	return kernelWhy, e.Close()
+}
+
+// MaxPlaces is how many entries and exits the engine CPU can trace at once.
+const MaxPlaces = breakpoint.MaxProbes
+
 func count(n int, what string) string {
 	if n != 1 {
 		what += "s"

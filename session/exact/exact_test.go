@@ -50,7 +50,7 @@ func trace(t *testing.T, pid int, engine string, patterns ...string) *Tracer {
 	switch {
 	case errors.Is(err, breakpoint.ErrNone), errors.Is(err, breakpoint.ErrRights):
 		testprog.Missing(t, "perf", err.Error())
-	case errors.Is(err, kernel.ErrRights), errors.Is(err, kernel.ErrOld), errors.Is(err, kernel.ErrSpace):
+	case kernel.Refused(err):
 		testprog.Missing(t, "bpf", err.Error())
 	case err != nil:
 		t.Fatal(err)
