@@ -100,7 +100,8 @@ func Tables() []Table {
 			{"exact", "INTEGER", "1: the kernel's context switches show it (`sliver record --kernel=auto`)"},
 			{"waker", "INTEGER", "TID of the thread of the process that ended the wait, by the kernel; NULL if it was another or is unknown"},
 			{"woken_by", "TEXT", "what ended the wait, by the kernel: a thread, also of another process, a timer or interrupt"},
-			{"waker_process", "INTEGER", "processes.id of the process of that thread; NULL if it is not in the recording"}}},
+			{"waker_process", "INTEGER", "processes.id of the process of that thread; NULL if it is not in the recording"},
+			{"kernel_stack", "TEXT", "the kernel's functions in a wait of 1 ms or more, outermost first, separated by `;`"}}},
 		{"waits", "what blocked threads waited for, as far as that was found out", []Column{
 			thread, ts, dur, {"call", "TEXT", "system call"}, {"kind", "TEXT", ""}, {"args", "TEXT", "of the call"}, {"file", "TEXT", "file, socket or pipe"},
 			{"lock", "INTEGER", "address of the lock"}, {"symbol", "TEXT", "name of the lock"}, {"timeout", "INTEGER", "ns"},

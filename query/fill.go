@@ -248,6 +248,7 @@ type reader struct {
 	sampled stack.State // the one that the last sample found
 	exact   bool        // kind is by the context switches
 	woken   uint64      // payload of the Waker event that ended the wait
+	kernel  uint64      // number of the kernel stack of the wait
 	call    int32
 	waitID  int
 	lockID  int // ID of the wait description that addr belongs to
@@ -338,6 +339,8 @@ func (r *reader) Other(e event.Event) {
 		}
 	case event.Waker:
 		r.woken = e.Payload()
+	case event.Kernel:
+		r.kernel = e.Payload()
 	case event.Wait:
 		r.endWait(e.Time)
 		if r.waitID = int(min(e.Payload(), 1<<31)); r.waitID != 0 {
@@ -416,12 +419,12 @@ func (r *reader) endState(t stack.Time) {
 		if tid, ok := r.f.v.Waker(r.woken); ok {
 			waker = int64(tid)
 		}
-		r.f.row("states", r.seq, ts, dur, r.kind.String(), call, r.state.slice, r.exact, waker, orNull(r.f.v.Woken(r.woken)), r.wakerProcess(t))
+		r.f.row("states", r.seq, ts, dur, r.kind.String(), call, r.state.slice, r.exact, waker, orNull(r.f.v.Woken(r.woken)), r.wakerProcess(t), orNull(r.f.v.KernelStack(r.kernel)))
 	}
 	// A wait ends with the state that it explains. If the same wait continues, the
 	// recording repeats it.
 	r.endsWait(t, r.f.between.At(r.f.process, r.thread, r.state.since))
-	r.woken = 0
+	r.woken, r.kernel = 0, 0
 }
 
 // wakerProcess returns the number of the process of the thread that ended the state, by the kernel.

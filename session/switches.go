@@ -9,6 +9,7 @@ import (
 
 	"github.com/sliverprof/sliver/engine/kernel"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/symbol/kallsyms"
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/trace/event"
@@ -38,7 +39,8 @@ type switchLog struct {
 	last  *trace.Switches // the newest accounts, after done
 
 	wakers  map[wakerKey]int
-	fresh   []trace.Waker                // not written yet
+	fresh   []trace.Waker // not written yet
+	kernel  kernelStacks
 	batch   map[stack.TID][]trace.Switch // records that are not written yet
 	waiting int                          // their number
 	records uint64
@@ -73,6 +75,9 @@ func logSwitches(p *target.Process, o *SwitchOptions, rec *trace.Recorder, all f
 }
 
 func (x *switchLog) open(o *SwitchOptions) error {
+	if x.kernel.why = kallsyms.Hidden(); x.kernel.why != "" {
+		o.Kernel.Stacks = -1 // addresses without names are of no use, and show where the kernel is
+	}
 	e, err := kernel.OpenSched(x.p.PID(), o.Kernel)
 	if err != nil {
 		return err
@@ -190,7 +195,11 @@ func (x *switchLog) rest(s *kernel.Switch, now stack.Time) {
 	x.add(r)
 }
 
-func (x *switchLog) take(s *kernel.Switch) { x.add(x.switchOf(s)) }
+func (x *switchLog) take(s *kernel.Switch) {
+	r := x.switchOf(s)
+	r.Stack = x.kernel.number(s.Stack)
+	x.add(r)
+}
 
 func (x *switchLog) add(s trace.Switch) {
 	x.records++
@@ -265,6 +274,10 @@ func (x *switchLog) flush() {
 	if x.waiting == 0 {
 		return
 	}
+	if n := len(x.kernel.fresh); n > 0 {
+		x.rec.KernelStacks(len(x.kernel.numbers)-n, x.kernel.fresh)
+		x.kernel.fresh = nil
+	}
 	var sampled map[stack.TID]bool // nil: all are written
 	if !x.all() {
 		sampled = map[stack.TID]bool{}
@@ -298,12 +311,17 @@ func (x *switchLog) account() {
 		{l.Threads, "switches were of threads beyond the limit"},
 		{l.Ends, "threads ended without a record of their last switches"},
 		{l.Bad, "records of switches could not be read"},
+		{l.Stacks, "long waits have no kernel stack: the kernel's buffer was full, or the kernel did not find it"},
+		{x.kernel.beyond, "long waits have no kernel stack: there were too many different ones"},
 	} {
 		if n.n > 0 {
 			a.Lost = append(a.Lost, fmt.Sprintf("%d %s", n.n, n.what))
 		}
 	}
 	a.Lost = append(a.Lost, x.e.Without()...)
+	if x.kernel.why != "" {
+		a.Lost = append(a.Lost, "waits have no kernel stacks: "+x.kernel.why)
+	}
 	x.rec.Switches(a)
 	x.last = a
 }

@@ -231,6 +231,9 @@ func (m *merger) take() {
 	case edgeOff:
 		m.state(x.at, event.StateOfSwitch(x.off.State, -1, m.sampled))
 	case edgeReady:
+		if x.off.Stack > 0 {
+			m.put(event.Make(x.at, event.Kernel, uint64(x.off.Stack)))
+		}
 		m.put(event.Make(x.at, event.Waker, event.WakerOf(x.off.Waker, x.off.By)))
 		m.state(x.at, event.StateOfSwitch(stack.StateRunnable, m.call, m.sampled))
 	case edgeUnknown:

@@ -22,7 +22,7 @@ const Magic = "\x89SLIVER\n"
 // file of its major version; unknown chunks with a lower-case type are skipped.
 const (
 	Major = 1
-	Minor = 4 // 1: calls, 2: sections, 3: I/O, 4: switches
+	Minor = 5 // 1: calls, 2: sections, 3: I/O, 4: switches, 5: kernel stacks
 )
 
 const (
@@ -53,6 +53,7 @@ const (
 	chunkOps      = "iops" // I/O operations of one thread, see ops.go
 	chunkSwitched = "swsm" // JSON Switches: accounts of context switches, the newest one counts
 	chunkWakers   = "swnm" // JSON wakersChunk: further threads that woke others
+	chunkKernel   = "swks" // JSON kernelChunk: further kernel stacks of waits
 	chunkSwitches = "swch" // times off the CPUs of one thread, see switches.go
 	chunkEnd      = "ENDS" // JSON End: the recording is complete
 	chunkSection  = "SECT" // uvarint number of the section of the chunks after it, see sections.go

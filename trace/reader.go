@@ -35,6 +35,8 @@ type Recording struct {
 	IONames  IONames   // of IO and Ops
 	Switches *Switches // nil: no exact context switches were recorded
 	Wakers   []Waker   // of Switched
+	// KernelStacks are the kernel's functions that threads waited in, innermost first: see Switch.Stack.
+	KernelStacks [][]string
 	// Problems describe damage that was skipped, one line each.
 	Problems []string
 	// Others are the other processes of the recording, in the order in which they were
@@ -146,7 +148,7 @@ func at(off int64, err error) error {
 
 func knownChunk(typ string) bool {
 	switch typ {
-	case chunkProcess, chunkThread, chunkMaps, chunkStats, chunkNames, chunkWait, chunkSymbols, chunkTrigger, chunkTasks, chunkTraced, chunkIO, chunkIONames, chunkSwitched, chunkWakers, chunkLeft, chunkEnd:
+	case chunkProcess, chunkThread, chunkMaps, chunkStats, chunkNames, chunkWait, chunkSymbols, chunkTrigger, chunkTasks, chunkTraced, chunkIO, chunkIONames, chunkSwitched, chunkWakers, chunkKernel, chunkLeft, chunkEnd:
 		return true
 	}
 	return false
@@ -257,6 +259,8 @@ func (rec *Recording) take(typ string, b []byte, seen map[int]int) error {
 		return rec.takeSwitches(b)
 	case chunkWakers:
 		return rec.takeWakers(b)
+	case chunkKernel:
+		return rec.takeKernel(b)
 	case chunkLeft:
 		return rec.takeLeft(b)
 	case chunkEnd:

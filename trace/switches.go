@@ -36,6 +36,18 @@ type wakersChunk struct {
 // MaxWakers bounds the wakers of a recording.
 const MaxWakers = 1 << 16
 
+// kernelChunk adds kernel stacks. First is the number of stacks in earlier chunks.
+type kernelChunk struct {
+	First  int        `json:"first"`
+	Stacks [][]string `json:"stacks"` // names of functions, innermost first
+}
+
+// MaxKernelStacks bounds the kernel stacks of a recording, maxKernelFrames the names of one.
+const (
+	MaxKernelStacks = 1 << 14
+	maxKernelFrames = 1 << 8
+)
+
 // Switch is a time of a thread off the CPUs.
 type Switch struct {
 	TID     stack.TID
@@ -46,6 +58,7 @@ type Switch struct {
 	State stack.State // from Out to Wake; StateRunning: it ran until Out, and that is all that is known
 	Waker int         // index of Recording.Wakers; -1: unknown or none
 	By    event.WokenBy
+	Stack int  // number of Recording.KernelStacks, from 1: the kernel's functions that it waited in; 0: unknown
 	Open  bool // it was not over at In
 	// Skipped are times off the CPUs since the record before that have none; Asleep and Queued are the ns in
 	// them before and after the wake-ups.
@@ -65,7 +78,7 @@ const (
 // switchRecords are chunks of times off the CPUs. One is a byte (bits 0..2 state, bit 3 woken, bit 4 a waker
 // follows, bit 5 not over, bit 6 skipped ones follow, bit 7 an interrupt follows), the varint of Out minus the
 // In of the one before (at first the time of the head), a uvarint In - Out, with bit 3 a uvarint Wake - Out,
-// with bit 4 a uvarint waker, with bit 7 a byte of event.WokenBy, and with bit 6 the uvarints of their number,
+// with bit 4 a uvarint waker, with bit 7 a byte of event.WokenBy (and, with its bit 3, a uvarint Stack), and with bit 6 the uvarints of their number,
 // of the ns asleep and queued, and a byte of reasons.
 var switchRecords = records[Switch]{
 	chunk: chunkSwitches, what: "switch",
@@ -82,6 +95,8 @@ const (
 	switchOpen    = 1 << 5
 	switchSkipped = 1 << 6
 	switchBy      = 1 << 7
+
+	switchStack = 1 << 3 // beside event.WokenBy
 )
 
 // switchStates are the states that a record can have, by their number in it.
@@ -106,7 +121,11 @@ func putSwitch(b []byte, s, before *Switch) []byte {
 	if s.Skipped > 0 {
 		flags |= switchSkipped
 	}
-	if s.By != 0 {
+	by := byte(s.By) &^ switchStack
+	if s.Stack > 0 {
+		by |= switchStack
+	}
+	if by != 0 {
 		flags |= switchBy
 	}
 	b = append(b, flags)
@@ -118,8 +137,11 @@ func putSwitch(b []byte, s, before *Switch) []byte {
 	if s.Waker >= 0 {
 		b = binary.AppendUvarint(b, uint64(s.Waker))
 	}
-	if s.By != 0 {
-		b = append(b, byte(s.By))
+	if by != 0 {
+		b = append(b, by)
+	}
+	if s.Stack > 0 {
+		b = binary.AppendUvarint(b, uint64(s.Stack))
 	}
 	if s.Skipped > 0 {
 		b = binary.AppendUvarint(b, s.Skipped)
@@ -143,7 +165,10 @@ func takeSwitch(n *recordNumbers, s *Switch) {
 		s.Waker = int(min(n.unsigned(), MaxWakers))
 	}
 	if flags&switchBy != 0 {
-		s.By = event.WokenBy(n.flags())
+		by := n.flags()
+		if s.By = event.WokenBy(by &^ switchStack); by&switchStack != 0 {
+			s.Stack = int(min(n.unsigned(), MaxKernelStacks+1))
+		}
 	}
 	if flags&switchSkipped != 0 {
 		s.Skipped, s.Asleep, s.Queued = n.unsigned(), n.unsigned(), n.unsigned()
@@ -184,6 +209,18 @@ func (w *Writer) Wakers(first int, all []Waker) error {
 	return w.json(chunkWakers, wakersChunk{First: first, Wakers: all})
 }
 
+// KernelStacks notes further kernel stacks, as names of functions, innermost first; first is how many there were.
+func (r *Recorder) KernelStacks(first int, all [][]string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.note(r.w.KernelStacks(first, all))
+}
+
+// KernelStacks writes further kernel stacks; first is how many there were.
+func (w *Writer) KernelStacks(first int, all [][]string) error {
+	return w.json(chunkKernel, kernelChunk{First: first, Stacks: all})
+}
+
 // Switched writes times off the CPUs of any threads. It sorts them by thread.
 func (w *Writer) Switched(all []Switch) error { return switchRecords.write(w, all) }
 
@@ -205,6 +242,20 @@ func (rec *Recording) takeWakers(b []byte) error {
 		return fmt.Errorf("chunk %s: %d wakers from %d on, %d are known", chunkWakers, len(x.Wakers), x.First, len(rec.Wakers))
 	}
 	rec.Wakers = append(rec.Wakers, x.Wakers...)
+	return nil
+}
+
+func (rec *Recording) takeKernel(b []byte) error {
+	var x kernelChunk
+	if err := json.Unmarshal(b, &x); err != nil {
+		return err
+	}
+	if x.First != len(rec.KernelStacks) || x.First+len(x.Stacks) > MaxKernelStacks {
+		return fmt.Errorf("chunk %s: %d stacks from %d on, %d are known", chunkKernel, len(x.Stacks), x.First, len(rec.KernelStacks))
+	}
+	for _, s := range x.Stacks {
+		rec.KernelStacks = append(rec.KernelStacks, s[:min(len(s), maxKernelFrames)])
+	}
 	return nil
 }
 
@@ -257,6 +308,9 @@ func (rec *Recording) Switched(tid stack.TID) iter.Seq2[Switch, error] {
 				if s.Waker >= len(rec.Wakers) {
 					s.Waker = -1
 				}
+				if s.Stack > len(rec.KernelStacks) {
+					s.Stack = 0
+				}
 				if lost {
 					s.Skipped, lost = max(s.Skipped, 1), false
 				}
@@ -282,6 +336,11 @@ func cutSwitches(tw *Writer, rec *Recording, p Part) error {
 	}
 	if len(rec.Wakers) > 0 {
 		if err := tw.Wakers(0, rec.Wakers); err != nil {
+			return err
+		}
+	}
+	if len(rec.KernelStacks) > 0 {
+		if err := tw.KernelStacks(0, rec.KernelStacks); err != nil {
 			return err
 		}
 	}

@@ -30,11 +30,15 @@ func someSwitches(n int) []Switch {
 		if r.IntN(9) == 0 {
 			s.Skipped, s.Asleep, s.Queued, s.Why = uint64(1+r.IntN(99)), uint64(r.IntN(1e6)), uint64(r.IntN(1e6)), SwitchFull
 		}
+		s.Stack = r.IntN(len(twoStacks) + 1)
 		at[k] = s.In
 		out = append(out, s)
 	}
 	return out
 }
+
+// twoStacks are kernel stacks.
+var twoStacks = [][]string{{"pipe_read", "vfs_read"}, {"futex_wait"}}
 
 func switchRecording(t testing.TB, all []Switch, wakers []Waker, events []event.Event) []byte {
 	t.Helper()
@@ -44,7 +48,7 @@ func switchRecording(t testing.TB, all []Switch, wakers []Waker, events []event.
 		t.Fatal(err)
 	}
 	for _, err := range []error{w.Process(Process{PID: 1}), w.Thread(Thread{TID: 100, Born: 1}), w.Thread(Thread{TID: 101, Seq: 1, Born: 1}), w.Events(0, events),
-		w.Wakers(0, wakers), w.Switched(slices.Clone(all)), w.Switches(&Switches{At: 9, Began: 3, Records: uint64(len(all)), Rate: 4, Lost: []string{}}), w.End(End{At: 2e12, Reason: "duration"})} {
+		w.Wakers(0, wakers), w.KernelStacks(0, twoStacks), w.Switched(slices.Clone(all)), w.Switches(&Switches{At: 9, Began: 3, Records: uint64(len(all)), Rate: 4, Lost: []string{}}), w.End(End{At: 2e12, Reason: "duration"})} {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,7 +80,7 @@ func TestSwitchesRoundTrip(t *testing.T) {
 	all := someSwitches(60_000)
 	b := switchRecording(t, all, twoWakers, nil)
 	rec := openSwitches(t, b)
-	if len(rec.Problems) > 0 || !reflect.DeepEqual(rec.Wakers, twoWakers) || rec.Switches == nil || rec.Switches.Records != uint64(len(all)) || rec.Switches.Rate != 4 {
+	if len(rec.Problems) > 0 || !reflect.DeepEqual(rec.Wakers, twoWakers) || !reflect.DeepEqual(rec.KernelStacks, twoStacks) || rec.Switches == nil || rec.Switches.Records != uint64(len(all)) || rec.Switches.Rate != 4 {
 		t.Fatalf("%q, %+v, %+v", rec.Problems, rec.Wakers, rec.Switches)
 	}
 	for tid := stack.TID(100); tid < 103; tid++ {
@@ -218,7 +222,7 @@ func TestExactlyAny(t *testing.T) {
 		last := stack.Time(0)
 		for _, e := range got {
 			switch k := e.Kind(); k {
-			case event.State, event.Wait, event.Lock, event.Holder, event.Waker:
+			case event.State, event.Wait, event.Lock, event.Holder, event.Waker, event.Kernel:
 			case event.Enter:
 				counts[e.Value]++
 				continue // frames of a Sync have earlier times

@@ -43,6 +43,9 @@ func TestRecordKernel(t *testing.T) {
 	if r := sliver(t, dir, "report", "run.sliver", "--json"); !strings.Contains(r.out, "(measured)") {
 		t.Errorf("the report has no measured waker:\n%.3000s%s", r.out, r.errors)
 	}
+	if q := sliver(t, dir, "sql", "run.sliver", "select distinct t.name from states s join threads t on t.id = s.thread where s.kernel_stack like '%;vfs_read;%pipe_read%' and s.exact = 1", "--format", "csv"); !strings.Contains(q.out, "\npipe\n") && !strings.Contains(r.errors, "no kernel stacks") {
+		t.Errorf("sql has no kernel stack of a pipe's reader:\n%s%s", q.out, q.errors)
+	}
 	if d := sliver(t, dir, "doctor"); !strings.Contains(d.out, "ok    context switches") {
 		t.Errorf("doctor:\n%s", d.out)
 	}

@@ -38,6 +38,7 @@ type Sched struct {
 	skipped uint64 // of records that were read
 
 	without []string // see Without
+	frames  []uint64 // of Switch.Stack
 }
 
 // SchedOptions bound the records. Zero values are the defaults.
@@ -45,6 +46,8 @@ type SchedOptions struct {
 	Ring      int // bytes, a power of two of at least a page; 0: 4 MiB
 	PerThread int // records of a thread in 100 ms; 0: 1,000. Waits of 1 ms and longer do not count
 	PerCPU    int // records of a CPU in 100 ms; 0: 5,000 divided by the CPUs, at least 200
+	// Stacks is how long a wait must be to have its kernel stack; 0: 1 ms, negative: none has one.
+	Stacks time.Duration
 }
 
 // Defaults and limits of the records.
@@ -54,10 +57,12 @@ const (
 	schedTotal     = 5000 // of all CPUs in a window
 	schedLeastCPU  = 200
 	schedWindow    = int64(100 * time.Millisecond)
-	schedLong      = int64(time.Millisecond)
+	schedLong      = time.Millisecond
 	maxSchedTasks  = 1 << 15 // places, a power of two
 	schedRecBytes  = 80
 	schedTaskBytes = 128
+
+	maxKernelFrames = 64 // more are cut
 )
 
 // OpenSched begins to record the switches of process pid.
@@ -96,6 +101,7 @@ func (e *Sched) open(pid int, o SchedOptions) error {
 	for _, s := range []ebpf.MapSpec{
 		{Name: "sched_tasks", Type: ebpf.Array, KeySize: 4, ValueSize: schedTaskBytes, MaxEntries: maxSchedTasks},
 		{Name: "sched_cpu", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: schedCPUBytes, MaxEntries: 1},
+		{Name: "sched_stack", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: schedRecBytes + maxKernelFrames*8, MaxEntries: 1},
 		{Name: "sched_ring", Type: ebpf.RingBuf, MaxEntries: uint32(cmp.Or(o.Ring, schedRing))},
 	} {
 		m, err := ebpf.NewMap(&s)
@@ -109,13 +115,19 @@ func (e *Sched) open(pid int, o SchedOptions) error {
 	}
 	p := &schedPrograms{pid: int32(pid), l: l, tasks: e.maps["sched_tasks"].FD(), cpu: e.maps["sched_cpu"].FD(), ring: e.maps["sched_ring"].FD(),
 		perThread: int32(cmp.Or(o.PerThread, schedThread)), perCPU: int32(cmp.Or(o.PerCPU, max(schedTotal/max(cpus, 1), schedLeastCPU)))}
-	for _, x := range []struct {
-		name string
-		code asm.Instructions
-	}{{"sched_waking", p.waking()}, {"sched_switch", p.switches()}} {
-		if err := e.attach(x.name, x.code); err != nil {
+	p.stack, p.after = e.maps["sched_stack"].FD(), max(int64(cmp.Or(o.Stacks, schedLong)), 0)
+	if err := e.attach("sched_waking", p.waking()); err != nil {
+		return err
+	}
+	if err := e.attach("sched_switch", p.switches()); err != nil {
+		if p.after == 0 {
 			return err
 		}
+		p.after = 0
+		if e.attach("sched_switch", p.switches()) != nil {
+			return err
+		}
+		e.without = append(e.without, "kernel stacks of waits are not known (Linux 5.9 or later shows them): "+err.Error())
 	}
 	for _, x := range interrupts {
 		if err := e.attach(x.name, p.interrupt(x.flag, x.on)); err != nil {
@@ -241,6 +253,9 @@ type Switch struct {
 	Asleep, Queued uint64
 	Full, Rate     bool
 	Ended          bool // the thread ended at Out
+	// Stack is the kernel's part of the stack that it waited with, as return addresses, innermost first. It is
+	// empty for short waits, and valid until the callback of Read returns.
+	Stack []uint64
 }
 
 // WakerName returns the kernel's name of a waker of another process.
@@ -336,6 +351,11 @@ func (e *Sched) Read(f func(*Switch)) {
 			continue
 		}
 		e.skipped += s.Skipped
+		e.frames = e.frames[:0]
+		for b := e.rec.RawSample[schedRecBytes:]; len(b) >= 8 && len(e.frames) < maxKernelFrames; b = b[8:] {
+			e.frames = append(e.frames, binary.NativeEndian.Uint64(b))
+		}
+		s.Stack = e.frames
 		f(&s)
 	}
 }
@@ -374,6 +394,7 @@ type SchedLosses struct {
 	Threads uint64 // switches of threads beyond the limit
 	Ends    uint64 // ends of threads without a record
 	Bad     uint64 // records that cannot be parsed
+	Stacks  uint64 // kernel stacks of long waits: the ring was full, or the kernel did not find them
 }
 
 // Losses returns the losses so far.
@@ -383,6 +404,7 @@ func (e *Sched) Losses() (l SchedLosses) {
 		for _, b := range each {
 			word := func(off int) uint64 { return binary.NativeEndian.Uint64(b[off:]) }
 			l.Full, l.Threads, l.Ends = l.Full+word(cpuFull), l.Threads+word(cpuTasks), l.Ends+word(cpuEnds)
+			l.Stacks += word(cpuStacks)
 		}
 	}
 	l.Bad, l.Rate = e.bad, max(e.skipped, l.Full)-l.Full

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"runtime"
 	"slices"
 	"strconv"
@@ -38,7 +39,7 @@ func TestParseSwitch(t *testing.T) {
 	var s Switch
 	want := Switch{TID: 77, Out: 1000, Wake: 1500, In: 1600, How: 0x2001, Waker: 78, WakerPID: 70}
 	copy(want.WakerComm[:], "waker")
-	if err := parseSwitch(switchRecord(), &s); err != nil || s != want || s.WakerName() != "waker" || s.How.State() != stack.StateBlocked {
+	if err := parseSwitch(switchRecord(), &s); err != nil || !reflect.DeepEqual(s, want) || s.WakerName() != "waker" || s.How.State() != stack.StateBlocked {
 		t.Errorf("%+v, %v", s, err)
 	}
 	for name, c := range map[string]struct {

@@ -43,7 +43,8 @@ const (
 	cpuTimer      = 40 // 1: a timer's function runs
 	cpuHard       = 48 // 1: a device's interrupt is handled
 	cpuSoft       = 56 // number of the deferred work that runs, plus 1
-	schedCPUBytes = 64
+	cpuStacks     = 64 // stacks of waits that were not recorded
+	schedCPUBytes = 72
 )
 
 // Places on the stack of the programs.
@@ -51,6 +52,7 @@ const (
 	schedKey  = -8
 	schedZero = -16
 	schedSlot = -24
+	schedCopy = -32 // pointer to the value of sched_stack
 )
 
 // schedPrograms are the parameters of both programs.
@@ -59,6 +61,8 @@ type schedPrograms struct {
 	l                 *schedLayout
 	tasks, cpu, ring  int
 	perThread, perCPU int32
+	stack             int   // map for a record with a stack
+	after             int64 // ns; waits of at least that have their stacks. 0: none has
 }
 
 // find sets R9 to the value of the thread whose number is at schedKey. Its place in the array is one of two that
@@ -205,6 +209,30 @@ func (p *schedPrograms) output(a *assembler) {
 	a.add(asm.LoadMapPtr(asm.R1, p.ring), asm.Mov.Reg(asm.R2, asm.R9), asm.Mov.Imm(asm.R3, schedRecBytes), asm.Mov.Imm(asm.R4, noWakeup), asm.FnRingbufOutput.Call())
 }
 
+// withStack writes the record at R9 with the kernel's part of the stack of the thread at R7, if its wait was long
+// enough, and goes to the label sent. The thread has not run since it left, and is not on a CPU yet: its stack is the
+// one that it waited with. So short waits cost nothing. Without a stack, or room for it, the program goes on.
+func (p *schedPrograms) withStack(a *assembler) {
+	if p.after <= 0 {
+		return
+	}
+	a.add(asm.LoadMem(asm.R1, asm.R9, swState, asm.Half), asm.JEq.Imm(asm.R1, 0, "plain"), // preempted
+		asm.LoadMem(asm.R1, asm.R9, swOut, asm.DWord), asm.Mov.Reg(asm.R2, asm.R8), asm.Sub.Reg(asm.R2, asm.R1),
+		asm.LoadImm(asm.R1, p.after, asm.DWord), asm.JLT.Reg(asm.R2, asm.R1, "plain"), storeWord(asm.RFP, schedZero, 0))
+	a.lookup(p.stack, schedZero)
+	a.add(asm.JEq.Imm(asm.R0, 0, "plain"), asm.StoreMem(asm.RFP, schedCopy, asm.R0, asm.DWord),
+		asm.Mov.Reg(asm.R1, asm.R7), asm.Mov.Reg(asm.R2, asm.R0), asm.Add.Imm(asm.R2, schedRecBytes), asm.Mov.Imm(asm.R3, maxKernelFrames*8), asm.Mov.Imm(asm.R4, 0),
+		asm.FnGetTaskStack.Call(), asm.JSLE.Imm(asm.R0, 0, "unknown"), asm.JGT.Imm(asm.R0, maxKernelFrames*8, "unknown"),
+		asm.Mov.Reg(asm.R3, asm.R0), asm.Add.Imm(asm.R3, schedRecBytes), asm.LoadMem(asm.R2, asm.RFP, schedCopy, asm.DWord))
+	for off := int16(0); off < schedRecBytes; off += 8 {
+		a.add(asm.LoadMem(asm.R1, asm.R9, off, asm.DWord), asm.StoreMem(asm.R2, off, asm.R1, asm.DWord))
+	}
+	a.add(asm.LoadMapPtr(asm.R1, p.ring), asm.Mov.Imm(asm.R4, noWakeup), asm.FnRingbufOutput.Call(), asm.JEq.Imm(asm.R0, 0, "sent"))
+	a.label("unknown")
+	p.bump(a, cpuStacks)
+	a.label("plain")
+}
+
 // enters writes the record of the next thread, or adds the time to its sums.
 func (p *schedPrograms) enters(a *assembler) {
 	l := p.l
@@ -223,8 +251,11 @@ func (p *schedPrograms) enters(a *assembler) {
 	a.lookup(p.cpu, schedZero)
 	a.add(asm.JEq.Imm(asm.R0, 0, "out"))
 	window(a, asm.R0, cpuWindow, cpuCount, asm.DWord, p.perCPU, "rate")
+	p.withStack(a)
 	p.output(a)
-	a.add(asm.JNE.Imm(asm.R0, 0, "full"), storeWord(asm.R9, swSkipped, 0), storeWord(asm.R9, swAsleep, 0), storeWord(asm.R9, swQueued, 0),
+	a.add(asm.JNE.Imm(asm.R0, 0, "full"))
+	a.label("sent")
+	a.add(storeWord(asm.R9, swSkipped, 0), storeWord(asm.R9, swAsleep, 0), storeWord(asm.R9, swQueued, 0),
 		asm.StoreImm(asm.R9, swFlags, 0, asm.Byte), asm.Ja.Label("begin"))
 	a.label("full")
 	a.add(asm.Mov.Imm(asm.R7, swFull))

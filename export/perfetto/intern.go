@@ -71,6 +71,9 @@ const annotateWoken = annotateDetails + 300 // after those of calls
 // annotateFor is of a state that is a wait for other processes.
 const annotateFor = annotateWoken + 1
 
+// annotateKernel is of a state with a kernel stack.
+const annotateKernel = annotateWoken + 2
+
 // Categories, interned in this order.
 const (
 	categorySliver = 1

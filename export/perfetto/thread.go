@@ -42,7 +42,7 @@ type writer struct {
 
 	slices, state, pauses, counters *sequence
 	stateIn                         *interned
-	woken, waitsFor                 bool // stateIn has annotateWoken, and annotateFor
+	woken, waitsFor, kernel         bool // stateIn has annotateWoken, annotateFor and annotateKernel
 
 	pid, tid uint64
 	interval int64 // ns between samples

@@ -55,6 +55,17 @@ func (m *message) number(name int, v uint64) {
 	m.end(a)
 }
 
+// interned adds an annotation with an interned value, unless it is 0.
+func (m *message) interned(name int, value uint32) {
+	if value == 0 {
+		return
+	}
+	a := m.open(eventAnnotation)
+	m.uint(annotationName, uint64(name))
+	m.uint(annotationStrIID, uint64(value))
+	m.end(a)
+}
+
 // stateSlice writes an interval of the thread: its state and the wait in it.
 func (w *writer) stateSlice(x *view.Interval) {
 	o, in := w.e.out, w.stateIn
@@ -83,21 +94,19 @@ func (w *writer) stateSlice(x *view.Interval) {
 			in.entry(internedAnnotation, annotateWoken, view.DetailWoken)
 		}
 	}
+	kernel := uint32(0)
+	if text := w.e.v.KernelStack(x.Kernel); text != "" {
+		if kernel = in.value(text); !w.kernel {
+			w.kernel = true
+			in.entry(internedAnnotation, annotateKernel, view.DetailKernel)
+		}
+	}
 	at := w.state.begin(x.Begin, true)
 	in.take(o)
 	ev := o.open(packetTrackEvent)
-	if woken != 0 {
-		a := o.open(eventAnnotation)
-		o.uint(annotationName, annotateWoken)
-		o.uint(annotationStrIID, uint64(woken))
-		o.end(a)
-	}
-	if waitsFor != 0 {
-		a := o.open(eventAnnotation)
-		o.uint(annotationName, annotateFor)
-		o.uint(annotationStrIID, uint64(waitsFor))
-		o.end(a)
-	}
+	o.interned(annotateKernel, kernel)
+	o.interned(annotateWoken, woken)
+	o.interned(annotateFor, waitsFor)
 	o.uint(eventType, typeBegin)
 	o.uint(eventName, uint64(id))
 	o.end(ev)

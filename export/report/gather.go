@@ -261,6 +261,9 @@ func (g *gatherer) single(x *view.Interval, p *pending, s stack.State, what stri
 	if woken := g.v.Woken(x.Woken); woken != "" {
 		w.Facts = append(w.Facts, Fact{view.DetailWoken, woken})
 	}
+	if s := g.v.KernelStack(x.Kernel); s != "" {
+		w.Facts = append(w.Facts, Fact{view.DetailKernel, s})
+	}
 	for i := len(p.stack) - 1; i >= 0; i-- {
 		f := &p.stack[i].Frame
 		w.Stack = append(w.Stack, Frame{Func: g.v.FuncName(f.Func), File: view.Text(f.File, 512), Line: f.Line, Inlined: f.Inlined})

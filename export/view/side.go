@@ -134,7 +134,7 @@ func (f *half) Other(e event.Event) {
 		if !in {
 			e = event.Make(e.Time, event.State, event.StateOf(stack.StateUnknown, -1))
 		}
-	case event.Wait, event.Lock, event.Holder, event.Waker:
+	case event.Wait, event.Lock, event.Holder, event.Waker, event.Kernel:
 		if !f.in {
 			return
 		}

@@ -26,6 +26,8 @@ type Interval struct {
 	Exact bool
 	// Woken is the payload of the Waker event that ended the wait; 0: unknown.
 	Woken uint64
+	// Kernel is the number of the kernel's part of the stack in the wait: see View.KernelStack. 0: unknown.
+	Kernel uint64
 	// Waiting is as known at the end of the interval, which is most complete.
 	Waiting diff.Waiting
 }
@@ -97,6 +99,8 @@ func (x *Intervals) Other(e event.Event) {
 		}
 	case event.Waker:
 		x.now.Woken = e.Payload()
+	case event.Kernel:
+		x.now.Kernel = e.Payload()
 	case event.Gap:
 		if why, _ := event.GapFields(e.Payload()); why == stack.WhyLost {
 			x.end(e.Time)

@@ -2,6 +2,8 @@ package view
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
@@ -77,6 +79,25 @@ func (v *View) threadOf(w *trace.Waker) string {
 		return fmt.Sprintf("process %s (%d)", Text(w.Name, maxThreadName), w.PID)
 	}
 	return fmt.Sprintf("process %d, thread %s (%d)", w.PID, Text(w.Name, maxThreadName), w.TID)
+}
+
+// DetailKernel is the name of the fact that KernelStack returns.
+const DetailKernel = "kernel_stack"
+
+// maxKernelText limits the text of a kernel stack, in bytes.
+const maxKernelText = 4096
+
+// KernelStack returns the functions of the kernel in which a thread waited, outermost first, separated by ";"; "":
+// unknown.
+func (v *View) KernelStack(number uint64) string {
+	if number == 0 || number > uint64(len(v.Rec.KernelStacks)) {
+		return ""
+	}
+	var names []string
+	for _, name := range slices.Backward(v.Rec.KernelStacks[number-1]) {
+		names = append(names, strings.ReplaceAll(name, ";", "_"))
+	}
+	return Text(strings.Join(names, ";"), maxKernelText)
 }
 
 // switchLosses describes the losses of context switches, one line each.

@@ -161,6 +161,7 @@ var programs = map[string]map[string]recipe{
 	"c/files":            {"O2": cVariants["O2"]},
 	"c/backs":            {"O2": cVariants["O2"]},
 	"c/lookups":          {"O2": cVariants["O2"], "musl-static": cVariants["musl-static"]},
+	"c/fsyncs":           {"O2": cVariants["O2"]},
 	"c/traced":           {"O2": cVariants["O2"], "nopie": cVariants["nopie"], "O0": cVariants["O0"]},
 	"c/stuck":            {"O2": cVariants["O2"]},
 	"c/calls": {"O2": cVariants["O2"], "fp": cVariants["fp"], "arm64-static": cVariants["arm64-static"],

@@ -24,6 +24,7 @@
 //	Waker   waker   the thread that ended the present wait: by<<40 | number of
 //	                a waker of the recording plus 1. No recording stores it:
 //	                readers make it of the recording's context switches
+//	Kernel  stack   number of the kernel stack of the present wait; the same
 //
 // The package imports only package stack; all functions are pure.
 package event
@@ -52,11 +53,12 @@ const (
 	Task
 	Parked
 	Waker
+	Kernel
 	kinds
 )
 
 var kindNames = [...]string{"exit", "enter", "move", "seen", "state", "lock", "holder", "sync", "gap", "pause", "rate",
-	"wait", "mark", "sched", "task", "parked", "waker"}
+	"wait", "mark", "sched", "task", "parked", "waker", "kernel"}
 
 func (k Kind) String() string {
 	if int(k) < len(kindNames) {
