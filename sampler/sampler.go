@@ -384,6 +384,10 @@ func (s *Sampler) peek(now stack.Time) {
 	}
 }
 
+// Look makes the Sampler read soon which threads there are, and whether the target has become another program. It
+// may be called from any goroutine.
+func (s *Sampler) Look() { s.look() }
+
 // look requests a reading of the list of threads.
 func (s *Sampler) look() {
 	select {

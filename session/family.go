@@ -35,6 +35,7 @@ type family struct {
 	followed  chan struct{} // closed when no process can join any more
 	members   sync.WaitGroup
 	once      sync.Once
+	execs     bool // the Set reports them
 
 	mu      sync.Mutex // guards the fields below
 	closed  bool
@@ -78,7 +79,7 @@ func newFamily(s *Session) (*family, error) {
 	if f.sections, s.section, err = trace.NewSections(s.temp); err != nil {
 		return nil, err
 	}
-	f.hosts = NewHosts(s.o.Interval)
+	f.hosts = f.shared.NewHosts(s.o.Interval)
 	if s.o.Live {
 		f.liveFiles = naming.NewLiveFiles(runtime.GOARCH, naming.Options{FullNames: s.o.FullNames, Cache: s.o.Cache})
 	}
@@ -88,6 +89,7 @@ func newFamily(s *Session) (*family, error) {
 // begin records the First processes, and follows the others until ctx ends or all have ended.
 func (f *family) begin(ctx context.Context) {
 	ctx, f.cancel = context.WithCancel(ctx)
+	f.execs = f.s.o.Set.OnExec(f.execed)
 	for _, m := range f.s.o.First {
 		f.join(ctx, m)
 	}
@@ -143,7 +145,9 @@ func (f *family) record(ctx context.Context, m procset.Member) {
 		return
 	}
 	defer s.Close()
-	s.mods.renamed(facts)
+	if s.mods.renamed(facts); f.execs {
+		s.live.ExecsReported()
+	}
 	f.mu.Lock()
 	f.live[s] = true
 	var without *trace.IO
@@ -200,6 +204,22 @@ func (f *family) record(ctx context.Context, m procset.Member) {
 		addStats(&f.stats, &res.Stats)
 	}
 	f.done = append(f.done, r)
+}
+
+// execed makes the sampler of a process look which program it runs now. The kernel reports an exec before the new
+// program can be recognized (load_elf_binary of fs/binfmt_elf.c sets its addresses later), on a busy machine by
+// some time: further looks follow, and the sampler's own ten times as late.
+func (f *family) execed(pid int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for s := range f.live {
+		if s.proc.PID() == pid {
+			s.smp.Look()
+			for _, later := range []time.Duration{2 * time.Millisecond, 10 * time.Millisecond, 40 * time.Millisecond} {
+				time.AfterFunc(later, s.smp.Look)
+			}
+		}
+	}
 }
 
 // maxWatched bounds the processes whose I/O is recorded at once: each has programs of its own in the kernel,
@@ -285,25 +305,38 @@ func (f *family) unnamed(s *Session) {
 	f.nameless = append(f.nameless, n)
 }
 
+// maxOpened bounds the recordings that addNames keeps open between its two passes: each has its mappings and
+// modules in memory, some 100 kB.
+const maxOpened = 512
+
 // addNames writes the names of the processes that have ended, and prepares o to name rec, the
-// first process, together with them.
-func (f *family) addNames(rec *trace.Recording, mods *modules, o *naming.Options) (problems []string, err error) {
+// first process, together with them. It extends span by their time.
+func (f *family) addNames(rec *trace.Recording, mods *modules, o *naming.Options, span *span) (problems []string, err error) {
 	f.mu.Lock()
 	all := slices.Clone(f.nameless)
 	f.mu.Unlock()
 	o.Together = &naming.Together{}
 	o.Together.Add(rec, mods)
+	opened := make([]*trace.Recording, min(len(all), maxOpened))
 	for i := range all {
 		one, err := all[i].section.Open()
 		if err != nil {
 			return problems, err
 		}
 		o.Together.Add(one, all[i].mods)
+		if len(one.Threads) > 0 {
+			span.add(one)
+		}
+		if i < len(opened) {
+			opened[i] = one
+		}
 	}
 	for i := range all {
 		n := &all[i]
-		one, err := n.section.Open()
-		if err != nil {
+		var one *trace.Recording
+		if i < len(opened) {
+			one, opened[i] = opened[i], nil
+		} else if one, err = n.section.Open(); err != nil {
 			return problems, err
 		}
 		n.options.Captured, n.options.Together = one.Captured, o.Together
@@ -314,6 +347,14 @@ func (f *family) addNames(rec *trace.Recording, mods *modules, o *naming.Options
 		}
 	}
 	return problems, nil
+}
+
+// span is the time of several processes, as of trace.Recording.WholeSpan.
+type span struct{ from, to stack.Time }
+
+func (s *span) add(rec *trace.Recording) {
+	from, to := rec.Span()
+	s.from, s.to = min(s.from, from), max(s.to, to)
 }
 
 // distinct returns lines without repetitions.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -121,7 +122,7 @@ func (s *Session) Finish(reason string) (res *Result, err error) {
 		return res, nil
 	}
 	named := s.phases.begin("symbolize")
-	problems, err := s.addNames()
+	all, problems, err := s.addNames()
 	res.Problems = append(res.Problems, problems...)
 	if named(err) != nil {
 		return s.salvage(res, err)
@@ -130,15 +131,10 @@ func (s *Session) Finish(reason string) (res *Result, err error) {
 		s.family.named.Store(true)
 		s.family.forget()
 	}
-	opened, err := openRecording(s.temp)
+	res.Duration = time.Duration(all.to - all.from)
+	shown, err := s.shown()
 	if err != nil {
 		return s.keep(res), err
-	}
-	from, to := opened.WholeSpan()
-	res.Duration = time.Duration(to - from)
-	shown := opened
-	if s.o.Kinds != 0 {
-		shown = opened.Only(s.o.Kinds)
 	}
 	var failed []error
 	for _, o := range s.o.Outputs {
@@ -158,6 +154,19 @@ func (s *Session) Finish(reason string) (res *Result, err error) {
 		return s.keep(res), errors.Join(failed...)
 	}
 	return res, nil
+}
+
+// shown opens the finished recording for the outputs other than recordings; nil: there are none. To open a
+// recording of many short processes takes as long as to name it.
+func (s *Session) shown() (*trace.Recording, error) {
+	if !slices.ContainsFunc(s.o.Outputs, func(o export.Output) bool { return !o.Format.Recording() }) {
+		return nil, nil
+	}
+	rec, err := openRecording(s.temp)
+	if err == nil && s.o.Kinds != 0 {
+		rec = rec.Only(s.o.Kinds)
+	}
+	return rec, err
 }
 
 // gone returns when the process ended, if it is one of several; 0: unknown.
@@ -275,8 +284,8 @@ func (s *Session) leaveAt() string {
 	return s.part
 }
 
-// addNames resolves everything that the recording visited and appends it.
-func (s *Session) addNames() (problems []string, err error) {
+// addNames resolves everything that the recording visited and appends it. It returns the time of all processes.
+func (s *Session) addNames() (all span, problems []string, err error) {
 	var rec *trace.Recording
 	if s.section != nil {
 		rec, err = s.section.Open()
@@ -284,28 +293,29 @@ func (s *Session) addNames() (problems []string, err error) {
 		rec, err = openRecording(s.temp)
 	}
 	if err != nil {
-		return nil, err
+		return all, nil, err
 	}
+	all.from, all.to = rec.Span()
 	o := s.namingOptions(rec.Captured)
 	if s.family != nil {
-		others, err := s.family.addNames(rec, s.mods, &o)
+		others, err := s.family.addNames(rec, s.mods, &o, &all)
 		if err != nil {
-			return others, err
+			return all, others, err
 		}
 		problems = others
 	}
 	sym, own := naming.Symbols(rec, s.mods, o)
 	problems = distinct(append(append(append(own, problems...), s.jit.problems()...), s.runtimes.Problems()...))
 	if s.section != nil {
-		return problems, s.section.Writer().Symbols(sym)
+		return all, problems, s.section.Writer().Symbols(sym)
 	}
 	if _, err := s.temp.Seek(0, io.SeekEnd); err != nil {
-		return nil, writeError(s.part, err)
+		return all, nil, writeError(s.part, err)
 	}
 	if err := trace.AppendSymbols(s.temp, sym); err != nil {
-		return nil, writeError(s.part, err)
+		return all, nil, writeError(s.part, err)
 	}
-	return problems, nil
+	return all, problems, nil
 }
 
 func openRecording(f *os.File) (*trace.Recording, error) {

@@ -162,8 +162,20 @@ func (d *denial) policy() error {
 	return refuse(d.pid, d.comm, OtherPolicy, what, "look at the kernel's audit log (dmesg, ausearch -m avc) for who did")
 }
 
-// machine refuses 32-bit programs.
+// machine refuses 32-bit programs. A stack above 4 GiB is enough to know a 64-bit one: to open the program's file takes
+// a helper, which costs more than most of Open.
 func (p *Process) machine(who string) error {
+	var b [1024]byte
+	if n, err := unix.Pread(p.stat, b[:], 0); err == nil {
+		if st, err := ParseStat(b[:n]); err == nil && st.StartStack>>32 != 0 {
+			return nil
+		}
+	}
+	return p.class(who)
+}
+
+// class is machine by the program's file.
+func (p *Process) class(who string) error {
 	f, err := p.place().OpenLink("exe")
 	if err != nil {
 		return nil // no permission to read the file, or its file system hangs: the first registers will show it

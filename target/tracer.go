@@ -395,6 +395,21 @@ func (tr *Tracer) Reap() {
 	}
 }
 
+// Rest prepares the Tracer for the threads of another process, and drops windows of more than most bytes. It returns
+// false if the Tracer has to be closed: a thread has not stopped yet.
+func (tr *Tracer) Rest(most int) bool {
+	if tr.Reap(); tr.Late() > 0 || tr.closed.Load() {
+		return false
+	}
+	tr.arrived, tr.used, tr.taken = nil, nil, nil
+	large := func(w *Window) bool { return len(w.buf) > most }
+	tr.ahead, tr.windows = slices.DeleteFunc(tr.ahead, large), slices.DeleteFunc(tr.windows, large)
+	return true
+}
+
+// OSThread returns the number of the calling OS thread.
+func OSThread() int { return unix.Gettid() }
+
 // CPU returns the CPU time in ns that stops have used in stoppers, which SelfCPU does not
 // include. It may be called from any goroutine.
 func (tr *Tracer) CPU() int64 { return tr.cpu.Load() }

@@ -120,7 +120,8 @@ func (r *Recorder) Flush() (size int64, err error) {
 
 func (r *Recorder) drainLoop() {
 	defer close(r.done)
-	tick := time.NewTicker(drainEvery)
+	next := drainEvery
+	tick := time.NewTimer(next)
 	defer tick.Stop()
 	for {
 		select {
@@ -129,20 +130,34 @@ func (r *Recorder) drainLoop() {
 		case <-r.stop:
 			return
 		}
-		r.drain(false)
+		fill := r.drain(false)
+		if next = drainEvery; fill < sparseFill {
+			next = sparseEvery
+		}
+		tick.Reset(next)
 	}
 }
 
+// While no ring was filled more than sparseFill between two drains, the next drain is sparseEvery later: of a process
+// that is sampled a hundred times a second, to wake up for the drain costs more than the drain. A ring that a sudden
+// change fills faster wakes the drain.
+const (
+	sparseFill  = 1. / 64
+	sparseEvery = 4 * drainEvery
+)
+
 // drain moves the contents of the rings into chunks. It writes all chunks if end is set,
 // otherwise those that are large or old enough. From each ring it takes only the events
-// present when it starts to read it, so active sinks cannot delay it.
-func (r *Recorder) drain(end bool) {
+// present when it starts to read it, so active sinks cannot delay it. It returns how full the fullest ring was, as a
+// share.
+func (r *Recorder) drain(end bool) (fill float64) {
 	r.drainMu.Lock()
 	defer r.drainMu.Unlock()
 	now := time.Now()
 	for s := r.dirty.Swap(nil); s != nil; {
 		next := s.next
 		s.noted.Store(false) // cleared before reading: later events note it again
+		fill = max(fill, s.fill())
 		r.empty(s, now)
 		s = next
 	}
@@ -150,6 +165,7 @@ func (r *Recorder) drain(end bool) {
 		r.swept = now
 		r.writePending(now, end)
 	}
+	return fill
 }
 
 // empty reads one ring.
@@ -187,7 +203,7 @@ func (r *Recorder) writePending(now time.Time, all bool) {
 		for n := 0; n < atOnce && i < len(r.pending); n++ {
 			s := r.pending[i]
 			i++
-			if s.enc.n > 0 && !all && now.Sub(s.oldest) < flushEvery {
+			if s.enc.n > 0 && !all && now.Sub(s.oldest) < flushEvery-sparseEvery {
 				kept = append(kept, s)
 				continue
 			}

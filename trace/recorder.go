@@ -19,7 +19,7 @@ const (
 	// 100 ms at 1 kHz, twice the time between two drains.
 	DefaultRingCap = 1 << 13
 
-	drainEvery = 50 * time.Millisecond // rings are emptied at least this often
+	drainEvery = 50 * time.Millisecond // rings are emptied this often: see sparseEvery
 	flushEvery = time.Second           // the most that a kill -9 may lose
 	flushBytes = 48 << 10
 	syncEvery  = 5_000_000_000 // ns: a full stack is written at least this often
@@ -58,7 +58,7 @@ type Recorder struct {
 }
 
 // NewRecorder writes p and starts to drain rings into w every 50 ms, or earlier if one is
-// half full. ringCap is in events; 0 means DefaultRingCap, or less for each of many
+// half full, and every 200 ms while they are nearly empty. ringCap is in events; 0 means DefaultRingCap, or less for each of many
 // threads. onFail, if not nil, is called once when the file can no longer be written.
 func NewRecorder(w *Writer, p Process, ringCap int, onFail func(error)) (*Recorder, error) {
 	r := &Recorder{

@@ -4,6 +4,8 @@ import (
 	"debug/elf"
 	"errors"
 	"io"
+	"slices"
+	"sync"
 
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/unwind/cfi"
@@ -32,7 +34,47 @@ type Image struct {
 
 	// whole: the program was compiled as a whole, by GraalVM. Its functions are long: see nativeMore.
 	whole bool
-	facts facts // that languages read of the file
+	facts facts  // that languages read of the file
+	known *rules // nil: one Space uses the image, whose Walkers keep its rules
+}
+
+// rules are those of an Image that several Spaces use, by the address that was looked up: a compiler that runs a
+// hundred times is in the same functions each time. Its methods may be called concurrently.
+type rules struct {
+	mu sync.Mutex
+	of map[uint64]knownRule
+}
+
+type knownRule struct {
+	rule rule.Rule
+	own  bool
+}
+
+// maxRules bounds the rules of one Image, of some 400 bytes each.
+const maxRules = 4096
+
+func (r *rules) find(vaddr uint64, out *rule.Rule) (own, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	k, ok := r.of[vaddr]
+	if !ok {
+		return false, false
+	}
+	exprs := append(out.Exprs[:0], k.rule.Exprs...)
+	*out = k.rule
+	out.Exprs = exprs
+	return k.own, true
+}
+
+func (r *rules) add(vaddr uint64, own bool, found *rule.Rule) {
+	k := knownRule{rule: *found, own: own}
+	k.rule.Exprs = slices.Clone(found.Exprs)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.of) >= maxRules {
+		clear(r.of)
+	}
+	r.of[vaddr] = k
 }
 
 // Images are Files that share images between Spaces.
@@ -50,6 +92,10 @@ type Images interface {
 func NewImage(file io.ReaderAt, arch rule.Arch, languages ...*Language) *Image {
 	return newImage(file, arch, true, languages)
 }
+
+// Share makes the image keep the rules that are looked up, for the Walkers of further Spaces. Call it before the
+// first use.
+func (m *Image) Share() { m.known = &rules{of: map[uint64]knownRule{}} }
 
 // newImage is NewImage. linked: the file may be linked with others, unlike the vDSO.
 func newImage(file io.ReaderAt, arch rule.Arch, linked bool, languages []*Language) *Image {
@@ -114,6 +160,19 @@ func (m *Image) code(b []byte, vaddr uint64) int {
 // many programs are linked without Go's CFI. It uses call frame information for the rest (C code in the same
 // file).
 func (m *Image) rule(vaddr uint64, out *rule.Rule) (own bool, err error) {
+	if m.known == nil {
+		return m.find(vaddr, out)
+	}
+	if own, ok := m.known.find(vaddr, out); ok {
+		return own, nil
+	}
+	if own, err = m.find(vaddr, out); err == nil {
+		m.known.add(vaddr, own, out)
+	}
+	return own, err
+}
+
+func (m *Image) find(vaddr uint64, out *rule.Rule) (own bool, err error) {
 	if m.own != nil {
 		if err := m.own.Rule(vaddr, out); err == nil || !errors.Is(err, rule.ErrNoRule) {
 			return true, err

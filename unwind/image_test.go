@@ -61,6 +61,7 @@ func TestSharedImage(t *testing.T) {
 	}
 	counted := &readCounter{ReaderAt: file}
 	files := sharing{path: path, img: NewImage(counted, rule.AMD64)}
+	files.img.Share()
 	reads := 0
 	for i, base := range []uint64{0x10000000, 0x7f0000000000} {
 		s := NewSpace(rule.AMD64, files, nil)
@@ -88,6 +89,31 @@ func TestSharedImage(t *testing.T) {
 		} else if counted.reads != reads {
 			t.Errorf("%d reads for the first Space, %d more for the second", reads, counted.reads-reads)
 		}
+	}
+}
+
+// TestSharedRules: what a caller does with a rule does not change the kept one, and there are at most maxRules.
+func TestSharedRules(t *testing.T) {
+	r := rules{of: map[uint64]knownRule{}}
+	found := rule.Rule{Lo: 1, Hi: 9, CFAOff: 16, Exprs: [][]byte{{1, 2}}}
+	r.add(4, true, &found)
+	found.Exprs[0], found.CFAOff = []byte{7}, 24
+	var out rule.Rule
+	for range 2 {
+		own, ok := r.find(4, &out)
+		if !ok || !own || out.Lo != 1 || out.Hi != 9 || out.CFAOff != 16 || len(out.Exprs) != 1 || string(out.Exprs[0]) != "\x01\x02" {
+			t.Fatalf("%v, %v, %+v", own, ok, out)
+		}
+		out.Exprs[0], out.CFAOff = nil, 0
+	}
+	if _, ok := r.find(5, &out); ok {
+		t.Error("a rule for an address that was not added")
+	}
+	for i := range uint64(2 * maxRules) {
+		r.add(100+i, false, &found)
+	}
+	if n := len(r.of); n == 0 || n > maxRules {
+		t.Errorf("%d rules are kept, at most %d expected", n, maxRules)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/sliverprof/sliver/sampler"
@@ -29,16 +30,31 @@ type Engine struct {
 	ahead target.Ahead
 	// coming are the threads whose stops were left to stoppers: see Arrived.
 	coming map[*target.Thread]*Thread
+	// from is where the Tracer came from, and where Close leaves it; nil: it is the Engine's own.
+	from   *Tracers
+	before int64        // CPU time that the Tracer had used before
+	used   atomic.Int64 // what of it was for this Engine, once it is closed; -1: it is open
 }
 
 // New returns an engine for threads of p. It belongs to the calling goroutine, which is locked to its
-// OS thread. maxStack is the most bytes of stack that it copies.
-func New(p *target.Process, space *unwind.Space, maxStack int) (*Engine, error) {
-	tr, err := target.NewTracer()
+// OS thread. maxStack is the most bytes of stack that it copies. from, if not nil, keeps the Tracers of the
+// OS threads of its Sleepers.
+func New(p *target.Process, space *unwind.Space, maxStack int, from *Tracers) (*Engine, error) {
+	tr, w, err := from.take()
 	if err != nil {
 		return nil, err
 	}
-	return &Engine{Tracer: tr, space: space, w: target.NewWindow(0), max: maxStack, proc: p, coming: map[*target.Thread]*Thread{}}, nil
+	e := &Engine{Tracer: tr, space: space, w: w, max: maxStack, proc: p, coming: map[*target.Thread]*Thread{}, from: from, before: tr.CPU()}
+	e.used.Store(-1)
+	return e, nil
+}
+
+// CPU returns the CPU time in ns that stops for this Engine have used outside of this program.
+func (e *Engine) CPU() int64 {
+	if used := e.used.Load(); used >= 0 {
+		return used
+	}
+	return e.Tracer.CPU() - e.before
 }
 
 // Can implements sampler.Engine.
@@ -201,7 +217,18 @@ func (e *Engine) Reap() int {
 
 func (e *Engine) SleepUntil(at stack.Time) { e.Tracer.SleepUntil(at) }
 
-func (e *Engine) Close() { _ = e.Tracer.Close() } // a late thread is released when the OS thread ends
+// Close implements sampler.Engine. A late thread is released when the OS thread ends.
+func (e *Engine) Close() {
+	if e.used.Load() >= 0 {
+		return
+	}
+	if e.from.keep(e.Tracer, e.w) {
+		e.used.Store(max(e.Tracer.CPU()-e.before, 0))
+		return
+	}
+	_ = e.Tracer.Close()
+	e.used.Store(max(e.Tracer.CPU()-e.before, 0))
+}
 
 // Translate converts target's errors to the sampler's.
 func Translate(err error) error {

@@ -86,6 +86,11 @@ func program(t *testing.T, name string, args ...string) (*testprog.Proc, stack.T
 // engineOf returns an engine for a process on the test's own goroutine, and one of its threads.
 func engineOf(t *testing.T, prog *testprog.Proc, tid stack.TID) (*Engine, *Thread) {
 	t.Helper()
+	return engineFrom(t, prog, tid, nil)
+}
+
+func engineFrom(t *testing.T, prog *testprog.Proc, tid stack.TID, from *Tracers) (*Engine, *Thread) {
+	t.Helper()
 	testprog.Need(t, "ptrace")
 	proc, err := target.Open(prog.PID)
 	if err != nil {
@@ -96,7 +101,7 @@ func engineOf(t *testing.T, prog *testprog.Proc, tid stack.TID) (*Engine, *Threa
 	if runtime.GOARCH == "arm64" {
 		arch = rule.ARM64
 	}
-	e, err := New(proc, unwind.NewSpace(arch, nil, nil), target.MaxStack)
+	e, err := New(proc, unwind.NewSpace(arch, nil, nil), target.MaxStack, from)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -57,6 +57,7 @@ type Set struct {
 	kin    map[int]*kin   // processes of the set, by number
 	due    []*kin         // those to open, and processes to match, in no order
 	wake   chan struct{}
+	execs  func(pid int) // see OnExec
 
 	mu    sync.Mutex // guards the fields below, and taken and name of each kin
 	at    int        // processes that were delivered and are not done, or are being opened
@@ -118,6 +119,13 @@ func New(o Options) *Set {
 		s.seen = map[int]bool{}
 	}
 	return s
+}
+
+// OnExec makes Follow call do for each exec of a process of the set. It returns false if execs are not reported. Call
+// it before Follow.
+func (s *Set) OnExec(do func(pid int)) bool {
+	s.execs = do
+	return s.births != nil
 }
 
 // Close releases what the set holds. Follow must have returned.
@@ -327,6 +335,9 @@ func (s *Set) apply(b *target.Birth) {
 			k.name = b.Comm
 			s.mu.Unlock()
 			k.due = time.Now().Add(s.o.Grace)
+			if s.execs != nil {
+				s.execs(k.pid)
+			}
 		case s.finder != nil:
 			k = &kin{pid: b.PID, name: b.Comm, due: time.Now().Add(s.o.Grace), stranger: true}
 			s.kin[k.pid] = k

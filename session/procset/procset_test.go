@@ -89,6 +89,10 @@ func TestFollow(t *testing.T) {
 			var wg sync.WaitGroup
 			// The set ends when all processes have, this one too.
 			wg.Go(func() { awaitEnd(root); s.Done() })
+			execs := map[int]bool{} // Follow's until it returns
+			if reported := s.OnExec(func(pid int) { execs[pid] = true }); reported == poll {
+				t.Errorf("execs are reported: %v", reported)
+			}
 			over := make(chan struct{})
 			go func() {
 				defer close(over)
@@ -112,6 +116,12 @@ func TestFollow(t *testing.T) {
 			out := lives(p.Output())
 			if len(out) != 16 {
 				t.Fatalf("%d lives in %q", len(out), p.Output())
+			}
+			for _, l := range p.Output() {
+				var pid int
+				if n, _ := fmt.Sscanf(l, "exec %d ", &pid); n == 1 && !poll && !execs[pid] {
+					t.Errorf("the exec of process %d was not reported", pid)
+				}
 			}
 			missed := map[int]string{}
 			for _, l := range left.Processes {

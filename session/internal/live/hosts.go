@@ -19,3 +19,9 @@ func Together(interval time.Duration) int {
 func NewHosts(interval time.Duration) *sampler.Hosts {
 	return sampler.NewHosts(Together(interval), ptrace.NewSleeper)
 }
+
+// NewHosts is the function NewHosts for Targets that share files: one after the other uses what an OS thread needs
+// to stop threads.
+func (s *Shared) NewHosts(interval time.Duration) *sampler.Hosts {
+	return sampler.NewHosts(Together(interval), s.tracers.Sleeper)
+}

@@ -48,6 +48,7 @@ type Target struct {
 	openMu  sync.Mutex // guards opened
 	opened  map[*lang.Language]opened
 	deaths  *target.Deaths // nil: deaths are not recorded
+	execs   bool           // see ExecsReported
 	shares  shares
 }
 
@@ -129,7 +130,11 @@ func (t *Target) Open(tid stack.TID) (sampler.Thread, error) {
 
 // Engine implements sampler.Target.
 func (t *Target) Engine(maxStack int) (sampler.Engine, error) {
-	e, err := ptrace.New(t.proc, t.space, maxStack)
+	var from *ptrace.Tracers
+	if t.shares.of != nil {
+		from = t.shares.of.tracers
+	}
+	e, err := ptrace.New(t.proc, t.space, maxStack, from)
 	if err != nil {
 		return nil, err
 	}
@@ -179,7 +184,16 @@ func (t *Target) RestCPU(but []sampler.Thread) (ns int64, ok bool) { return t.re
 func (t *Target) Image() (uint64, error) { return t.proc.Image() }
 
 // Stamp implements sampler.Target.
-func (t *Target) Stamp() (uint64, error) { return t.proc.Stamp() }
+func (t *Target) Stamp() (uint64, error) {
+	if t.execs {
+		return t.proc.Links()
+	}
+	return t.proc.Stamp()
+}
+
+// ExecsReported says that the caller reports each exec to the Sampler: Stamp does not look for one. Call it before
+// sampling begins.
+func (t *Target) ExecsReported() { t.execs = true }
 
 // Space implements sampler.Target.
 func (t *Target) Space() *unwind.Space { return t.space }

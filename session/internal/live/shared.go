@@ -28,6 +28,8 @@ type Shared struct {
 
 	ends wait.Later // the descriptors of all processes
 
+	tracers *ptrace.Tracers
+
 	engines map[*ptrace.Engine]bool // of all processes that are sampled
 	helped  int64                   // CPU time in ns of the helpers of earlier ones
 }
@@ -60,7 +62,7 @@ type SharedFile struct {
 
 // NewShared returns an empty Shared. Close it after all Targets.
 func NewShared() *Shared {
-	return &Shared{ends: wait.Later{Open: openSystem}, files: map[FileKey][]*SharedFile{}, engines: map[*ptrace.Engine]bool{}}
+	return &Shared{ends: wait.Later{Open: openSystem}, tracers: ptrace.NewTracers(), files: map[FileKey][]*SharedFile{}, engines: map[*ptrace.Engine]bool{}}
 }
 
 // with begins to count the helpers of an engine.
@@ -229,7 +231,10 @@ func (f *SharedFile) Head() (segs [][3]uint64, buildID string, err error) {
 }
 
 func (f *SharedFile) imageFor(arch rule.Arch) *unwind.Image {
-	f.image.once.Do(func() { f.image.img = unwind.NewImage(f.file, arch, stacks()...) })
+	f.image.once.Do(func() {
+		f.image.img = unwind.NewImage(f.file, arch, stacks()...)
+		f.image.img.Share()
+	})
 	return f.image.img
 }
 

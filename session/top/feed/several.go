@@ -46,7 +46,8 @@ const seqBits = 24
 
 // NewSeveral returns a Several without processes. It sets Hosts, Limit and Shared of o.
 func NewSeveral(o Options) *Several {
-	o.Hosts, o.Shared = live.NewHosts(o.Interval), live.NewShared()
+	o.Shared = live.NewShared()
+	o.Hosts = o.Shared.NewHosts(o.Interval)
 	o.Limit = sampler.NewLimit(o.MaxCPU, o.MaxCPUFrom)
 	return &Several{o: o, idle: o.Idle}
 }
