@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"iter"
@@ -26,6 +27,10 @@ type records[T any] struct {
 	put func(b []byte, x, before *T) []byte
 	// take makes the record before, in x, the next one. It reports bad values by n.bad.
 	take func(n *recordNumbers, x *T)
+	// tail appends values of a later version, which older readers ignore behind the records. taken returns a function
+	// that sets them, called with each record in order. Both are nil if there are none.
+	tail  func(b []byte, all []T) []byte
+	taken func(n *recordNumbers) func(x *T)
 }
 
 // Bounds on records.
@@ -98,6 +103,9 @@ func (k *records[T]) append(b []byte, all []T) []byte {
 		b = k.put(b, &all[i], &before)
 		before = all[i]
 	}
+	if k.tail != nil {
+		b = k.tail(b, all)
+	}
 	return b
 }
 
@@ -109,13 +117,26 @@ func (k *records[T]) decode(b []byte, yield func(T) bool) (more bool, err error)
 		n.err = fmt.Errorf("%s chunk: thread %d, %d records, time %d in %d bytes", k.what, tid, count, at, len(b))
 	}
 	x := k.first(stack.TID(tid), stack.Time(at))
+	end, set := *n, func(*T) {}
+	if k.taken != nil {
+		y := x
+		for i := count; i > 0 && end.err == nil; i-- {
+			k.take(&end, &y)
+		}
+		if end.err == nil && end.i < len(b) {
+			set = k.taken(&end)
+		}
+	}
 	for ; count > 0 && n.err == nil; count-- {
-		k.take(n, &x)
-		if n.err == nil && !yield(x) {
+		if k.take(n, &x); n.err != nil {
+			break
+		}
+		if set(&x); !yield(x) {
 			return false, nil
 		}
 	}
-	return n.err == nil, n.err
+	err = cmp.Or(n.err, end.err)
+	return err == nil, err
 }
 
 // write writes records of any threads. It sorts them by thread.

@@ -78,14 +78,14 @@ const (
 // switchRecords are chunks of times off the CPUs. One is a byte (bits 0..2 state, bit 3 woken, bit 4 a waker
 // follows, bit 5 not over, bit 6 skipped ones follow, bit 7 an interrupt follows), the varint of Out minus the
 // In of the one before (at first the time of the head), a uvarint In - Out, with bit 3 a uvarint Wake - Out,
-// with bit 4 a uvarint waker, with bit 7 a byte of event.WokenBy (and, with its bit 3, a uvarint Stack), and with bit 6 the uvarints of their number,
-// of the ns asleep and queued, and a byte of reasons.
+// with bit 4 a uvarint waker, with bit 7 a byte of event.WokenBy, and with bit 6 the uvarints of their number,
+// of the ns asleep and queued, and a byte of reasons. Behind the records are the kernel stacks: see putStacks.
 var switchRecords = records[Switch]{
 	chunk: chunkSwitches, what: "switch",
 	tid:   func(s *Switch) stack.TID { return s.TID },
 	span:  func(s *Switch) (from, to stack.Time) { return s.Out, s.In },
 	first: func(tid stack.TID, at stack.Time) Switch { return Switch{TID: tid, In: at} },
-	put:   putSwitch, take: takeSwitch,
+	put:   putSwitch, take: takeSwitch, tail: putStacks, taken: takeStacks,
 }
 
 const (
@@ -95,8 +95,6 @@ const (
 	switchOpen    = 1 << 5
 	switchSkipped = 1 << 6
 	switchBy      = 1 << 7
-
-	switchStack = 1 << 3 // beside event.WokenBy
 )
 
 // switchStates are the states that a record can have, by their number in it.
@@ -121,11 +119,7 @@ func putSwitch(b []byte, s, before *Switch) []byte {
 	if s.Skipped > 0 {
 		flags |= switchSkipped
 	}
-	by := byte(s.By) &^ switchStack
-	if s.Stack > 0 {
-		by |= switchStack
-	}
-	if by != 0 {
+	if s.By != 0 {
 		flags |= switchBy
 	}
 	b = append(b, flags)
@@ -137,11 +131,8 @@ func putSwitch(b []byte, s, before *Switch) []byte {
 	if s.Waker >= 0 {
 		b = binary.AppendUvarint(b, uint64(s.Waker))
 	}
-	if by != 0 {
-		b = append(b, by)
-	}
-	if s.Stack > 0 {
-		b = binary.AppendUvarint(b, uint64(s.Stack))
+	if s.By != 0 {
+		b = append(b, byte(s.By))
 	}
 	if s.Skipped > 0 {
 		b = binary.AppendUvarint(b, s.Skipped)
@@ -165,10 +156,7 @@ func takeSwitch(n *recordNumbers, s *Switch) {
 		s.Waker = int(min(n.unsigned(), MaxWakers))
 	}
 	if flags&switchBy != 0 {
-		by := n.flags()
-		if s.By = event.WokenBy(by &^ switchStack); by&switchStack != 0 {
-			s.Stack = int(min(n.unsigned(), MaxKernelStacks+1))
-		}
+		s.By = event.WokenBy(n.flags())
 	}
 	if flags&switchSkipped != 0 {
 		s.Skipped, s.Asleep, s.Queued = n.unsigned(), n.unsigned(), n.unsigned()
@@ -185,6 +173,42 @@ func takeSwitch(n *recordNumbers, s *Switch) {
 		n.bad("sums, %d and %d ns", s.Asleep, s.Queued)
 	}
 	s.State = switchStates[k]
+}
+
+// putStacks appends, for each record with a kernel stack, the uvarints of how many records without one are before it,
+// and of the stack.
+func putStacks(b []byte, all []Switch) []byte {
+	without := uint64(0)
+	for i := range all {
+		if all[i].Stack <= 0 {
+			without++
+			continue
+		}
+		b = binary.AppendUvarint(b, without)
+		b = binary.AppendUvarint(b, uint64(all[i].Stack))
+		without = 0
+	}
+	return b
+}
+
+func takeStacks(n *recordNumbers) func(*Switch) {
+	without, number := uint64(0), uint64(0)
+	next := func() {
+		if number = 0; n.err == nil && n.i < len(n.b) {
+			without, number = n.unsigned(), n.unsigned()
+		}
+	}
+	next()
+	return func(s *Switch) {
+		switch {
+		case number == 0:
+		case without > 0:
+			without--
+		default:
+			s.Stack = int(min(number, MaxKernelStacks+1))
+			next()
+		}
+	}
 }
 
 // Switches notes the accounts so far.

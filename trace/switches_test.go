@@ -94,6 +94,23 @@ func TestSwitchesRoundTrip(t *testing.T) {
 	}
 }
 
+// TestSwitchesOfFormat14: readers of format 1.4, which know no kernel stacks, find the same records without them.
+func TestSwitchesOfFormat14(t *testing.T) {
+	older := switchRecords
+	older.tail, older.taken = nil, nil
+	all := slices.DeleteFunc(someSwitches(3000), func(s Switch) bool { return s.TID != 100 })
+	var got []Switch
+	if more, err := older.decode(switchRecords.append(nil, all), func(s Switch) bool { got = append(got, s); return true }); !more || err != nil {
+		t.Fatal(more, err)
+	}
+	for i := range all {
+		all[i].Stack = 0
+	}
+	if !reflect.DeepEqual(got, all) {
+		t.Errorf("%d of %d records, or others", len(got), len(all))
+	}
+}
+
 // TestSwitchesDamage: a damaged chunk is left out. The record after it says that some are missing.
 func TestSwitchesDamage(t *testing.T) {
 	var all []Switch
