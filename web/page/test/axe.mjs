@@ -121,9 +121,9 @@ const views = {
     await page.evaluate(() => {
       document.getElementById('tracks').scrollTop = parseFloat(document.querySelector('#tasks li').style.top);
     });
-    await until(page, () => window.sliver.state.tasks.fine && document.querySelectorAll('#tasks .sub').length > 2);
-    // In one step: scrolling makes the rows anew. On a phone the details cover them.
-    await page.evaluate(() => document.querySelector('#tasks .sub').parentElement.click());
+    await until(page, () => window.sliver.state.tasks.fine && document.querySelectorAll('#tasks button .sub').length > 2);
+    // In one step: scrolling makes the rows anew, at first without a button. On a phone the details cover them.
+    await page.evaluate(() => document.querySelector('#tasks button .sub').parentElement.click());
     await page
       .locator('#side')
       .getByRole('heading', { name: /^goroutine/ })

@@ -432,7 +432,7 @@ test('tracks of goroutines', async () => {
       document.getElementById('tracks').scrollTop = parseFloat(li.style.top);
     });
   await to();
-  await until(page, () => window.sliver.state.tasks.fine && document.querySelectorAll('#tasks .sub').length > 5);
+  await until(page, () => window.sliver.state.tasks.fine && document.querySelectorAll('#tasks button .sub').length > 5);
   // Those that ran longest come first; none of the runtime is there.
   const ran = async (n) => (await page.evaluate((max) => window.sliver.ask('tasks', { max }), n)).list;
   const all = await ran(37);
