@@ -20,15 +20,16 @@ import (
 )
 
 // The graph of a copy, whose objects are not encoded, is that of the dump that is written: object by object, class by
-// class, finding by finding, with the same losses.
+// class, finding by finding, with the same losses. SLIVER_LONG=1 takes more kinds of objects and layouts.
 func TestGraphEqualsDump(t *testing.T) {
 	testprog.Unraced(t, "TestDamagedMemory has the same goroutines, and fewer objects")
+	long := os.Getenv("SLIVER_LONG") != ""
 	kinds := "list,loader,threadlocal,duplicates,nulls,references"
-	if !testing.Short() {
+	if long {
 		kinds += ",map,fill,zeros,array"
 	}
 	for version, all := range chosen() {
-		if testing.Short() {
+		if !long {
 			all = all[:1]
 		}
 		for _, flags := range all {
@@ -40,7 +41,7 @@ func TestGraphEqualsDump(t *testing.T) {
 				j := take(t, open(t, java(t, version, kinds, flags...).PID))
 				defer j.Close()
 				levels := []graph.Options{{}, {Flat: true}, {Level: graph.LevelMapped}, {Level: graph.LevelPaths, Memory: 1 << 30}, {Level: graph.LevelHistogram}}
-				if testing.Short() {
+				if !long {
 					levels = slices.Delete(levels, 1, 3)
 				}
 				sameGraphs(t, j, levels...)
