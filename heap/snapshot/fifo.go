@@ -90,22 +90,25 @@ func stream(ctx context.Context, p *target.Process, w io.Writer, live bool, limi
 	return s, j.finish(answer)
 }
 
-// drained waits until w has what the spool holds, or leaves it if the dump failed: err. A writer that is stuck in w is
-// left, too.
+// drained waits until w has what the spool holds, or leaves it if the dump failed: err.
 func drained(ctx context.Context, sp *spool, wrote <-chan error, err error) error {
 	if err == nil {
 		err = sp.end()
 	}
-	if err != nil {
-		sp.leave(err)
-		return err
+	if err == nil {
+		select {
+		case err := <-wrote:
+			return err
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
 	}
-	select {
-	case err := <-wrote:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
+	sp.leave(err)
+	select { // w is the caller's again, unless a write is stuck
+	case <-wrote:
+	case <-time.After(stallLimit):
 	}
+	return err
 }
 
 // attachable returns the version of a virtual machine that accepts commands.
