@@ -80,14 +80,14 @@ func TestSpoolFull(t *testing.T) {
 				_, err := s.Write(noise)
 				wrote <- errors.Join(err, s.end())
 			}()
-			for full := false; !full; {
-				s.mu.Lock()
-				full = s.held >= 2*spoolChunk
-				if s.held > s.limit {
-					t.Errorf("%d bytes wait", s.held)
-				}
-				s.mu.Unlock()
+			s.mu.Lock()
+			for s.held < 2*spoolChunk {
+				s.moved.Wait()
 			}
+			if s.held > s.limit {
+				t.Errorf("%d bytes wait", s.held)
+			}
+			s.mu.Unlock()
 			select {
 			case err := <-wrote:
 				t.Fatalf("all was taken: %v", err)
