@@ -47,6 +47,7 @@ type Builder struct {
 	ops      []trace.IOOp
 	switches []trace.Switch
 	wakers   []trace.Waker
+	kernel   [][]string // kernel stacks of switches
 }
 
 type fn struct {
@@ -315,6 +316,9 @@ func (b *Builder) Finish(end int64) *trace.Recording {
 	}
 	if len(b.switches) > 0 {
 		check(b.w.Wakers(0, b.wakers))
+		if len(b.kernel) > 0 {
+			check(b.w.KernelStacks(0, b.kernel))
+		}
 		check(b.w.Switched(b.switches))
 		check(b.w.Switches(&trace.Switches{Began: Start, Records: uint64(len(b.switches)), Lost: []string{}}))
 	}

@@ -21,3 +21,9 @@ func (b *Builder) Off(tid int, out, wake, in int64, waker trace.Waker, by event.
 	b.switches = append(b.switches, trace.Switch{TID: stack.TID(tid), Out: Start + stack.Time(out), Wake: Start + stack.Time(wake), In: Start + stack.Time(in),
 		State: stack.StateBlocked, Waker: n, By: by})
 }
+
+// KernelStack gives the last time off the CPUs the kernel's functions that it was spent in, innermost first.
+func (b *Builder) KernelStack(names ...string) {
+	b.kernel = append(b.kernel, names)
+	b.switches[len(b.switches)-1].Stack = len(b.kernel)
+}
