@@ -210,9 +210,11 @@ func gets(version string, caller string) string {
 
 // TestFrozen compares all threads' stacks at many moments of a program with its own backtraces.
 func TestFrozen(t *testing.T) {
-	moments := 1000
+	moments := 250
 	if testing.Short() {
 		moments = 100
+	} else if os.Getenv("SLIVER_LONG") != "" {
+		moments = 1000
 	}
 	for _, v := range versions {
 		t.Run(v, func(t *testing.T) {
