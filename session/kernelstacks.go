@@ -2,18 +2,27 @@ package session
 
 import (
 	"encoding/binary"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
 
+	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/symbol/kallsyms"
 	"github.com/sliverprof/sliver/trace"
 )
 
 // kernelStacks numbers the kernel stacks of waits. There are few different ones.
 type kernelStacks struct {
-	why     string // why there are none; "": there are
+	why     string        // why there are none; "": there are
+	least   time.Duration // shortest wait that has one; below 0: none
 	syms    *kallsyms.Symbols
 	numbers map[string]int // by the addresses, from 1
 	fresh   [][]string     // not written yet
 	beyond  uint64         // waits whose stack is beyond the limit
+	until   time.Time      // end of the reads at the end; 0: none yet
+	unread  uint64         // waits at the end without a read
 	key     []byte
 }
 
@@ -45,8 +54,77 @@ func (k *kernelStacks) number(addrs []uint64) int {
 	for i, a := range addrs {
 		names[i] = k.syms.Caller(a)
 	}
+	return k.add(names)
+}
+
+// add gives a stack whose key is new the next number.
+func (k *kernelStacks) add(names []string) int {
 	n := len(k.numbers) + 1
 	k.numbers[string(k.key)] = n
 	k.fresh = append(k.fresh, names)
 	return n
+}
+
+// Limits of reading the stacks of threads that are blocked at the end.
+const (
+	longestFile  = 16 << 10
+	longestReads = 50 * time.Millisecond // of all threads
+)
+
+// atEnd returns the number of the stack of a thread that is blocked now, since out; 0: none. A wait has its stack when it
+// ends, so one that is open at the end of the recording is read from /proc/PID/task/TID/stack, which takes
+// CAP_SYS_ADMIN. Its names are those of kallsyms with offsets (fs/proc/base.c, proc_pid_stack).
+func (k *kernelStacks) atEnd(pid int, tid stack.TID, out, now stack.Time) int {
+	if k.why != "" || k.least < 0 || time.Duration(now-out) < k.least {
+		return 0
+	}
+	if k.until.IsZero() {
+		k.until = time.Now().Add(longestReads)
+	}
+	if time.Now().After(k.until) {
+		k.unread++
+		return 0
+	}
+	f, err := os.Open(fmt.Sprintf("/proc/%d/task/%d/stack", pid, tid))
+	if err != nil {
+		return 0
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, longestFile))
+	names := stackNames(string(text))
+	if err != nil || len(names) == 0 {
+		return 0
+	}
+	k.key = append(append(k.key[:0], 0), strings.Join(names, "\n")...) // no address of the kernel begins like this
+	if n, ok := k.numbers[string(k.key)]; ok {
+		return n
+	}
+	if len(k.numbers) >= trace.MaxKernelStacks {
+		k.beyond++
+		return 0
+	}
+	if k.numbers == nil {
+		k.numbers = map[string]int{}
+	}
+	return k.add(names)
+}
+
+// stackNames returns the functions of a file /proc/PID/stack, innermost first: lines such as
+// "[<0>] pipe_read+0x2d5/0x3b0" and "[<0>] ext4_sync_file+0x1c/0x2a0 [ext4]".
+func stackNames(text string) (names []string) {
+	for line := range strings.Lines(text) {
+		_, at, ok := strings.Cut(strings.TrimSpace(line), "] ")
+		if !ok {
+			continue
+		}
+		name, rest, ok := strings.Cut(at, "+")
+		if !ok {
+			continue // an address: Linux before 5.1 ends the list with one of all ones
+		}
+		if _, module, ok := strings.Cut(rest, " "); ok {
+			name += " " + module
+		}
+		names = append(names, name)
+	}
+	return names
 }

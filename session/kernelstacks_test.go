@@ -1,6 +1,7 @@
 package session
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -124,6 +125,72 @@ func TestKernelStacksFsync(t *testing.T) {
 	}
 	if synced < waited*9/10 {
 		t.Errorf("%d waits have fsync in their stack, %d were for a disk", synced, waited)
+	}
+}
+
+// TestKernelStacksAtEnd: a wait that is open when the recording ends has its kernel stack, read from /proc, which
+// names functions as the kernel's copies do.
+func TestKernelStacksAtEnd(t *testing.T) {
+	testprog.Need(t, "gcc", "ptrace")
+	if err := kernel.CheckSched(); err != nil {
+		testprog.Missing(t, "bpf", err.Error())
+	}
+	only, err := sampler.ParseSelection("all")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := testprog.Start(t, testprog.Build(t, "c/wakes", "O2"), "20", "2000")
+	p.Ready()
+	file := fmt.Sprintf("/proc/%d/task/%d/stack", p.PID, p.PID)
+	if _, err := os.ReadFile(file); err != nil {
+		testprog.Missing(t, "root", err.Error())
+	}
+	rec := recordWhole(t, p.PID, Options{Interval: 10 * time.Millisecond, Jitter: .5, Selection: only,
+		Switches: &SwitchOptions{Need: true, Kernel: kernel.SchedOptions{Stacks: time.Nanosecond}}}, func(*Session) {
+		p.Go()
+		p.Line(`{"threads"`)
+		for { // the main thread waits for its input
+			if text, err := os.ReadFile(file); err != nil || strings.Contains(string(text), "pipe_read") {
+				break
+			}
+		}
+	})
+	needNames(t, rec)
+	all := openSwitched(t, rec, stack.TID(p.PID))
+	last := all[len(all)-1]
+	if !last.Open || last.State != stack.StateBlocked || !inKernel(rec, &last, "pipe_read") {
+		t.Fatalf("%+v", last)
+	}
+	v := view.New(rec, view.Options{})
+	x, ok := v.ByTID(stack.TID(p.PID))
+	if !ok {
+		t.Fatal("the main thread is not in the view")
+	}
+	shown := "" // of the last interval
+	in := &view.Intervals{Yield: func(i *view.Interval) { shown = v.KernelStack(i.Kernel) }}
+	in.Close(v.Slices(x, intervalsOf{in}))
+	if !strings.Contains(shown, "pipe_read") {
+		t.Errorf("the last interval shows %q", shown)
+	}
+	// The same wait by the kernel's copy: that at the start of the program, if the recording saw its end.
+	for i := range all[:len(all)-1] {
+		if inKernel(rec, &all[i], "pipe_read") {
+			for _, name := range rec.KernelStacks[last.Stack-1] {
+				if !inKernel(rec, &all[i], name) {
+					t.Errorf("%s is in %q alone", name, rec.KernelStacks[last.Stack-1])
+				}
+			}
+			return
+		}
+	}
+	t.Error("no record of the wait for its start")
+}
+
+func TestStackNames(t *testing.T) {
+	const text = "[<0>] pipe_read+0x2d5/0x3b0\n[<0>] ext4_sync_file+0x1c/0x2a0 [ext4]\n[<ffffffff81000000>] do_syscall_64+0x1/0x2\n[<ffffffffffffffff>] 0xffffffffffffffff\n\nodd\n"
+	want := []string{"pipe_read", "ext4_sync_file [ext4]", "do_syscall_64"}
+	if got := stackNames(text); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"strconv"
@@ -78,6 +79,7 @@ func (x *switchLog) open(o *SwitchOptions) error {
 	if x.kernel.why = kallsyms.Hidden(); x.kernel.why != "" {
 		o.Kernel.Stacks = -1 // addresses without names are of no use, and show where the kernel is
 	}
+	x.kernel.least = cmp.Or(o.Kernel.Stacks, time.Millisecond)
 	e, err := kernel.OpenSched(x.p.PID(), o.Kernel)
 	if err != nil {
 		return err
@@ -191,6 +193,8 @@ func (x *switchLog) rest(s *kernel.Switch, now stack.Time) {
 	r.Open = true
 	if on {
 		r.State, r.Waker, r.By, r.Open = stack.StateRunning, -1, 0, false
+	} else if s.Wake == 0 && (r.State == stack.StateBlocked || r.State == stack.StateDisk) {
+		r.Stack = x.kernel.atEnd(x.p.PID(), s.TID, r.Out, now)
 	}
 	x.add(r)
 }
@@ -313,6 +317,7 @@ func (x *switchLog) account() {
 		{l.Bad, "records of switches could not be read"},
 		{l.Stacks, "long waits have no kernel stack: the kernel's buffer was full, or the kernel did not find it"},
 		{x.kernel.beyond, "long waits have no kernel stack: there were too many different ones"},
+		{x.kernel.unread, "waits at the end have no kernel stack: reading those of all threads takes too long"},
 	} {
 		if n.n > 0 {
 			a.Lost = append(a.Lost, fmt.Sprintf("%d %s", n.n, n.what))

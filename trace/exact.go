@@ -128,6 +128,9 @@ func exactly(events iter.Seq[event.Event], switched iter.Seq2[Switch, error], bo
 		}
 		m.flush()
 		m.settle(m.high)
+		if off := m.seg.off; m.seg.what == edgeOff && off.Open && off.Stack > 0 && !m.quiet { // it is not over
+			m.put(event.Make(m.high, event.Kernel, uint64(off.Stack)))
+		}
 		m.asides(1<<63 - 1)
 	}
 }
