@@ -119,7 +119,7 @@ func (o *heapOutput) streamed(ctx context.Context) error {
 }
 
 func (o *heapOutput) options() graph.Options {
-	return graph.Options{Memory: reportMemory, Temp: o.t.w.o.Store.Dir}
+	return graph.Options{Memory: reportMemory, Temp: o.t.w.o.Store.Dir, Report: o.want.Leaks}
 }
 
 // reports writes the reports that are wanted.

@@ -28,6 +28,7 @@ type heapFlags struct {
 	share                               string
 	by, strip, way, holders             string
 	force, live                         bool
+	report                              bool // a report of leaks is made
 
 	notes []string // summary lines for standard error
 }
@@ -191,7 +192,7 @@ func (f *heapFlags) open(ctx context.Context, e *env, path string) (*graph.Graph
 
 // openBy calls make with the settings of the flags, for the graph of a dump that messages call name.
 func (f *heapFlags) openBy(e *env, path, name string, make func(graph.Options) (*graph.Graph, error)) (*graph.Graph, error) {
-	o := graph.Options{Temp: f.temp, Dump: f.dump, Partial: f.partial}
+	o := graph.Options{Temp: f.temp, Dump: f.dump, Partial: f.partial, Report: f.report}
 	if f.memory != "" {
 		n, err := parseBytes(f.memory)
 		if err != nil {
@@ -259,6 +260,7 @@ func heapLeaks(ctx context.Context, e *env, f *heapFlags, args []string) error {
 	if format == "pprof" && f.output == "" && isTerminal(e.stdout.File) {
 		return usagef("heap", "a profile is not for a terminal: name a file with -o")
 	}
+	f.report = format != "koom" && format != "pprof"
 	name := filepath.Base(args[0])
 	var g *graph.Graph
 	var of *leak.Running
@@ -295,7 +297,7 @@ func heapLeaks(ctx context.Context, e *env, f *heapFlags, args []string) error {
 		tree := leak.Tree(g)
 		write = func(w io.Writer) error { return tree.WriteProfile(w, strings.HasSuffix(f.output, ".gz")) }
 	default:
-		r, err := leak.Find(ctx, g, name, leak.Options{Share: share})
+		r, err := leak.Find(ctx, g, name, leak.Options{Share: share, Tree: format == "html"})
 		if err != nil {
 			return fmt.Errorf("%s: %w", args[0], err)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"io"
 	"math"
 	"os"
@@ -19,6 +20,7 @@ import (
 // the objects half are folded or more, and of the references many are null.
 const (
 	fullBytes   = 50 // an object, and
+	reportBytes = 12 // an object, with Options.Report: digests and the search for paths
 	fullRef     = 6  // a reference
 	mappedBytes = 16 // an object: what the search goes back to most often
 	pathsBytes  = 11 // an object
@@ -39,6 +41,9 @@ func (g *Graph) choose() Level {
 	fixed := g.survey.span.bytes() + int64(len(g.survey.texts))*namesBytes + int64(len(g.survey.classes))*classBytes
 	refs := int64(min(g.maxRefs(), math.MaxUint32))
 	full := n*fullBytes + refs*fullRef
+	if g.opts.Report {
+		full += n * reportBytes
+	}
 	switch {
 	case fixed+full <= memory:
 		return LevelFull
@@ -68,15 +73,15 @@ func freeBytes(dir string) int64 {
 
 // maxRefs returns how many references there are at most.
 func (g *Graph) maxRefs() (sum uint64) {
-	for i := range g.survey.tallies {
-		y := &g.survey.tallies[i]
-		switch y.kind {
+	for i := range g.survey.counts.All {
+		y := &g.survey.counts.All[i]
+		switch y.Kind {
 		case KindInstance:
-			if c := g.classes.find(y.id); c != nil {
-				sum += y.count * uint64(len(c.refs)+1)
+			if c := g.classes.find(y.ID); c != nil {
+				sum += y.Count * uint64(len(c.refs)+1)
 			}
 		case KindObjectArray:
-			sum += y.elements + y.count
+			sum += y.Elements + y.Count
 		}
 	}
 	for i := range g.survey.classes {
@@ -134,8 +139,14 @@ func (g *Graph) build(ctx context.Context) (err error) {
 		if g.start, err = g.arena.u32s(count); err != nil {
 			return err
 		}
-		if g.size, err = g.arena.u32s(count); err != nil {
+		if g.length, err = g.arena.u32s(count); err != nil {
 			return err
+		}
+		if g.opts.Report {
+			if g.digests.of, err = g.arena.u64s(count); err != nil {
+				return err
+			}
+			g.digests.seed = maphash.MakeSeed()
 		}
 		// The rest of a block is lost if an object's references do not fit into it.
 		b.block = min(maxBlock, g.maxRefs()/16+256)
@@ -167,7 +178,6 @@ func (g *Graph) build(ctx context.Context) (err error) {
 	g.weak, g.Dangled, g.Twice, g.refs = b.weak, b.dangled, b.twice, b.refs
 	g.resolveRoots()
 	if full {
-		g.fillSizes()
 		if err := b.holdLocals(); err != nil {
 			return err
 		}
@@ -205,6 +215,8 @@ type worker struct {
 	class    hprof.Class
 	lastID   uint64
 	last     *Class
+	a        Array // whose digest is made
+	hash     maphash.Hash
 }
 
 func (b *builder) work(ctx context.Context) {
@@ -223,7 +235,7 @@ func (b *builder) work(ctx context.Context) {
 			g.progress("reading objects", float64(i)/float64(len(g.survey.chunks)))
 		}
 		c := g.survey.chunks[i]
-		if c.objects == 0 {
+		if c.objects == 0 && c.part == 0 {
 			continue
 		}
 		if err := w.read(c); err != nil {
@@ -306,7 +318,10 @@ func (w *worker) object(o uint32, it *hprof.Item) error {
 	switch it.Tag {
 	case hprof.SubPrimitiveArray, hprof.SubPrimitiveBare:
 		g.meta[o] = uint32(KindPrimitiveArray)<<kindShift | g.classes.prim[it.Type&15].number
-		g.size[o] = it.Count
+		g.length[o] = it.Count
+		if g.digests.of != nil {
+			return w.digest(o, it)
+		}
 		return nil
 	case hprof.SubInstance:
 		c := w.classOf(it.Ref)
@@ -334,7 +349,7 @@ func (w *worker) object(o uint32, it *hprof.Item) error {
 			return errChanged
 		}
 		g.meta[o] = uint32(KindObjectArray)<<kindShift | c.number
-		g.size[o] = it.Count
+		g.length[o] = it.Count
 		return w.array(o, c, it)
 	}
 	if err := w.file.r.Class(&w.class); err != nil {
@@ -391,6 +406,7 @@ func (w *worker) instance(o uint32, c *Class, ids []uint64) {
 // array records the elements, which may be too many for one piece.
 func (w *worker) array(o uint32, c *Class, it *hprof.Item) error {
 	w.begin(uint64(it.Count) + 1)
+	nulls := uint64(0)
 	for {
 		ids, err := w.r.Refs()
 		if err == io.EOF {
@@ -400,8 +416,15 @@ func (w *worker) array(o uint32, c *Class, it *hprof.Item) error {
 			return err
 		}
 		for _, id := range ids {
+			if id == 0 {
+				nulls++
+				continue
+			}
 			w.id(id)
 		}
+	}
+	if w.g.digests.of != nil {
+		w.g.digests.of[o] = nulls
 	}
 	if w.g.holdsClass(c) {
 		w.add(uint32(c.Object))

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/sliverprof/sliver/heap/hprof"
+	"github.com/sliverprof/sliver/heap/tally"
 )
 
 // A Strength says how firmly a field of a class of java.lang.ref holds its referent.
@@ -135,7 +136,7 @@ func (n *names) get(id uint64) string {
 // classTable makes the classes of a survey.
 type classTable struct {
 	all    []*Class
-	byID   table
+	byID   tally.Table
 	byName map[string]*Class
 	prim   [16]*Class // of arrays, by the elements' type
 	idSize int
@@ -144,8 +145,8 @@ type classTable struct {
 func (t *classTable) add(id uint64, name string) *Class {
 	c := &Class{ID: id, Name: name, number: uint32(len(t.all))}
 	t.all = append(t.all, c)
-	if id != 0 && t.byID.get(id) == 0 {
-		t.byID.put(id, c.number)
+	if id != 0 && t.byID.Get(id) == 0 {
+		t.byID.Put(id, c.number)
 	}
 	if name != "" && t.byName[name] == nil {
 		t.byName[name] = c
@@ -155,7 +156,7 @@ func (t *classTable) add(id uint64, name string) *Class {
 
 // find returns the class of an ID, nil if there is none.
 func (t *classTable) find(id uint64) *Class {
-	if i := t.byID.get(id); i != 0 {
+	if i := t.byID.Get(id); i != 0 {
 		return t.all[i-1]
 	}
 	return nil
@@ -188,27 +189,27 @@ func newClasses(s *survey, n *names) *classTable {
 		c.elem, c.array = typ, true
 		t.prim[typ] = c
 	}
-	for i := range s.tallies { // instances of classes that the dump lacks
-		y := &s.tallies[i]
-		if y.kind == KindPrimitiveArray {
-			t.prim[y.id&15].Count += y.count
-			t.prim[y.id&15].Elements += y.elements
+	for i := range s.counts.All { // instances of classes that the dump lacks
+		y := &s.counts.All[i]
+		if y.Kind == KindPrimitiveArray {
+			t.prim[y.ID&15].Count += y.Count
+			t.prim[y.ID&15].Elements += y.Elements
 			continue
 		}
-		c := t.find(y.id)
+		c := t.find(y.ID)
 		if c == nil {
-			name := className(n.get(named[y.id]))
+			name := className(n.get(named[y.ID]))
 			if name == "" {
 				name = "(class the dump lacks)"
 			}
-			if c = t.add(y.id, name); y.id == 0 { // a damaged dump may say so of an object
-				t.byID.put(0, c.number)
+			if c = t.add(y.ID, name); y.ID == 0 { // a damaged dump may say so of an object
+				t.byID.Put(0, c.number)
 			}
 		}
-		c.Count += y.count
-		if y.kind == KindObjectArray {
+		c.Count += y.Count
+		if y.Kind == KindObjectArray {
 			c.array = true
-			c.Elements += y.elements
+			c.Elements += y.Elements
 		}
 	}
 	for _, c := range t.all {

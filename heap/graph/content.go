@@ -8,6 +8,7 @@ import (
 	"sort"
 
 	"github.com/sliverprof/sliver/heap/hprof"
+	"github.com/sliverprof/sliver/internal/ordered"
 )
 
 // An Array is what Arrays hands out: valid during the call.
@@ -46,7 +47,7 @@ func EachArray[Batch any](ctx context.Context, g *Graph, max int, collect func(*
 		a     Array
 		batch Batch
 	}
-	return ordered(ctx, workers, len(g.survey.chunks), func(i int, s *state) error {
+	return ordered.Each(ctx, workers, len(g.survey.chunks), func(i int, s *state) error {
 		return g.chunkArrays(&s.r, g.survey.chunks[i], &s.a, max, func(a *Array) bool {
 			collect(a, &s.batch)
 			return true

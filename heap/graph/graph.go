@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/sliverprof/sliver/heap/hprof"
+	"github.com/sliverprof/sliver/heap/tally"
 )
 
 // Object is the number of an object, from 1 in the order of addresses. 0 is none; as a
@@ -59,6 +60,8 @@ type Options struct {
 	Partial bool   // use the part before a damaged record
 	Flat    bool   // locals of threads are roots of their own, and an instance does not hold its class
 	Workers int    // threads for reading, 0: 2
+	// Report prepares what a report asks for, at the levels with a dominator tree: digests of arrays and shortest paths.
+	Report bool
 	// Progress receives the current phase and its completed part, 0 to 1.
 	Progress func(what string, done float64)
 }
@@ -117,11 +120,12 @@ type tables struct {
 	n       uint32
 	meta    []uint32 // by object: its Kind in the top 2 bits, and its class's number
 	offsets []byte   // by object: where its sub-record is, 5 bytes each
-	size    []uint32 // by object: in units of the size model
+	length  []uint32 // by object: elements of an array
 	start   []uint32 // by object: of its references in to
 	to      []uint32
 	refs    uint64
 	weak    []weakRef
+	digests digests
 }
 
 // holders are the references from outside of the heap.
@@ -241,7 +245,7 @@ func (g *Graph) take(ctx context.Context) (err error) {
 		return errNoObjects
 	}
 	g.sizes = g.model()
-	s.near = nearby{}
+	s.counts.Arrays = [9][]tally.Sample{}
 	if g.level = g.choose(); g.level == LevelHistogram {
 		return nil
 	}
@@ -282,7 +286,14 @@ func (g *Graph) makeIndex(ctx context.Context) error {
 		return err
 	}
 	g.index = newBitmap(s.span, words)
-	if len(s.ids) > 0 {
+	if g.memory != nil {
+		for i := range s.classes {
+			g.index.set(s.classes[i].ID)
+		}
+		for addr, word := range g.memory.Starts {
+			g.index.setWord(addr, word)
+		}
+	} else if len(s.ids) > 0 {
 		for _, id := range s.ids {
 			g.index.set(id)
 		}
@@ -415,8 +426,8 @@ func (g *Graph) Class(o Object) *Class { return g.classes.all[g.metaOf(o)&number
 
 // Size returns an object's own bytes.
 func (g *Graph) Size(o Object) int64 {
-	if g.size != nil {
-		return int64(g.size[o]) * alignment
+	if g.length != nil {
+		return g.sizeOf(uint32(o))
 	}
 	return g.sizeFromFile(o)
 }

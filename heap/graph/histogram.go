@@ -1,6 +1,9 @@
 package graph
 
-import "github.com/sliverprof/sliver/heap/hprof"
+import (
+	"github.com/sliverprof/sliver/heap/hprof"
+	"github.com/sliverprof/sliver/heap/tally"
+)
 
 // Line is what a histogram says of a class.
 type Line struct {
@@ -13,11 +16,11 @@ type Line struct {
 // Histogram returns a line for each class that has objects, in no order.
 func (g *Graph) Histogram() []Line {
 	lines := make([]Line, len(g.classes.all))
-	if g.size != nil {
+	if g.length != nil {
 		for o := uint32(1); o <= g.n; o++ {
 			l := &lines[g.lineOf(o)]
 			l.Count++
-			l.Bytes += int64(g.size[o]) * alignment
+			l.Bytes += g.sizeOf(o)
 		}
 	} else {
 		g.countFromTallies(lines)
@@ -54,22 +57,22 @@ func (g *Graph) lineOf(o uint32) uint32 {
 
 func (g *Graph) countFromTallies(lines []Line) {
 	m := &g.sizes
-	for i := range g.survey.tallies {
-		y := &g.survey.tallies[i]
+	for i := range g.survey.counts.All {
+		y := &g.survey.counts.All[i]
 		var c *Class
 		var bytes int64
-		switch y.kind {
+		switch y.Kind {
 		case KindPrimitiveArray:
-			c = g.classes.prim[y.id&15]
+			c = g.classes.prim[y.ID&15]
 			bytes = m.arrays(c.elem, y)
 		case KindObjectArray:
-			c = g.classes.find(y.id)
+			c = g.classes.find(y.ID)
 			bytes = m.arrays(hprof.TypeObject, y)
 		default:
-			c = g.classes.find(y.id)
-			bytes = int64(y.count) * int64(c.size)
+			c = g.classes.find(y.ID)
+			bytes = int64(y.Count) * int64(c.size)
 		}
-		lines[c.number].Count += y.count
+		lines[c.number].Count += y.Count
 		lines[c.number].Bytes += bytes
 	}
 	class := g.classes.byName["java.lang.Class"]
@@ -87,10 +90,10 @@ func (g *Graph) countFromTallies(lines []Line) {
 }
 
 // arrays returns the bytes of all arrays of a tally.
-func (m *sizeModel) arrays(t hprof.Type, y *tally) int64 {
+func (m *sizeModel) arrays(t hprof.Type, y *tally.Tally) int64 {
 	e := int64(t.Size(int(m.ref)))
-	sum := int64(y.count)*m.base[e] + int64(y.elements)*e
-	for r, n := range y.lengths {
+	sum := int64(y.Count)*m.base[e] + int64(y.Elements)*e
+	for r, n := range y.Lengths {
 		bytes := m.base[e] + int64(r)*e
 		sum += int64(n) * (m.up(bytes) - bytes)
 	}

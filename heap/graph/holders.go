@@ -2,6 +2,7 @@ package graph
 
 import (
 	"context"
+	"sync"
 	"time"
 )
 
@@ -96,7 +97,16 @@ func (g *Graph) dominate(ctx context.Context) (err error) {
 	}
 	f.stage[Garbage].rest = g.unreached
 	f.fold = foldable(g.n, g.start, g.to, func(o uint32) bool { return held[o>>6]>>(o&63)&1 != 0 })
-	g.tree, err = dominate(ctx, g.arena, f, func(o uint32) uint64 { return uint64(g.size[o]) * alignment })
+	var beside sync.WaitGroup
+	if g.opts.Report {
+		parents, err := g.arena.u32s(int64(g.n) + 1)
+		if err != nil {
+			return err
+		}
+		beside.Go(func() { g.searchInto(parents) })
+	}
+	defer beside.Wait()
+	g.tree, err = dominate(ctx, g.arena, f, func(o uint32) uint64 { return uint64(g.sizeOf(o)) })
 	return err
 }
 

@@ -91,12 +91,17 @@ func newBitmap(s span, words []uint64) *index {
 // set adds an ID to a bitmap. Not for concurrent use.
 func (x *index) set(id uint64) {
 	slot := (id - x.base) >> x.shift
+	*x.word(slot) |= 1 << (slot % 64)
+}
+
+// word returns the word of a slot.
+func (x *index) word(slot uint64) *uint64 {
 	p := &x.pages[slot>>pageShift]
 	if *p == 0 {
 		x.used++
 		*p = x.used
 	}
-	x.words[(uint64(*p)-1)*pageWords+slot%pageSlots/64*2] |= 1 << (slot % 64)
+	return &x.words[(uint64(*p)-1)*pageWords+slot%pageSlots/64*2]
 }
 
 // seal counts the bitmap's objects; from then on it can be asked.

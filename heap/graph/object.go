@@ -125,6 +125,9 @@ func (g *Graph) sizeFromFile(o Object) int64 {
 
 // Length returns how many elements an array has, 0 for other objects.
 func (g *Graph) Length(o Object) int {
+	if g.length != nil {
+		return int(g.length[o])
+	}
 	tag, _, n, _, _ := g.head(o)
 	if tag == hprof.SubInstance || tag == hprof.SubClass {
 		return 0

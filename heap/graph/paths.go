@@ -29,9 +29,14 @@ func (g *Graph) search() error {
 		return nil
 	}
 	parents, err := g.arena.u32s(int64(g.n) + 1)
-	if err != nil {
-		return err
+	if err == nil {
+		g.searchInto(parents)
 	}
+	return err
+}
+
+// searchInto is search with the array for the parents.
+func (g *Graph) searchInto(parents []uint32) {
 	s := flood{g: g, parents: parents}
 	for _, late := range []bool{false, true} { // a root that says little comes after the others
 		for _, r := range g.roots {
@@ -50,7 +55,6 @@ func (g *Graph) search() error {
 		s.drain()
 	}
 	g.parents = parents
-	return nil
 }
 
 // flood is a breadth-first search.

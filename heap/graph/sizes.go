@@ -1,12 +1,10 @@
 package graph
 
 import (
-	"math"
-
 	"github.com/sliverprof/sliver/heap/hprof"
 )
 
-// alignment is the least of objects in the heap, and the unit of Graph.size.
+// alignment is the least of objects in the heap.
 const alignment = 8
 
 // A sizeModel says how many bytes of the VM's heap an object takes.
@@ -21,7 +19,7 @@ type sizeModel struct {
 	head   int64    // of an instance
 	ref    int64    // a reference in the heap
 	base   [9]int64 // of an array, by the bytes of an element: where they begin
-	align  int64    // of objects: 8, or what -XX:ObjectAlignmentInBytes made it
+	align  int64    // of objects: 8, or what -XX:ObjectAlignmentInBytes made it, a power of 2
 	art    bool
 	mirror int64 // of a class object without its static fields
 }
@@ -47,7 +45,7 @@ func (g *Graph) defaultModel() sizeModel {
 	return m
 }
 
-func (m *sizeModel) up(n int64) int64 { return (n + m.align - 1) / m.align * m.align }
+func (m *sizeModel) up(n int64) int64 { return (n + m.align - 1) &^ (m.align - 1) }
 
 // array returns the bytes of an array of n elements.
 func (m *sizeModel) array(t hprof.Type, n int64) int64 {
@@ -63,48 +61,6 @@ const maxPadding = 3 * 128
 // compressed class pointer, one without, and that rounded.
 var bases = [...]int64{12, 16, 20, 24}
 
-// nearby is what a survey knows of the object before, and of arrays' distances. Dumps have
-// most objects in the order of their addresses.
-type nearby struct {
-	known  bool
-	id     uint64
-	tally  int
-	length uint32
-	// arrays has samples by the bytes of an element, object arrays at 0.
-	arrays [9][]sample
-}
-
-// sample is an array with the distance to the next object.
-type sample struct{ length, distance uint32 }
-
-// maxSamples bounds the arrays of one size of elements that are sampled.
-const maxSamples = 32 << 10
-
-// measure notes how far the object before is from this one.
-func (s *survey) measure(it *hprof.Item, tally int) {
-	n := &s.near
-	if n.known && it.ID > n.id && it.ID-n.id <= math.MaxUint32 {
-		d := uint32(it.ID - n.id)
-		switch y := &s.tallies[n.tally]; y.kind {
-		case KindInstance:
-			if y.gap == 0 || d < y.gap {
-				y.gap, y.agree = d, 1
-			} else if d == y.gap {
-				y.agree++
-			}
-		default:
-			e := 0
-			if y.kind == KindPrimitiveArray {
-				e = hprof.Type(y.id).Size(8)
-			}
-			if a := &n.arrays[e]; len(*a) < maxSamples {
-				*a = append(*a, sample{n.length, d})
-			}
-		}
-	}
-	n.known, n.id, n.tally, n.length = true, it.ID, tally, it.Count
-}
-
 // model finds the size model from the distances that the survey measured, and with it the
 // sizes of all classes' instances.
 func (g *Graph) model() sizeModel {
@@ -117,11 +73,11 @@ func (g *Graph) model() sizeModel {
 	}
 	var votes [9][len(bases)]uint64 // by the bytes of a primitive
 	var refVotes [2][len(bases)]uint64
-	for e, samples := range g.survey.near.arrays {
+	for e, samples := range g.survey.counts.Arrays {
 		for _, a := range samples {
 			for i, b := range bases {
 				fits := func(e int64) bool { // values of 8 bytes are aligned
-					return (e != 8 || b%8 == 0) && m.up(b+int64(a.length)*e) == int64(a.distance)
+					return (e != 8 || b%8 == 0) && m.up(b+int64(a.Length)*e) == int64(a.Distance)
 				}
 				switch {
 				case e > 0 && fits(int64(e)):
@@ -139,19 +95,19 @@ func (g *Graph) model() sizeModel {
 	for _, c := range g.classes.all {
 		c.size = uint32(m.instance(c))
 	}
-	for i := range g.survey.tallies {
-		y := &g.survey.tallies[i]
-		c := g.classes.find(y.id)
-		if y.kind != KindInstance || c == nil || c.record == nil || c.array {
+	for i := range g.survey.counts.All {
+		y := &g.survey.counts.All[i]
+		c := g.classes.find(y.ID)
+		if y.Kind != KindInstance || c == nil || c.record == nil || c.array {
 			continue
 		}
 		// A distance is an upper bound. Where three objects have the same one it is the
 		// size: fields that the VM adds by itself are not in the dump. Padding of fields
 		// that are apart for the caches (jdk.internal.vm.annotation.Contended) is more than
 		// one would expect, so most of the objects have to agree.
-		if agree := y.agree >= 3; y.gap != 0 && (y.gap < c.size || agree && y.gap < c.size+64 ||
-			agree && uint64(y.agree)*2 >= c.Count && y.gap <= c.size+maxPadding) {
-			c.size = y.gap
+		if agree := y.Agree >= 3; y.Gap != 0 && (y.Gap < c.size || agree && y.Gap < c.size+64 ||
+			agree && uint64(y.Agree)*2 >= c.Count && y.Gap <= c.size+maxPadding) {
+			c.size = y.Gap
 		}
 	}
 	return m
@@ -226,24 +182,19 @@ func (m *sizeModel) classObject(c *Class) int64 {
 	return m.up(sum)
 }
 
-// fillSizes turns lengths into sizes.
-func (g *Graph) fillSizes() {
-	m := &g.sizes
-	for o := uint32(1); o <= g.n; o++ {
-		c := g.classes.all[g.meta[o]&numberMask]
-		var bytes int64
-		switch Kind(g.meta[o] >> kindShift) {
-		case KindInstance:
-			bytes = int64(c.size)
-		case KindObjectArray:
-			bytes = m.array(hprof.TypeObject, int64(g.size[o]))
-		case KindPrimitiveArray:
-			bytes = m.array(c.elem, int64(g.size[o]))
-		case KindClass:
-			bytes = m.classObject(c)
-		}
-		g.size[o] = uint32(min(bytes/alignment, math.MaxUint32))
+// sizeOf returns the bytes of an object, where the tables are kept.
+func (g *Graph) sizeOf(o uint32) int64 {
+	m := g.meta[o]
+	c := g.classes.all[m&numberMask]
+	switch Kind(m >> kindShift) {
+	case KindInstance:
+		return int64(c.size)
+	case KindObjectArray:
+		return g.sizes.array(hprof.TypeObject, int64(g.length[o]))
+	case KindPrimitiveArray:
+		return g.sizes.array(c.elem, int64(g.length[o]))
 	}
+	return g.sizes.classObject(c)
 }
 
 // RefBytes returns what a reference takes of the VM's heap.

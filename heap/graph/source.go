@@ -4,6 +4,7 @@ import (
 	"io"
 
 	"github.com/sliverprof/sliver/heap/hprof"
+	"github.com/sliverprof/sliver/heap/tally"
 )
 
 // Memory is a dump that is encoded where it is read, from objects that are at hand in another form: package hotspot
@@ -14,8 +15,10 @@ type Memory interface {
 	// Parts returns the offsets of the parts of the dump that have instances and arrays alone, and where the last one
 	// ends. In front of the first one are names, classes and roots.
 	Parts() []int64
-	// Len is how many objects the parts have.
-	Len() uint64
+	// Counts are of the objects of the parts. They are not changed.
+	Counts() *tally.Counter
+	// Starts yields where objects and classes begin, upwards: for each bit i of bits one with the ID addr + 8i.
+	Starts(yield func(addr, bits uint64) bool)
 	// Part reads the objects of a part, by its number from 0.
 	Part(part int) hprof.ObjectReader
 	// ReadRecord reads bytes of the sub-record of an instance or array, from an offset in it on, as ReadAt does. One

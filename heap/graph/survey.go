@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/sliverprof/sliver/heap/hprof"
+	"github.com/sliverprof/sliver/heap/tally"
 )
 
 // A chunk is a run of sub-records that can be read by itself.
@@ -20,18 +21,6 @@ type chunk struct {
 
 // chunkBytes is where a chunk ends at the next sub-record.
 const chunkBytes = 2 << 20
-
-// A tally counts the objects of one class.
-type tally struct {
-	id       uint64 // the class's; of primitive arrays their type
-	count    uint64
-	elements uint64 // of arrays: all elements; of instances: all bytes of fields
-	kind     Kind
-	gap      uint32 // of instances: the least distance to the next object, 0: none
-	agree    uint32 // how many had that
-	// lengths counts arrays by their elements modulo 16, which is what padding depends on.
-	lengths *[16]uint64
-}
 
 // classRecord is a class as a dump has it.
 type classRecord struct {
@@ -72,9 +61,7 @@ type survey struct {
 	heaps   []heapAt
 	classes []classRecord
 	roots   []root
-	tallies []tally
-	byClass [3]table // of tallies, by kind
-	near    nearby
+	counts  tally.Counter
 	damage  error // why the stream was not read to its end
 
 	texts   []text // sorted by id
@@ -98,72 +85,23 @@ type heapAt struct {
 	name   uint64
 }
 
-// table finds small numbers by an ID: open addressing, so that a pass over millions of
-// objects pays one probe for each.
-type table struct {
-	keys   []uint64
-	values []uint32
-	n      int
-}
-
-func (t *table) slot(key uint64) uint64 {
-	return (key * 0x9E3779B97F4A7C15) >> 32 & uint64(len(t.keys)-1)
-}
-
-// get returns the value of key plus one, 0 where there is none.
-func (t *table) get(key uint64) uint32 {
-	if t.n == 0 {
-		return 0
-	}
-	for i := t.slot(key); ; i = (i + 1) & uint64(len(t.keys)-1) {
-		if v := t.values[i]; v == 0 || t.keys[i] == key {
-			return v
-		}
-	}
-}
-
-// put sets the value of a key that is not there yet.
-func (t *table) put(key uint64, value uint32) {
-	if t.n*2 >= len(t.keys) {
-		old := *t
-		size := max(1024, 2*len(old.keys))
-		*t = table{keys: make([]uint64, size), values: make([]uint32, size)}
-		for i, v := range old.values {
-			if v != 0 {
-				t.put(old.keys[i], v-1)
-			}
-		}
-	}
-	i := t.slot(key)
-	for t.values[i] != 0 {
-		i = (i + 1) & uint64(len(t.keys)-1)
-	}
-	t.keys[i], t.values[i] = key, value+1
-	t.n++
-}
-
 // restart forgets what belongs to one dump: another one of the stream begins.
 func (s *survey) restart(number int) {
 	s.dump = number
 	s.chunks, s.span, s.ids, s.heaps = nil, span{}, s.ids[:0], nil
-	s.classes, s.roots, s.tallies, s.byClass = nil, nil, nil, [3]table{}
-	s.near = nearby{}
+	s.classes, s.roots, s.counts = nil, nil, tally.Counter{}
 	s.threadRoots = map[uint32]threadRoot{}
 }
 
 // Kind is what an object is.
-type Kind uint8
+type Kind = tally.Kind
 
 const (
-	KindInstance Kind = iota
-	KindObjectArray
-	KindPrimitiveArray
-	KindClass
+	KindInstance       = tally.Instance
+	KindObjectArray    = tally.ObjectArray
+	KindPrimitiveArray = tally.PrimitiveArray
+	KindClass          = tally.Class
 )
-
-func (k Kind) String() string {
-	return [...]string{"instance", "object array", "primitive array", "class"}[k&3]
-}
 
 // surveyOptions are what a caller wants of a survey.
 type surveyOptions struct {
@@ -187,7 +125,7 @@ func take(ctx context.Context, src io.Reader, o surveyOptions) (*survey, error) 
 	}
 	s := &survey{header: r.Header()}
 	s.restart(0)
-	t := taking{survey: s, r: r, o: o, last: -1}
+	t := taking{survey: s, r: r, o: o}
 	if err := t.all(ctx); err != nil {
 		return nil, err
 	}
@@ -211,7 +149,6 @@ type taking struct {
 	r     *hprof.Reader
 	o     surveyOptions
 	open  bool // the last chunk grows
-	last  int  // tally of the object before; -1: none
 	class hprof.Class
 }
 
@@ -258,7 +195,7 @@ func (t *taking) sub(it *hprof.Item) error {
 	}
 	if it.Dump != t.dump {
 		t.restart(it.Dump)
-		t.open, t.last = false, -1
+		t.open = false
 	}
 	if t.r.Cut() {
 		return ErrCut
@@ -277,7 +214,7 @@ func (t *taking) sub(it *hprof.Item) error {
 			return err
 		}
 		t.identify(c, it)
-		t.near.known = false
+		t.counts.Break()
 	case hprof.SubHeapInfo:
 		t.heaps = append(t.heaps, heapAt{it.Offset, it.Heap, it.Ref})
 	default:
@@ -316,33 +253,10 @@ func (t *taking) identify(c *chunk, it *hprof.Item) {
 	}
 }
 
-// object counts an instance or an array in the tally of its class: see tally.id for key.
+// object counts an instance or an array in the tally of its class: see tally.Tally.ID for key.
 func (t *taking) object(c *chunk, it *hprof.Item, kind Kind, key uint64) {
 	t.identify(c, it)
-	if t.last < 0 || t.tallies[t.last].id != key || t.tallies[t.last].kind != kind {
-		t.last = t.tally(kind, key)
-	}
-	y := &t.tallies[t.last]
-	y.count++
-	y.elements += uint64(it.Count)
-	if y.lengths != nil {
-		y.lengths[it.Count%16]++
-	}
-	t.measure(it, t.last)
-}
-
-// tally returns the place of a class's counts.
-func (s *survey) tally(kind Kind, id uint64) int {
-	if i := s.byClass[kind].get(id); i != 0 {
-		return int(i - 1)
-	}
-	s.byClass[kind].put(id, uint32(len(s.tallies)))
-	y := tally{id: id, kind: kind}
-	if kind != KindInstance {
-		y.lengths = new([16]uint64)
-	}
-	s.tallies = append(s.tallies, y)
-	return len(s.tallies) - 1
+	t.counts.Add(kind, key, it.ID, it.Count)
 }
 
 func (s *survey) record(r *hprof.Reader, it *hprof.Item) error {

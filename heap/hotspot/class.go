@@ -51,6 +51,7 @@ type Class struct {
 
 	Count, Bytes uint64 // of its objects, after Heap.Scan
 
+	number int32 // in Heap.Classes
 	super  uint64
 	layout int32
 	bottom uint64   // of an array: the class of its innermost elements

@@ -46,6 +46,7 @@ type Dump struct {
 	// The last instance that ReadRecord was called for: its fields are read one after another.
 	record   []byte
 	recordID uint64
+	start    [firstBytes]byte // of the object that it reads
 }
 
 // recentBlocks is how many blocks that were read in part are kept.

@@ -4,6 +4,7 @@ import (
 	"sort"
 
 	"github.com/sliverprof/sliver/heap/hprof"
+	"github.com/sliverprof/sliver/heap/tally"
 )
 
 const (
@@ -86,32 +87,69 @@ func (l *layout) stop(i int) int64 {
 	return l.size
 }
 
+// join adds a layout that is ended behind this one, which is ended too.
+func (l *layout) join(x *layout) {
+	for _, b := range x.blocks {
+		b.off += l.size
+		l.blocks = append(l.blocks, b)
+	}
+	l.size += x.size
+	l.objects += x.objects
+	l.truncated += x.truncated
+}
+
+// placed are objects that have a place in the dump.
+type placed struct {
+	blocks  layout
+	counts  tally.Counter
+	chunks  []uint64 // objects with frames of virtual threads
+	virtual []uint64 // virtual threads
+}
+
+// reset forgets all objects, and keeps the memory.
+func (p *placed) reset() {
+	p.blocks = layout{blocks: p.blocks.blocks[:0], first: -1}
+	p.counts.Reset()
+	p.chunks, p.virtual = p.chunks[:0], p.virtual[:0]
+}
+
+// join adds the objects that follow.
+func (p *placed) join(x *placed) {
+	p.blocks.join(&x.blocks)
+	p.counts.Join(&x.counts)
+	p.chunks = append(p.chunks, x.chunks...)
+	p.virtual = append(p.virtual, x.virtual...)
+}
+
 // place gives an object that is marked its place in the dump.
-func (h *Heap) place(o *object) {
+func (p *placed) place(h *Heap, o *object) {
 	c := o.class
 	switch c.Kind {
 	case KindObjects, KindPrimitives:
 		n, out := h.elements(c, o.length)
 		if n < uint64(o.length) {
-			h.blocks.truncated++
+			p.blocks.truncated++
 		}
-		head := int64(primitivesHead)
 		if c.Kind == KindObjects {
-			head = objectsHead
+			p.counts.Add(tally.ObjectArray, c.Mirror, o.addr, uint32(n))
+			p.blocks.add(o.addr, objectsHead+int64(out), h.large(o))
+		} else {
+			p.counts.Add(tally.PrimitiveArray, uint64(c.Element), o.addr, uint32(n))
+			p.blocks.add(o.addr, primitivesHead+int64(out), h.large(o))
 		}
-		h.blocks.add(o.addr, head+int64(out), h.large(o))
 		return
 	case KindMirror:
 		if h.isMirror(o) {
 			return // written as a class
 		}
 	case KindChunk:
-		h.chunks = append(h.chunks, o.addr)
+		p.chunks = append(p.chunks, o.addr)
 	}
 	if c == h.virtualClass {
-		h.virtual = append(h.virtual, o.addr)
+		p.virtual = append(p.virtual, o.addr)
 	}
-	h.blocks.add(o.addr, instanceHead+int64(c.size), false)
+	p.counts.Add(tally.Instance, c.Mirror, o.addr, c.size)
+	p.blocks.add(o.addr, instanceHead+int64(c.size), false)
 }
 
 // elements returns how many elements of an array a dump has, and their bytes there.

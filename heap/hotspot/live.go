@@ -51,7 +51,7 @@ func (h *Heap) recount(ctx context.Context) error {
 	for _, c := range h.Classes {
 		c.Count, c.Bytes = 0, 0
 	}
-	h.Objects, h.Bytes, h.blocks, h.chunks, h.virtual = 0, 0, newLayout(), nil, nil
+	h.Objects, h.Bytes, h.placed = 0, 0, placed{blocks: newLayout()}
 	e := encoder{h: h, known: &h.cache, top: h.high}
 	for addr, n := h.next(h.low), 0; addr < h.high; addr, n = h.next(addr+8), n+1 {
 		if n&0xffff == 0 && ctx.Err() != nil {
@@ -61,8 +61,8 @@ func (h *Heap) recount(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		h.count(o.class, o.size)
-		h.place(&o)
+		h.count(o.class, 1, o.size)
+		h.place(h, &o)
 	}
 	h.blocks.end()
 	return nil

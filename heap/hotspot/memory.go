@@ -9,6 +9,7 @@ import (
 const (
 	pageBytes = 16 << 10 // read at once
 	maxPages  = 8 << 10  // of them that are kept: 128 MiB
+	fewPages  = 512      // the same, where most pages are read once
 	maxString = 1 << 16  // bytes of a name
 )
 
@@ -16,19 +17,41 @@ const (
 type memory struct {
 	src   io.ReaderAt
 	pages map[uint64][]byte
+	most  int      // of them that are kept
+	free  [][]byte // buffers of pages that are not kept any more
+	last  []byte   // the page that was used last,
+	lastN uint64   // and its number
 }
 
-func newMemory(src io.ReaderAt) *memory { return &memory{src: src, pages: map[uint64][]byte{}} }
+func newMemory(src io.ReaderAt) *memory {
+	return &memory{src: src, pages: map[uint64][]byte{}, most: maxPages}
+}
 
 // page returns the readable start of a page, which may be shorter than the page.
 func (m *memory) page(n uint64) []byte {
+	if m.last == nil || m.lastN != n {
+		m.last, m.lastN = m.find(n), n
+	}
+	return m.last
+}
+
+// find returns a page that is kept, or reads it.
+func (m *memory) find(n uint64) []byte {
 	if p, ok := m.pages[n]; ok {
 		return p
 	}
-	if len(m.pages) >= maxPages {
+	if len(m.pages) >= m.most {
+		for _, p := range m.pages {
+			m.free = append(m.free, p[:pageBytes])
+		}
 		clear(m.pages)
 	}
-	p := make([]byte, pageBytes)
+	var p []byte
+	if k := len(m.free); k > 0 {
+		p, m.free = m.free[k-1], m.free[:k-1]
+	} else {
+		p = make([]byte, pageBytes)
+	}
 	got, _ := m.src.ReadAt(p, int64(n*pageBytes))
 	if got < len(p) {
 		// Smaller pages before the first one that is not mapped.

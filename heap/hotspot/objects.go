@@ -5,6 +5,7 @@ import (
 	"io"
 
 	"github.com/sliverprof/sliver/heap/hprof"
+	"github.com/sliverprof/sliver/heap/tally"
 )
 
 const (
@@ -37,8 +38,20 @@ func (d *Dump) Parts() []int64 {
 	return all
 }
 
-// Len is how many instances and arrays the dump has.
-func (d *Dump) Len() uint64 { return d.Objects }
+// Counts are of the instances and arrays of the dump. They are not changed until Live is called.
+func (d *Dump) Counts() *tally.Counter { return &d.h.counts }
+
+// Starts yields where objects and classes of the dump begin, upwards: for each bit i of bits one at addr + 8i.
+func (d *Dump) Starts(yield func(addr, bits uint64) bool) {
+	h := d.h
+	for i, c := range h.bits {
+		for k, word := range c {
+			if word != 0 && !yield(h.low+uint64(i)*chunkBytes+512*uint64(k), word) {
+				return
+			}
+		}
+	}
+}
 
 // Part reads the objects of a part, by its number from 0, without encoding them. Several goroutines may
 // read a part each.
@@ -232,10 +245,10 @@ func (d *Dump) ReadRecord(p []byte, id uint64, from int64) (int, error) {
 	if e == nil {
 		e = &encoder{h: h, known: &cache{}}
 		d.single, d.pages = e, newMemory(h.VM.mem.src)
+		d.pages.most = fewPages
 	}
-	var first [firstBytes]byte
 	const most = 32 // bytes in which each class but two has its size
-	b := first[:min(most, h.high-id)]
+	b := d.start[:min(most, h.high-id)]
 	if err := d.pages.read(b, id); err != nil {
 		return 0, err
 	}
@@ -244,7 +257,7 @@ func (d *Dump) ReadRecord(p []byte, id uint64, from int64) (int, error) {
 		c = h.classOf(b, e.known)
 	}
 	if c != nil && (c.Kind == KindMirror || c.Kind == KindChunk) {
-		b = first[:min(firstBytes, h.high-id)]
+		b = d.start[:min(firstBytes, h.high-id)]
 		if err := d.pages.read(b, id); err != nil {
 			return 0, err
 		}

@@ -2,8 +2,6 @@ package hotspot
 
 import (
 	"cmp"
-	"context"
-	"errors"
 	"fmt"
 	"math"
 	"math/bits"
@@ -11,7 +9,6 @@ import (
 )
 
 const (
-	windowBytes = 4 << 20 // of the heap that is read at once
 	// wholeBytes bounds an object that a walk hands out whole; of a larger one it hands out
 	// the beginning.
 	wholeBytes = 1 << 20
@@ -40,17 +37,14 @@ type Heap struct {
 	low     uint64     // of the first span
 	high    uint64     // of the last one
 	bits    [][]uint64 // a bit for each 8 bytes from low on: an object begins there; by chunks of chunkBytes, nil without objects
-	cache   cache      // of the walks
-	blocks  layout     // where a dump has the objects
-	chunks  []uint64   // objects with frames of virtual threads
-	virtual []uint64   // virtual threads
-	traces  *traces    // see trace
-	live    bool       // Live was called
+	cache   cache
+	placed
+	traces *traces // see trace
+	live   bool    // Live was called
 
 	virtualClass            *Class
 	mirrorSize, mirrorClass uint64 // offsets in a java.lang.Class of its size in words and of its Klass
 	chunkSize, chunkSP      uint64 // offsets in a StackChunk
-	buf                     []byte
 }
 
 // cache maps addresses to the classes used last.
@@ -81,6 +75,9 @@ func Open(v *VM) (*Heap, error) {
 		}
 	}
 	slices.SortFunc(h.Classes, func(a, b *Class) int { return cmp.Compare(a.Addr, b.Addr) })
+	for i, c := range h.Classes {
+		c.number = int32(i)
+	}
 	if h.threads, h.tlabs, err = v.threads(); err != nil {
 		return nil, err
 	}
@@ -143,8 +140,8 @@ func offsetOf(c *Class, name string) uint64 {
 	return 0
 }
 
-// object is what a walk hands out. data is the object, or its beginning if it has more than
-// wholeBytes; it is valid until the next object.
+// object is an object in memory. data is all of it, or its beginning if it has more than wholeBytes, where it was
+// loaded; it is valid until the next object.
 type object struct {
 	addr, size uint64
 	class      *Class
@@ -229,128 +226,6 @@ func (h *Heap) sizeOf(c *Class, b []byte) (size uint64, length uint32) {
 // says it after its fields.
 const firstBytes = 512
 
-// walk calls visit for each object of a span, by address. Where it finds none it looks for the next one.
-func (h *Heap) walk(ctx context.Context, s span, visit func(*object) error) error {
-	if h.buf == nil {
-		h.buf = make([]byte, windowBytes)
-	}
-	w := walker{h: h, s: s}
-	var o object
-	for pos, n := s.start, 0; pos < s.top; n++ {
-		if n&0xffff == 0 {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-		}
-		limit, unused := w.limit(pos)
-		if unused {
-			pos = limit
-			continue
-		}
-		o = w.object(pos, w.at(pos, firstBytes))
-		if o.class == nil || pos+o.size > limit {
-			to, err := w.skip(pos, limit)
-			if err != nil {
-				return err
-			}
-			pos = to
-			continue
-		}
-		if err := w.load(&o); err != nil {
-			return err
-		}
-		if err := visit(&o); err != nil {
-			return err
-		}
-		pos += o.size
-	}
-	return nil
-}
-
-// A walker reads a span from its start, through a window.
-type walker struct {
-	h    *Heap
-	s    span
-	base uint64 // address of win
-	win  []byte
-	tlab int // number of the first TLAB that does not end before the last position
-}
-
-// at returns memory from addr on: n bytes or more, or fewer at the end of the span or of what
-// can be read.
-func (w *walker) at(addr, n uint64) []byte {
-	n = min(n, w.s.top-addr)
-	if addr < w.base || addr+n > w.base+uint64(len(w.win)) {
-		w.base = addr
-		want := min(uint64(len(w.h.buf)), w.s.top-addr)
-		got, _ := w.h.VM.mem.src.ReadAt(w.h.buf[:want], int64(addr))
-		w.win = w.h.buf[:got]
-	}
-	return w.win[min(addr-w.base, uint64(len(w.win))):]
-}
-
-// limit returns the address up to which objects may follow pos: the top of a TLAB, or that of
-// the span. In the unused part of a TLAB it returns the end of that part.
-func (w *walker) limit(pos uint64) (addr uint64, unused bool) {
-	tlabs := w.h.tlabs
-	for w.tlab < len(tlabs) && tlabs[w.tlab].end <= pos {
-		w.tlab++
-	}
-	if w.tlab == len(tlabs) || tlabs[w.tlab].start > pos {
-		return w.s.top, false
-	}
-	if t := tlabs[w.tlab]; pos >= t.top {
-		return t.end, true
-	}
-	return tlabs[w.tlab].top, false
-}
-
-// object returns the object at addr, which begins with b; class nil: there is none.
-func (w *walker) object(addr uint64, b []byte) (o object) {
-	if len(b) < 16 {
-		return o
-	}
-	c := w.h.classOf(b, &w.h.cache)
-	if c == nil {
-		return o
-	}
-	size, length := w.h.sizeOf(c, b)
-	if size == 0 || size > w.s.top-addr {
-		return o
-	}
-	return object{addr: addr, size: size, class: c, length: length}
-}
-
-// skip counts the memory at pos as a gap and returns its end: the next object, or the limit of
-// a TLAB.
-func (w *walker) skip(pos, limit uint64) (to uint64, err error) {
-	to = limit
-	if limit == w.s.top {
-		to = w.resync(pos)
-	}
-	if err := w.h.readable(pos); err != nil {
-		return 0, err
-	}
-	w.h.gap(to - pos)
-	return to, nil
-}
-
-// load sets the object's data.
-func (w *walker) load(o *object) error {
-	n := min(o.size, wholeBytes)
-	o.data = w.at(o.addr, n)
-	if uint64(len(o.data)) < n {
-		return w.h.readable(o.addr + uint64(len(o.data)))
-	}
-	o.data = o.data[:min(uint64(len(o.data)), o.size)]
-	return nil
-}
-
-func (h *Heap) gap(n uint64) {
-	h.Skipped += n
-	h.Gaps++
-}
-
 // readable returns an error if the memory at addr cannot be read: the copy has ended.
 func (h *Heap) readable(addr uint64) error {
 	var b [8]byte
@@ -358,72 +233,6 @@ func (h *Heap) readable(addr uint64) error {
 		return fmt.Errorf("the heap at %#x: %w", addr, err)
 	}
 	return nil
-}
-
-// resync returns the next place at which several objects follow each other.
-func (w *walker) resync(pos uint64) uint64 {
-	mem, s := w.h.VM.mem, w.s
-	// A chain of large objects must not move the window.
-	var b [firstBytes]byte
-	for p := pos + w.h.VM.align; p < s.top; p += w.h.VM.align {
-		q, n := p, 0
-		for ; n < chainLength && q < s.top; n++ {
-			n := min(firstBytes, s.top-q)
-			if mem.read(b[:n], q) != nil {
-				break
-			}
-			o := w.object(q, b[:n])
-			if o.class == nil {
-				break
-			}
-			q += o.size
-		}
-		if n == chainLength || n > 0 && q == s.top {
-			return p
-		}
-	}
-	return s.top
-}
-
-// Scan walks the heap, marks where objects begin and counts the objects of each class.
-func (h *Heap) Scan(ctx context.Context) error {
-	h.blocks = newLayout()
-	for _, s := range h.spans {
-		err := h.walk(ctx, s, func(o *object) error {
-			c := o.class
-			if c.Mirror == 0 {
-				return nil // dormant, of the archive: nothing refers to it
-			}
-			h.count(c, o.size)
-			if c.Kind == KindMirror {
-				if k := h.classOfMirror(o); k == nil || !k.dumped() || k.Mirror != o.addr {
-					if k != nil || h.isMirror(o) {
-						h.mirrors[o.addr] = true
-						return nil
-					}
-				}
-			}
-			h.mark(o.addr)
-			h.place(o)
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-	}
-	h.blocks.end()
-	if h.Objects == 0 {
-		return errors.New("no objects are in the heap")
-	}
-	return nil
-}
-
-// count counts an object.
-func (h *Heap) count(c *Class, size uint64) {
-	c.Count++
-	c.Bytes += size
-	h.Objects++
-	h.Bytes += size
 }
 
 // dumped reports whether a dump has the class.
@@ -451,16 +260,6 @@ func (h *Heap) Begins(addr uint64) bool {
 	c := h.bits[(addr-h.low)/chunkBytes]
 	i := (addr - h.low) % chunkBytes / 8
 	return c != nil && c[i/64]>>(i%64)&1 != 0
-}
-
-// mark notes that an object begins at addr.
-func (h *Heap) mark(addr uint64) {
-	c := &h.bits[(addr-h.low)/chunkBytes]
-	if *c == nil {
-		*c = make([]uint64, chunkBytes/512)
-	}
-	i := (addr - h.low) % chunkBytes / 8
-	(*c)[i/64] |= 1 << (i % 64)
 }
 
 // decode returns the address that a reference in the heap means, by its bytes in memory; 0 for null.

@@ -14,9 +14,6 @@ import (
 )
 
 const (
-	// maxHashed bounds what of an array is compared: longer ones are compared by their
-	// first bytes and their length.
-	maxHashed = 64 << 10
 	// maxDistinct bounds how many contents are counted at a time: where there are more,
 	// those seen once are forgotten.
 	maxDistinct = 1 << 20
@@ -29,7 +26,7 @@ const (
 type copies struct {
 	sum     uint64 // of the content
 	offset  int64  // of the first one in the dump
-	example uint64 // its ID
+	example uint64 // its ID, or its number: see contents.numbered
 	size    int64
 	length  int32
 	count   int32
@@ -40,18 +37,28 @@ type copies struct {
 // pass reads all arrays, and the others use one CPU. It works at every level. The returned step awaits the end of the
 // pass and adds the findings; stop ends the pass.
 func (s *search) countContents() (report func() error, stop func()) {
-	c := contents{s: s, seed: maphash.MakeSeed(), distinct: maxDistinct, numbers: map[*graph.Class]int32{}, constants: map[string]*constant{},
+	c := contents{s: s, seed: maphash.MakeSeed(), distinct: maxDistinct, numbers: map[*graph.Class]int32{}, constants: map[constantKey]*constant{}, numbered: s.g.HasDigests(),
 		ref: s.refBytes(), zeroed: s.zeroedByStrip()}
 	if m := s.g.Memory(); m > 0 {
 		c.distinct = int(min(maxDistinct, m/16/copiesBytes))
 	}
-	c.same = make([]copies, 0, min(c.distinct, s.g.Len())) // growing it would leave as much behind
+	arrays := uint64(0)
+	for _, k := range s.g.Classes() {
+		if k.Element() != 0 {
+			arrays += k.Count
+		}
+	}
+	c.same = make([]copies, 0, min(uint64(c.distinct), arrays)) // growing it would leave as much behind
 	ctx, cancel := context.WithCancel(s.ctx)
 	var err error
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		err = graph.EachArray(ctx, s.g, maxHashed, c.collect, c.merge)
+		if c.numbered {
+			err = c.fromDigests(ctx)
+			return
+		}
+		err = graph.EachArray(ctx, s.g, graph.DigestBytes, c.collect, c.merge)
 	}()
 	return func() error {
 			if <-done; err != nil {
@@ -77,13 +84,15 @@ type contents struct {
 
 	seed     maphash.Seed
 	same     []copies
-	slots    []uint32 // open addressing by sum: 1 + an index in same; 0: free
+	numbered bool     // objects are known by their numbers, not by their IDs
+	slots    []uint64 // open addressing by sum: its upper half and 1 + an index in same; 0: free
+	loaded   uint64   // so that addContents reads slots
 	distinct int      // bound of same
 	forgot   bool     // contents seen once were dropped
 	classes  []*graph.Class
 	numbers  map[*graph.Class]int32 // in classes
 
-	constants map[string]*constant // by class and value
+	constants map[constantKey]*constant
 
 	ref        int64   // bytes of a reference
 	nulls      []nulls // the largest ones, by bytes
@@ -93,6 +102,14 @@ type contents struct {
 
 // copiesBytes is about what a content takes.
 const copiesBytes = 64
+
+// constantKey identifies arrays of a single value.
+type constantKey struct {
+	class  *graph.Class
+	bits   uint64 // the value
+	hashed bool   // bits is a hash of it
+	other  bool   // all values that are not counted by themselves
+}
 
 // constant counts arrays that have one value in all elements.
 type constant struct {
@@ -135,7 +152,7 @@ func (c *contents) collect(a *graph.Array, batch *[]counted) {
 		}
 	case c.zeroed || a.Length == 0:
 		return
-	case a.Same && a.Length >= 16:
+	case a.Same && a.Length >= graph.ConstantLength:
 		n.value, n.bits = true, firstValue(a)
 	default:
 		n.bits = c.hash(a)
@@ -150,12 +167,83 @@ func (c *contents) merge(batch *[]counted) {
 		case n.kind == hprof.TypeObject:
 			c.addNulls(n)
 		case n.value:
-			c.addConstant(n)
+			c.addConstant(constantKey{class: n.class, bits: n.bits}, n)
 		default:
 			c.addContent(n)
 		}
 	}
 	*batch = (*batch)[:0]
+}
+
+// fromDigests counts all arrays, by what the graph noted of them. It runs beside the other steps.
+func (c *contents) fromDigests(ctx context.Context) error {
+	g := c.s.g
+	batch := make([]counted, 0, digestBatch)
+	for o := graph.Object(1); int(o) <= g.Len(); o++ {
+		if o&0xfffff == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		kind := g.Kind(o)
+		if kind != graph.KindObjectArray && kind != graph.KindPrimitiveArray || g.Strength(o) == graph.Garbage {
+			continue
+		}
+		n := counted{class: g.Class(o), id: uint64(o), length: g.Length(o)}
+		if n.length == 0 || kind == graph.KindObjectArray && n.length < largeNulls || kind == graph.KindPrimitiveArray && c.zeroed {
+			continue
+		}
+		d := g.Digest(o)
+		n.bits, n.size, n.kind = d.Hash, g.Size(o), n.class.Element()
+		switch {
+		case kind == graph.KindObjectArray:
+			if n.nulls = d.Nulls; n.nulls*2 > n.length {
+				c.addNulls(&n)
+			}
+		case !d.Constant:
+			if batch = append(batch, n); len(batch) == cap(batch) {
+				c.addContents(batch)
+				batch = batch[:0]
+			}
+		case n.kind.Size(8) > 4:
+			c.addConstant(constantKey{class: n.class, bits: d.Hash, hashed: true}, &n)
+		default:
+			c.addConstant(constantKey{class: n.class, bits: d.Value}, &n)
+		}
+	}
+	c.addContents(batch)
+	return nil
+}
+
+// digestBatch is how many contents are counted at a time.
+const digestBatch = 64
+
+// addContents adds contents. It reads their slots first: these loads do not wait for each other, and most miss
+// the caches.
+func (c *contents) addContents(all []counted) {
+	if len(c.slots) == 0 {
+		c.rehash()
+	}
+	for i := range all {
+		c.loaded += c.slots[all[i].bits/2&uint64(len(c.slots)-1)]
+	}
+	for i := range all {
+		c.addContent(&all[i])
+	}
+}
+
+// objectOf returns the object that a count knows.
+func (c *contents) objectOf(id uint64) graph.Object {
+	if c.numbered {
+		return graph.Object(id)
+	}
+	return c.s.g.Find(id)
+}
+
+// idOf returns its ID.
+func (c *contents) idOf(id uint64) uint64 {
+	if c.numbered {
+		return c.s.g.ID(graph.Object(id))
+	}
+	return id
 }
 
 func (c *contents) addNulls(a *counted) {
@@ -168,11 +256,10 @@ func (c *contents) addNulls(a *counted) {
 	}
 }
 
-func (c *contents) addConstant(a *counted) {
-	key := a.class.Name + " of " + graph.Value{Type: a.kind, Bits: a.bits}.String()
+func (c *contents) addConstant(key constantKey, a *counted) {
 	k := c.constants[key]
 	if k == nil && len(c.constants) >= maxConstants {
-		key = a.class.Name + " of other values"
+		key = constantKey{class: a.class, other: true}
 		k = c.constants[key]
 	}
 	if k == nil {
@@ -184,6 +271,21 @@ func (c *contents) addConstant(a *counted) {
 	if a.size > k.most {
 		k.best, k.most = a.id, a.size
 	}
+}
+
+// constantName returns what a finding calls arrays of a single value.
+func (c *contents) constantName(key constantKey, k *constant) string {
+	if key.other {
+		return key.class.Name + " of other values"
+	}
+	v := graph.Value{Type: key.class.Element(), Bits: key.bits}
+	if key.hashed {
+		v.Bits = 0
+		if b := c.s.g.Content(c.objectOf(k.best), 8); len(b) == 8 {
+			v.Bits = binary.BigEndian.Uint64(b)
+		}
+	}
+	return key.class.Name + " of " + v.String()
 }
 
 // hash returns the hash of an array's type, length and content.
@@ -199,14 +301,14 @@ func (c *contents) hash(a *graph.Array) uint64 {
 }
 
 func (c *contents) addContent(a *counted) {
-	if 2*(len(c.same)+1) > len(c.slots) {
+	if 4*(len(c.same)+1) > 3*len(c.slots) {
 		if len(c.same) >= c.distinct {
 			c.forgetSingle()
 		}
 		c.rehash()
 	}
 	i := c.slot(a.bits)
-	if at := c.slots[i]; at != 0 {
+	if at := uint32(c.slots[i]); at != 0 {
 		c.same[at-1].count++
 		return
 	}
@@ -217,28 +319,29 @@ func (c *contents) addContent(a *counted) {
 		c.classes = append(c.classes, a.class)
 	}
 	c.same = append(c.same, copies{sum: a.bits, offset: a.offset, example: a.id, size: a.size, length: int32(a.length), count: 1, class: number})
-	c.slots[i] = uint32(len(c.same))
+	c.slots[i] = a.bits>>32<<32 | uint64(len(c.same))
 }
 
 // slot returns the index of sum's slot, or of the free one for it.
 func (c *contents) slot(sum uint64) uint64 {
 	mask := uint64(len(c.slots) - 1)
-	i := sum & mask
-	for c.slots[i] != 0 && c.same[c.slots[i]-1].sum != sum {
-		i = (i + 1) & mask
+	for i := sum / 2 & mask; ; i = (i + 1) & mask {
+		at := c.slots[i]
+		if at == 0 || at>>32 == sum>>32 && c.same[uint32(at)-1].sum == sum {
+			return i
+		}
 	}
-	return i
 }
 
-// rehash makes new slots, for twice as many contents as there are.
+// rehash makes new slots, for more contents than there are.
 func (c *contents) rehash() {
 	size := 1024
-	for size < 4*(len(c.same)+1) {
+	for size < 2*max(len(c.same), cap(c.same)*2/3) {
 		size *= 2
 	}
-	c.slots = make([]uint32, size)
+	c.slots = make([]uint64, size)
 	for i := range c.same {
-		c.slots[c.slot(c.same[i].sum)] = uint32(i + 1)
+		c.slots[c.slot(c.same[i].sum)] = c.same[i].sum>>32<<32 | uint64(i+1)
 	}
 }
 
@@ -250,20 +353,21 @@ func (c *contents) forgetSingle() {
 
 // reportConstants adds a finding for each of the values that take most.
 func (c *contents) reportConstants() {
-	var keys []string
-	for k := range c.constants {
-		keys = append(keys, k)
+	type named struct {
+		*constant
+		name string
 	}
-	slices.SortFunc(keys, func(a, b string) int {
-		return cmp.Or(cmp.Compare(c.constants[b].bytes, c.constants[a].bytes), cmp.Compare(a, b))
-	})
-	for _, name := range keys[:min(len(keys), 3)] {
-		k := c.constants[name]
+	all := make([]named, 0, len(c.constants))
+	for key, k := range c.constants {
+		all = append(all, named{k, c.constantName(key, k)})
+	}
+	slices.SortFunc(all, func(a, b named) int { return cmp.Or(cmp.Compare(b.bytes, a.bytes), cmp.Compare(a.name, b.name)) })
+	for _, k := range all[:min(len(all), 3)] {
 		if !c.s.worth(k.bytes) {
 			break
 		}
-		c.s.add(Finding{Kind: KindConstant, Class: name, Count: k.count, Bytes: k.bytes, object: c.s.g.Find(k.best),
-			Title: fmt.Sprintf("%d arrays %s alone take %s", k.count, name, Bytes(k.bytes)), Notes: []string{"the path leads to the largest of them"}})
+		c.s.add(Finding{Kind: KindConstant, Class: k.name, Count: k.count, Bytes: k.bytes, object: c.objectOf(k.best),
+			Title: fmt.Sprintf("%d arrays %s alone take %s", k.count, k.name, Bytes(k.bytes)), Notes: []string{"the path leads to the largest of them"}})
 	}
 }
 
@@ -273,10 +377,10 @@ func (c *contents) reportNulls() {
 		return
 	}
 	first := c.nulls[0]
-	f := Finding{Kind: KindNulls, Class: first.class.Name, Count: c.nullArrays, Bytes: c.nullBytes, object: c.s.g.Find(first.id),
+	f := Finding{Kind: KindNulls, Class: first.class.Name, Count: c.nullArrays, Bytes: c.nullBytes, object: c.objectOf(first.id),
 		Title: fmt.Sprintf("%d large arrays are mostly null: %s of empty elements", c.nullArrays, Bytes(c.nullBytes))}
 	for _, n := range c.nulls[:min(len(c.nulls), 5)] {
-		f.Content = append(f.Content, Class{Name: fmt.Sprintf("%s %s: %d of %d are null", n.class.Name, hex(n.id), n.nulls, n.length), Count: 1, Bytes: n.bytes, Retained: -1})
+		f.Content = append(f.Content, Class{Name: fmt.Sprintf("%s %s: %d of %d are null", n.class.Name, hex(c.idOf(n.id)), n.nulls, n.length), Count: 1, Bytes: n.bytes, Retained: -1})
 	}
 	c.s.add(f)
 }
@@ -300,14 +404,16 @@ func (c *contents) duplicates() {
 	slices.SortFunc(all, func(a, b copies) int {
 		return cmp.Or(cmp.Compare(cost(&b), cost(&a)), cmp.Compare(a.example, b.example))
 	})
-	f := Finding{Kind: KindStrings, Count: count, Bytes: waste, Class: c.classes[all[0].class].Name, object: g.Find(all[0].example),
+	f := Finding{Kind: KindStrings, Count: count, Bytes: waste, Class: c.classes[all[0].class].Name, object: c.objectOf(all[0].example),
 		Title: fmt.Sprintf("%d arrays have the content of another one: %s for copies", count, Bytes(waste))}
 	for i := range all[:min(len(all), 10)] {
 		k, text := &all[i], ""
-		if a, ok := g.ArrayAt(k.offset, previewBytes); ok {
+		class := c.classes[k.class].Name
+		if c.numbered {
+			text = preview(&graph.Array{Type: c.classes[k.class].Element(), Bytes: g.Content(graph.Object(k.example), previewBytes)})
+		} else if a, ok := g.ArrayAt(k.offset, previewBytes); ok {
 			text = preview(&a)
 		}
-		class := c.classes[k.class].Name
 		f.Content = append(f.Content, Class{Name: fmt.Sprintf("%s[%d] %q", class[:len(class)-2], k.length, text), Count: uint64(k.count), Bytes: cost(k), Retained: -1})
 	}
 	if o := f.object; o != 0 && g.HasTree() {

@@ -26,7 +26,7 @@ func FuzzFind(f *testing.F) {
 			return
 		}
 		defer g.Close()
-		r, err := Find(t.Context(), g, "fuzz", Options{})
+		r, err := Find(t.Context(), g, "fuzz", Options{Tree: true})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -33,7 +33,7 @@ type Report struct {
 	Largest  []Class   `json:"largest"` // classes
 	Android  bool      `json:"android,omitempty"`
 
-	Tree *Node `json:"-"` // retained sizes by dominator path, nil where the level has no tree
+	Tree *Node `json:"-"` // retained sizes by dominator path; nil: not asked for, or the level has none
 }
 
 // Held is how much is held with one strength.
@@ -99,6 +99,7 @@ type Step struct {
 // Options are what to look for.
 type Options struct {
 	Share float64 // part of all bytes from which on something is a suspect; 0: DefaultShare
+	Tree  bool    // make Report.Tree
 	Now   func(what string)
 }
 
@@ -127,7 +128,10 @@ func Find(ctx context.Context, g *graph.Graph, file string, o Options) (*Report,
 	if o.Share == 0 {
 		o.Share = DefaultShare
 	}
-	s := &search{ctx: ctx, g: g, opts: o, hist: g.Histogram()}
+	s := &search{ctx: ctx, g: g, opts: o}
+	contents, stop := s.countContents()
+	defer stop()
+	s.hist = g.Histogram()
 	for _, l := range s.hist {
 		s.total += l.Bytes
 	}
@@ -135,8 +139,6 @@ func Find(ctx context.Context, g *graph.Graph, file string, o Options) (*Report,
 	s.report = &Report{Version: Version, File: file, Format: fmt.Sprintf("HPROF %s, identifiers of %d bytes", h.Version, h.IDSize),
 		Level: g.Level().String(), Objects: g.Len(), Classes: len(g.Classes()), Roots: len(g.Roots()), Bytes: s.total,
 		Findings: []Finding{}, Android: h.Version == "1.0.3" || g.ClassByName("android.app.Activity") != nil}
-	contents, stop := s.countContents()
-	defer stop()
 	s.losses()
 	s.largest()
 	if g.HasTree() {
@@ -145,7 +147,9 @@ func Find(ctx context.Context, g *graph.Graph, file string, o Options) (*Report,
 				s.report.Held = append(s.report.Held, Held{w.String(), n})
 			}
 		}
-		s.report.Tree = Tree(g)
+		if o.Tree {
+			s.report.Tree = Tree(g)
+		}
 	}
 	steps := []func() error{contents}
 	if g.Level() != graph.LevelHistogram {

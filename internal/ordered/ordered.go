@@ -1,14 +1,16 @@
-package graph
+// Package ordered lets several goroutines work on numbered parts of something, and joins what they found in the order
+// of the numbers.
+package ordered
 
 import (
 	"context"
 	"sync"
 )
 
-// ordered calls work with the numbers from 0 to n-1, by several goroutines, each with a batch of its own. merge receives
+// Each calls work with the numbers from 0 to n-1, by several goroutines, each with a batch of its own. merge receives
 // each batch with its number, one after another in the order of the numbers, and empties it: it is used again. The first
 // error ends the calls and is returned.
-func ordered[Batch any](ctx context.Context, workers, n int, work func(i int, b *Batch) error, merge func(i int, b *Batch)) error {
+func Each[Batch any](ctx context.Context, workers, n int, work func(i int, b *Batch) error, merge func(i int, b *Batch)) error {
 	var mu sync.Mutex
 	var failed error
 	turn := sync.NewCond(&mu) // the next batch to merge is another one
