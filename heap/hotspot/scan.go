@@ -64,7 +64,7 @@ type scanner struct {
 	found
 }
 
-// found has the results of the walk of a stretch.
+// found has the results of one walk.
 type found struct {
 	placed
 	start, end uint64 // where the walk began and ended
