@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"testing"
@@ -71,6 +72,7 @@ func TestHeapOfAProcess(t *testing.T) {
 	if r := run("leaks", pid, "--koom", "1"); !strings.Contains(r.out, `"jvmMax":256,`) || !strings.Contains(r.out, `"dumpReason":"MANUAL_TRIGGER"`) {
 		t.Errorf("KOOM's report: %.500s", r.out)
 	}
+	koomFields(t, run("leaks", pid, "--koom", "2").out)
 	for _, args := range [][]string{{"l.hprof", "--live"}, {"x.hprof"}, {"x.hprof.gz"}, {"x.spack"}, {"s.hprof.zst", "--strip", "shark"}} {
 		run(append([]string{"dump", pid, "-o"}, args...)...)
 		f, err := hprof.Open(filepath.Join(dir, args[0]), dir)
@@ -264,41 +266,110 @@ func leftBy(t *testing.T, pid int) (left []string) {
 	return left
 }
 
-// A rule about the Java heap writes a heap dump beside the recording.
-func TestWatchJavaHeap(t *testing.T) {
-	dir := t.TempDir()
+// watchedHeap is a JVM whose heap grows on demand, with a watch that has a rule for that.
+type watchedHeap struct {
+	proc *testprog.Proc
+	dir  string // of the dumps
+	log  string // path of what the watch says
+}
+
+// watchGrowing starts both.
+func watchGrowing(t *testing.T, version, collector, files string, flags ...string) *watchedHeap {
+	t.Helper()
+	w := &watchedHeap{dir: t.TempDir(), log: filepath.Join(t.TempDir(), "log")}
 	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
 	testprog.Need(t, "ptrace")
-	java := testprog.Tool(t, "java17")
-	proc := testprog.StartCmd(t, exec.Command(java, "-Xmx256m", "-XX:+UseSerialGC", "-cp", testprog.JavaClasses(t, "HeapLeaks"), "HeapLeaks", "grow"))
-	proc.Line("READY")
+	w.proc = testprog.StartCmd(t, exec.Command(testprog.Tool(t, "java"+version), "-Xmx256m", collector, "-cp", testprog.JavaClasses(t, "HeapLeaks"), "HeapLeaks", "grow"))
+	w.proc.Line("READY")
+	log, err := os.Create(w.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
 	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	cmd := slivercmd(t, dir, "watch", "-p", fmt.Sprint(proc.PID), "--java-growth", "1MB,every=200ms,heap=dump+leaks+koom", "--dir", dir, "--interval", "200ms")
-	var log bytes.Buffer
-	cmd.Stderr = &log
+	t.Cleanup(runtime.UnlockOSThread)
+	cmd := slivercmd(t, w.dir, append([]string{"watch", "-p", fmt.Sprint(w.proc.PID), "--java-growth", "1MB,every=200ms,heap=" + files, "--dir", w.dir, "--interval", "200ms"}, flags...)...)
+	cmd.Stderr = log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
+	t.Cleanup(func() {
 		cmd.Process.Signal(os.Interrupt)
 		cmd.Wait()
-	}()
-	status(t, dir, func(all []control.Status) bool {
+	})
+	status(t, w.dir, func(all []control.Status) bool {
 		return len(all) == 1 && len(all[0].Targets) == 1 && all[0].Targets[0].Threads > 3
 	})
+	return w
+}
+
+// until lets the heap grow until done. It grows again and again, since the first check may come after a growth.
+func (w *watchedHeap) until(t *testing.T, done func() bool) {
+	t.Helper()
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	var found []string
-	// It grows again and again, since the first check may come after a growth.
-	for limit := time.Now().Add(time.Minute); len(found) == 0 && time.Now().Before(limit); <-tick.C {
-		proc.Say("grow")
-		proc.Line("GROWN")
-		found, _ = filepath.Glob(filepath.Join(dir, "*-java-growth.koom.json")) // the last of the files
+	for limit := time.Now().Add(3 * time.Minute); !done(); <-tick.C {
+		if time.Now().After(limit) {
+			t.Fatalf("nothing came in three minutes:\n%s", w.said(t))
+		}
+		w.proc.Say("grow")
+		w.proc.Line("GROWN")
 	}
-	if len(found) == 0 {
-		t.Fatalf("no heap dump:\n%s", log.String())
+}
+
+// said returns what the watch wrote to standard error so far.
+func (w *watchedHeap) said(t *testing.T) string {
+	t.Helper()
+	b, err := os.ReadFile(w.log)
+	if err != nil {
+		t.Fatal(err)
 	}
+	return string(b)
+}
+
+// files returns the paths of dumps with an ending.
+func (w *watchedHeap) files(ending string) []string {
+	found, _ := filepath.Glob(filepath.Join(w.dir, "*-java-growth"+ending))
+	return found
+}
+
+// Where no copy is possible, the files of a rule about the Java heap come through the attach socket.
+func TestWatchJavaHeapFallsBack(t *testing.T) {
+	w := watchGrowing(t, "25", "-XX:+UseZGC", "dump+leaks")
+	w.until(t, func() bool { return len(w.files(".leaks.txt")) > 0 })
+	if said := w.said(t); !strings.Contains(said, "through the attach socket") || !strings.Contains(said, "its collector is ZGC") {
+		t.Errorf("the log does not say why:\n%s", said)
+	}
+	leaks := w.files(".leaks.txt")[0]
+	if b, err := os.ReadFile(leaks); err != nil || !strings.Contains(string(b), "HeapLeaks.listeners") {
+		t.Errorf("report of leaks: %v\n%s", err, b)
+	}
+	if r := sliver(t, w.dir, "heap", "histo", strings.TrimSuffix(leaks, ".leaks.txt")+".spack", "--top", "50"); r.status != 0 || !strings.Contains(r.out, "HeapLeaks$Listener") {
+		t.Errorf("status %d\n%s%s", r.status, r.out, r.errors)
+	}
+}
+
+// A heap dump that is larger than all dumps may be is given up: no part of it stays, the log has the reason, and the
+// process goes on.
+func TestWatchJavaHeapTooLarge(t *testing.T) {
+	for _, collector := range []string{"-XX:+UseSerialGC", "-XX:+UseZGC"} {
+		t.Run(collector, func(t *testing.T) {
+			w := watchGrowing(t, "25", collector, "dump", "--max-bytes", "50kB")
+			w.until(t, func() bool { return strings.Contains(w.said(t), "larger than --max-bytes allows") })
+			if found := w.files(".spack*"); len(found) > 0 {
+				t.Errorf("parts of a dump are left: %q", found)
+			}
+			w.proc.Say("grow") // it is not stopped
+			w.proc.Line("GROWN")
+		})
+	}
+}
+
+// A rule about the Java heap writes a heap dump beside the recording.
+func TestWatchJavaHeap(t *testing.T) {
+	w := watchGrowing(t, "17", "-XX:+UseSerialGC", "dump+leaks+koom")
+	w.until(t, func() bool { return len(w.files(".koom.json")) > 0 }) // the last of the files
+	dir, found := w.dir, w.files(".koom.json")
 	stem := strings.TrimSuffix(found[0], ".koom.json")
 	var koom struct {
 		RunningInfo map[string]any
@@ -320,5 +391,43 @@ func TestWatchJavaHeap(t *testing.T) {
 	}
 	if recordings, _ := filepath.Glob(filepath.Join(dir, "*-java-growth.sliver")); len(recordings) == 0 {
 		t.Error("no recording beside it")
+	}
+}
+
+// koomFields checks a report of KOOM's version 2 of a living process: each field that KOOM's HeapReport.kt has is
+// there with its type, and no other, but for those that only Android has.
+func koomFields(t *testing.T, report string) {
+	t.Helper()
+	var doc struct {
+		RunningInfo                      map[string]any
+		GCPaths, ClassInfos, LeakObjects []map[string]any
+	}
+	d := json.NewDecoder(strings.NewReader(report))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&doc); err != nil {
+		t.Fatalf("KOOM's report of version 2: %v\n%.500s", err, report)
+	}
+	const seconds = `\d+\.\d{3}`
+	texts := map[string]string{"jvmMax": `\d+\.\d+`, "jvmUsed": `\d+\.\d+`, "vss": `\d+\.\d+mb`, "pss": `\d+\.\d+mb`, "rss": `\d+\.\d+mb`, "threadCount": `\d+`,
+		"fdCount": `\d+`, "usageSeconds": `\d+`, "nowTime": `\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d_\d{3}`, "deviceMemTotal": `\d+\.\d+`, "deviceMemAvaliable": `\d+\.\d+`,
+		"dumpReason": "manual_trigger", "filterInstanceTime": seconds, "findGCPathTime": seconds}
+	for name, pattern := range texts {
+		v, ok := doc.RunningInfo[name].(string)
+		if !ok || !regexp.MustCompile("^"+pattern+"$").MatchString(v) {
+			t.Errorf("runningInfo.%s is %#v, want text like %s", name, doc.RunningInfo[name], pattern)
+		}
+		delete(doc.RunningInfo, name)
+	}
+	for _, name := range []string{"threadList", "fdList"} {
+		if _, ok := doc.RunningInfo[name].([]any); !ok {
+			t.Errorf("runningInfo.%s is %#v, want a list", name, doc.RunningInfo[name])
+		}
+		delete(doc.RunningInfo, name)
+	}
+	if len(doc.RunningInfo) > 0 {
+		t.Errorf("more running information: %v", doc.RunningInfo)
+	}
+	if doc.GCPaths == nil || doc.ClassInfos == nil || doc.LeakObjects == nil {
+		t.Errorf("a list is missing: %.500s", report)
 	}
 }
