@@ -239,8 +239,8 @@ func TestStacksThroughUpcall(t *testing.T) {
 			t.Logf("copy %d: %d stacks are not complete: %s", i, cut, why)
 		}
 	}
-	// Of 300 copies 7 were made where the unwinder has no table; 3 of 8 are so once in 1,600 runs.
-	if back == 0 || whole < n*3/4 {
+	// Copies in the upcall stub itself, where its frame has no anchor yet, are whole too: of 100 copies none was cut.
+	if back == 0 || whole < n-1 {
 		t.Errorf("of %d copies %d have the whole stack, %d in a call back from C", n, whole, back)
 	}
 	t.Logf("%d copies: %d have the whole stack, %d in a call back from C", n, whole, back)

@@ -232,6 +232,13 @@ func (c *Copy) Stack(thread uint64, regs *stack.Regs, high uint64) (all []Activa
 			continue
 		}
 		a, ok := c.outer(b, sp, fp, framed)
+		if b.upcall != nil && len(all) == 0 {
+			// The stub's frame has the anchor from the return of UpcallLinker::on_entry on, which then clears that
+			// of the thread, until on_exit sets it again.
+			if own, set := c.anchorAt(thread); set && own.sp != 0 {
+				a, ok = own, true
+			}
+		}
 		if !ok {
 			return all, stack.ReasonNoRule
 		}
