@@ -28,6 +28,7 @@ type LiveSetOptions struct {
 type LiveSet struct {
 	o LiveSetOptions
 	ending
+	crossed crossed
 
 	mu      sync.Mutex
 	all     []*LiveProcess // by number
@@ -233,13 +234,7 @@ func (l *LiveSet) split(rec *trace.Recording, threads []int) (out []processPart)
 		if !ok || threads != nil && own[i] == nil {
 			continue
 		}
-		numbers := slices.Clone(l.all[i].threads)
-		out = append(out, processPart{rec: one, process: i, threads: own[i], number: func(seq int) int {
-			if seq < 0 || seq >= len(numbers) {
-				return -1 // its ring was not read yet
-			}
-			return numbers[seq]
-		}})
+		out = append(out, processPart{rec: one, process: i, threads: own[i], number: numberAmong(l.all[i].threads)})
 	}
 	return out
 }

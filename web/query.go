@@ -193,6 +193,8 @@ func (s *Server) answer(ctx context.Context, q *query) (any, error) {
 		return f.processes(t0, t1), nil
 	case "arrows":
 		return f.arrows(t0, t1, q.Threads), nil
+	case "path":
+		return f.path(), nil
 	case "tasks":
 		return f.tasks(q)
 	case "task":

@@ -21,9 +21,9 @@ import (
 type several struct {
 	recording // of the first process
 	all       []*trace.Recording
-	base      []int      // of the numbers of threads, by process
-	crossed   sync.Once  // crossings are found
-	crossings []crossing // see waits
+	base      []int     // of the numbers of threads, by process
+	once      sync.Once // related is filled
+	related   relations // see relate
 }
 
 // ofProcesses is a Source of several processes, which have numbers.

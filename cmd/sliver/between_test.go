@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -81,6 +82,71 @@ func TestWaitsBetween(t *testing.T) {
 	})
 }
 
+// pageArrows are the waits that another process ended, as the page has them.
+type pageArrows struct {
+	Arrows []struct {
+		Thread, By int
+		Begin, End float64
+		Text       string
+	}
+	More int
+}
+
+// TestWaitsLive: the page has the waits of processes for each other while it records, and all of them in the end. Those of
+// processes that have ended stay.
+func TestWaitsLive(t *testing.T) {
+	testprog.Need(t, "gcc", "ptrace", "root")
+	dir := t.TempDir()
+	s := serve(t, dir, nil, "record", "-i", "5ms", "--max-overhead", "0", "-o", "x.sliver", "--web", "--", testprog.Build(t, "c/kinwaits", "O2"), "250")
+	ask := func() (got pageArrows) {
+		if err := s.client().Ask(t.Context(), client.Query{Op: "arrows", T0: -1e17, T1: 1e17}, &got); err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	done := func() bool {
+		var st struct{ Done bool }
+		if err := s.client().Ask(t.Context(), client.Query{Op: "status"}, &st); err != nil {
+			t.Fatal(err)
+		}
+		return st.Done
+	}
+	early := 0
+	s.until("the recording is complete", func() bool {
+		n := len(ask().Arrows)
+		if done() {
+			return true
+		}
+		if n < early {
+			t.Errorf("%d waits after %d", n, early)
+		}
+		early = max(early, n)
+		return false
+	})
+	s.until("the file is complete", func() bool { _, err := os.Stat(filepath.Join(dir, "x.sliver")); return err == nil })
+	rec := openSeveral(t, filepath.Join(dir, "x.sliver"))
+	b := between.Of(rec, view.All(rec, view.Options{}))
+	want := map[string]int{}
+	all := 0
+	for i := range b.Waits {
+		if w := &b.Waits[i]; w.Waker >= 0 && b.Processes[w.Waker].View >= 0 {
+			want[b.Woken(w)]++
+			all++
+		}
+	}
+	var late pageArrows
+	s.until("the page has the last waits", func() bool { late = ask(); return len(late.Arrows) >= all })
+	for _, a := range late.Arrows {
+		if want[a.Text]--; want[a.Text] < 0 || a.Begin >= a.End || a.Thread == a.By {
+			t.Errorf("arrow %+v", a)
+		}
+	}
+	if len(late.Arrows) != all || early < all/2 {
+		t.Errorf("%d waits while it recorded, %d in the end, of %d", early, len(late.Arrows), all)
+	}
+	t.Logf("%d waits while it recorded, of %d", early, all)
+}
+
 // arrowsOf compares the page's arrows with the waits that they are of.
 func arrowsOf(t *testing.T, rec *trace.Recording, b *between.Between) {
 	t.Helper()
@@ -93,14 +159,7 @@ func arrowsOf(t *testing.T, rec *trace.Recording, b *between.Between) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got struct {
-		Arrows []struct {
-			Thread, By int
-			Begin, End float64
-			Text       string
-		}
-		More int
-	}
+	var got pageArrows
 	if err := c.Ask(t.Context(), client.Query{Op: "arrows", T0: -1e17, T1: 1e17}, &got); err != nil {
 		t.Fatal(err)
 	}

@@ -219,6 +219,11 @@ func (b *Between) lives(rec *trace.Recording) {
 			}
 		}
 	}
+	b.relate()
+}
+
+// relate finds the children of the processes.
+func (b *Between) relate() {
 	for i := range b.Processes {
 		b.byPID[b.Processes[i].PID] = append(b.byPID[b.Processes[i].PID], i)
 	}
@@ -273,6 +278,7 @@ type gatherer struct {
 	n  int // index of v
 	v  *view.View
 	th *view.Thread
+	at stack.Time // beginning of the last interval
 }
 
 // others passes on events that do not change a stack's shape.
@@ -289,13 +295,14 @@ func (g *gatherer) thread(th *view.Thread) {
 	in.Close(end)
 	if k := len(g.b.Waits) - 1; open && k >= n {
 		w := &g.b.Waits[k]
-		if w.End >= end { // nothing ended it
+		if w.Begin == g.at && w.End >= end { // nothing ended it
 			w.Waker, w.WakerThread, w.By, w.At = -1, -1, Unknown, 0
 		}
 	}
 }
 
 func (g *gatherer) take(x *view.Interval) {
+	g.at = x.Begin
 	if s, _ := x.Waiting.State(); s != stack.StateBlocked && s != stack.StateDisk {
 		return
 	}

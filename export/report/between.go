@@ -9,7 +9,6 @@ import (
 
 	"github.com/sliverprof/sliver/export/between"
 	"github.com/sliverprof/sliver/export/view"
-	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/wait/kind"
 )
 
@@ -31,9 +30,7 @@ type betweenKey struct {
 }
 
 // between adds the waits of the processes for each other, and completes the facts of the longest waits.
-func (r *Report) between(rec *trace.Recording) {
-	views := view.All(rec, view.Options{})
-	b := between.Of(rec, views)
+func (r *Report) between(b *between.Between, views []*view.View) {
 	rows := map[betweenKey]*Between{}
 	for i := range b.Waits {
 		w := &b.Waits[i]

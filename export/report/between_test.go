@@ -61,7 +61,15 @@ func TestBuildOfTwo(t *testing.T) {
 	if want := "make (10) for cc (12): child 1 1, make (10) for cc1 (11): child 1 1, cc (12) for cc1 (13): child 1 1, cc (12) for as (14): child 1 1"; strings.Join(got, ", ") != want {
 		t.Errorf("waits\n%s\nwant\n%s", strings.Join(got, ", "), want)
 	}
-	var out bytes.Buffer
+	var page, out bytes.Buffer
+	if err := r.WriteHTML(&page); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"<td>80.0ms<td>320ms<td", "<td>11<td>10<td class=\"w\">cc1<", "<td class=\"w\">cc1<td>2<td class=\"bar\" style=\"--b:60.5%\">605ms<td> 60%", "<code></code><td class=\"w\">cc (12)<td class=\"w\">end<", "<td class=\"w\">cc (12)<td>child<"} {
+		if !strings.Contains(page.String(), want) {
+			t.Errorf("no %q in\n%s", want, page.String())
+		}
+	}
 	if err := r.WriteText(&out); err != nil {
 		t.Fatal(err)
 	}

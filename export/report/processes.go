@@ -4,9 +4,11 @@ import (
 	"bufio"
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
+	"github.com/sliverprof/sliver/export/between"
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
@@ -33,19 +35,14 @@ type Step struct {
 	Command  string `json:"command"`
 	Begin    int64  `json:"begin_ns"`
 	Duration int64  `json:"duration_ns"`
+	// Waiter is the process that waited for it, 0 and "" for the last step; How says how that is known.
+	WaiterPID int    `json:"waiter_pid"`
+	Waiter    string `json:"waiter"`
+	How       string `json:"how"`
 }
 
-// Limits of the tables of processes.
-const (
-	maxProcesses = 1 << 12
-	maxSteps     = 1 << 12
-)
-
-// blur is the precision of a process's beginning, in ns: the kernel counts it in ticks of 10 ms.
-const blur = 20_000_000
-
-// exactBlur is that of the kernel's reports: a process reports its end before its parent sees it.
-const exactBlur = 5_000_000
+// maxProcesses limits the table of processes.
+const maxProcesses = 1 << 12
 
 // AddProcesses adds the processes of a recording of several, and the path of processes that its
 // duration depends on. It does nothing for a recording of one process.
@@ -57,7 +54,6 @@ func (r *Report) AddProcesses(rec *trace.Recording) {
 	for _, one := range rec.All() {
 		begin = min(begin, one.Begin())
 	}
-	exact := true // the kernel reported all lives
 	for _, one := range rec.All() {
 		p := &one.Process
 		from, to := one.Span()
@@ -66,8 +62,6 @@ func (r *Report) AddProcesses(rec *trace.Recording) {
 		}
 		if one.End != nil && one.End.Gone > from {
 			to = one.End.Gone
-		} else if p.PID != rec.Process.PID {
-			exact = false
 		}
 		row := Process{PID: p.PID, Parent: p.Parent, Name: view.Text(p.Comm, 256), Command: view.Command(p.Cmdline),
 			Begin: int64(from - begin), End: int64(max(to, from) - begin), Threads: len(one.Threads)}
@@ -77,30 +71,14 @@ func (r *Report) AddProcesses(rec *trace.Recording) {
 		}
 		r.Processes = append(r.Processes, row)
 	}
-	slack := blur + 2*rec.Process.Interval
-	if exact {
-		slack = exactBlur
-	}
-	r.CriticalPath = criticalPath(append(slices.Clone(r.Processes), missed(rec.Left, begin)...), slack)
-	r.OnPath = onPath(r.CriticalPath)
-	r.between(rec)
+	views := view.All(rec, view.Options{})
+	b := between.Of(rec, views)
+	r.path(b, begin, &r.Processes[0])
+	r.between(b, views)
 	slices.SortStableFunc(r.Processes, func(a, b Process) int { return cmp.Compare(b.CPU, a.CPU) })
 	if n := len(r.Processes); n > maxProcesses {
 		r.More.Processes, r.Processes = n-maxProcesses, r.Processes[:maxProcesses]
 	}
-}
-
-// missed returns the processes without a sample whose life the kernel reported.
-func missed(l *trace.LeftOut, begin stack.Time) (out []Process) {
-	if l == nil {
-		return nil
-	}
-	for i := range l.Processes {
-		if p := &l.Processes[i]; p.Born > 0 && p.Gone > p.Born {
-			out = append(out, Process{PID: p.PID, Parent: p.Parent, Name: view.Text(p.Name, 256), Begin: int64(p.Born - begin), End: int64(p.Gone - begin)})
-		}
-	}
-	return out
 }
 
 // OnPath is the part of the critical path that processes of one program have.
@@ -110,70 +88,38 @@ type OnPath struct {
 	Total     int64  `json:"total_ns"`
 }
 
-// onPath adds up the steps of a critical path by program.
-func onPath(steps []Step) (out []OnPath) {
-	at := map[string]int{}
-	met := map[int]bool{} // by PID
+// path adds the critical path, from the beginning of the first process, in ns after begin, to its end.
+func (r *Report) path(b *between.Between, begin stack.Time, first *Process) {
+	steps, more, sums := b.Path(begin+stack.Time(first.Begin), begin+stack.Time(first.End))
+	of := map[int]*Process{} // by index in b.Processes: they are in the order of r.Processes
+	for i := range r.Processes {
+		of[i] = &r.Processes[i]
+	}
 	for i := range steps {
 		s := &steps[i]
-		n, ok := at[s.Name]
+		p := &b.Processes[s.Process]
+		x := Step{PID: p.PID, Name: p.Name, Begin: int64(s.Begin - begin), Duration: int64(s.End - s.Begin), How: s.How}
+		if row := of[s.Process]; row != nil {
+			x.Command = row.Command
+		}
+		if s.Waiter >= 0 {
+			x.WaiterPID, x.Waiter = b.Processes[s.Waiter].PID, b.Processes[s.Waiter].Name
+		}
+		r.CriticalPath = append(r.CriticalPath, x)
+	}
+	r.More.CriticalPath = more
+	at := map[string]int{}
+	for _, i := range slices.Sorted(maps.Keys(sums)) {
+		name := b.Processes[i].Name
+		n, ok := at[name]
 		if !ok {
-			n = len(out)
-			at[s.Name], out = n, append(out, OnPath{Name: s.Name})
+			n = len(r.OnPath)
+			at[name], r.OnPath = n, append(r.OnPath, OnPath{Name: name})
 		}
-		out[n].Total += s.Duration
-		if !met[s.PID] {
-			met[s.PID] = true
-			out[n].Processes++
-		}
+		r.OnPath[n].Total += int64(sums[i])
+		r.OnPath[n].Processes++
 	}
-	slices.SortStableFunc(out, func(a, b OnPath) int { return cmp.Compare(b.Total, a.Total) })
-	return out
-}
-
-// criticalPath returns the processes that the duration of the first one depended on, in the order
-// of time. It goes back from the end of a process: the time since its child that ended last is its
-// own. Before that it waited for that child, or had no slot for the next one. The child's time is
-// split in the same way, then the time before the child began. Beginnings and
-// ends are known to slack ns: a child that seems to end a little later than the next one begins may
-// have been waited for.
-func criticalPath(ps []Process, slack int64) (steps []Step) {
-	kids := map[int][]*Process{}
-	for i := range ps {
-		if p := &ps[i]; i > 0 && p.Parent != p.PID {
-			kids[p.Parent] = append(kids[p.Parent], p)
-		}
-	}
-	for _, all := range kids {
-		slices.SortFunc(all, func(a, b *Process) int { return cmp.Or(cmp.Compare(b.End, a.End), cmp.Compare(a.Begin, b.Begin)) })
-	}
-	add := func(p *Process, from, to int64) {
-		if to > from && len(steps) < maxSteps {
-			steps = append(steps, Step{p.PID, p.Name, p.Command, from, to - from})
-		}
-	}
-	// A PID may be used again: a process is walked once.
-	met := map[*Process]bool{}
-	var back func(p *Process, from, to int64)
-	back = func(p *Process, from, to int64) {
-		met[p] = true
-		at := to
-		for _, kid := range kids[p.PID] { // latest end first
-			end, begin := min(kid.End, at), max(kid.Begin, from)
-			if met[kid] || kid.End > at+slack || kid.Begin < from-slack || end <= begin || len(steps) >= maxSteps {
-				continue
-			}
-			add(p, end, at)
-			back(kid, begin, end)
-			at = begin
-		}
-		add(p, from, at)
-	}
-	if len(ps) > 0 {
-		back(&ps[0], ps[0].Begin, ps[0].End)
-	}
-	slices.Reverse(steps)
-	return steps
+	slices.SortStableFunc(r.OnPath, func(a, b OnPath) int { return cmp.Or(cmp.Compare(b.Total, a.Total), cmp.Compare(a.Name, b.Name)) })
 }
 
 // textProcesses prints the busiest processes and the longest steps of the critical path.
@@ -185,7 +131,7 @@ func (r *Report) textProcesses(b *bufio.Writer, top int) {
 	fmt.Fprintf(b, "\nProcesses%s\n", more(len(r.Processes)-len(shown)+r.More.Processes))
 	t := newTable(b, "begin", "lived", "on CPU", "threads", "samples", "pid", "parent", "command")
 	for _, p := range shown {
-		t.row(duration(p.Begin), duration(p.End-p.Begin), duration(p.CPU), fmt.Sprint(p.Threads), fmt.Sprint(p.Samples), fmt.Sprint(p.PID), fmt.Sprint(p.Parent), command(p.Name, p.Command))
+		t.row(duration(p.Begin), duration(p.Lived()), duration(p.CPU), fmt.Sprint(p.Threads), fmt.Sprint(p.Samples), fmt.Sprint(p.PID), fmt.Sprint(p.Parent), command(p.Name, p.Command))
 	}
 	t.end()
 	r.textBetween(b, top)
@@ -194,17 +140,14 @@ func (r *Report) textProcesses(b *bufio.Writer, top int) {
 	}
 	longest := slices.Clone(r.CriticalPath)
 	slices.SortStableFunc(longest, func(a, b Step) int { return cmp.Compare(b.Duration, a.Duration) })
-	var sum int64
-	for i := range longest {
-		sum += longest[i].Duration
-	}
 	left := len(longest) - min(len(longest), top)
 	longest = longest[:len(longest)-left]
+	left += r.More.CriticalPath
 	slices.SortStableFunc(longest, func(a, b Step) int { return cmp.Compare(a.Begin, b.Begin) })
 	fmt.Fprintf(b, "\nCritical path: what the end of the first process waited for, by time%s\n", more(left))
-	t = newTable(b, "begin", "took", "share", "pid", "command")
+	t = newTable(b, "begin", "took", "share", "pid", "command", "waited for by")
 	for _, s := range longest {
-		t.row(duration(s.Begin), duration(s.Duration), fmt.Sprintf("%.1f%%", 100*float64(s.Duration)/float64(max(sum, 1))), fmt.Sprint(s.PID), command(s.Name, s.Command))
+		t.row(duration(s.Begin), duration(s.Duration), fmt.Sprintf("%.1f%%", 100*float64(s.Duration)/float64(max(r.PathTime(), 1))), fmt.Sprint(s.PID), command(s.Name, s.Command), s.waiter())
 	}
 	t.end()
 	var parts []string
@@ -216,6 +159,25 @@ func (r *Report) textProcesses(b *bufio.Writer, top int) {
 		parts = append(parts, fmt.Sprintf("%s in %s (%s)", duration(p.Total), cell(p.Name), processes(p.Processes)))
 	}
 	fmt.Fprintf(b, "on the path: %s\n", strings.Join(parts, ", "))
+}
+
+// Lived is how long a process was observed, in ns.
+func (p *Process) Lived() int64 { return p.End - p.Begin }
+
+// PathTime is the time of all steps of the critical path, in ns.
+func (r *Report) PathTime() (ns int64) {
+	for i := range r.OnPath {
+		ns += r.OnPath[i].Total
+	}
+	return ns
+}
+
+// waiter describes which process waited for a step, and how that is known.
+func (s *Step) waiter() string {
+	if s.WaiterPID == 0 {
+		return ""
+	}
+	return cell(fmt.Sprintf("%s (%d), %s", s.Waiter, s.WaiterPID, s.How))
 }
 
 // maxOnPath bounds the programs in the line of sums.

@@ -3,12 +3,11 @@ package report
 import (
 	"bufio"
 	"bytes"
-	"fmt"
 	"strings"
 	"testing"
 )
 
-// build is make -j2 of three files: a and b begin together, c when a has ended, then a linker.
+// build are processes of make -j2.
 var build = []Process{
 	{PID: 1, Name: "make", Begin: 0, End: 100},
 	{PID: 2, Parent: 1, Name: "gcc a", Begin: 5, End: 40}, {PID: 3, Parent: 2, Name: "cc1 a", Begin: 6, End: 38},
@@ -18,63 +17,16 @@ var build = []Process{
 	{PID: 9, Parent: 0, Name: "stranger", Begin: 0, End: 100},
 }
 
-func TestCriticalPath(t *testing.T) {
-	var got []string
-	at, sum := int64(0), int64(0)
-	for _, s := range criticalPath(build, 0) {
-		got = append(got, fmt.Sprintf("%s %d..%d", s.Name, s.Begin, s.Begin+s.Duration))
-		if s.Begin != at {
-			t.Errorf("a step begins at %d, the one before ended at %d", s.Begin, at)
-		}
-		at, sum = s.Begin+s.Duration, sum+s.Duration
-	}
-	want := "make 0..5, gcc a 5..6, cc1 a 6..38, gcc a 38..40, gcc c 40..41, cc1 c 41..88, gcc c 88..90, make 90..92, ld 92..99, make 99..100"
-	if strings.Join(got, ", ") != want || sum != 100 {
-		t.Errorf("got  %s\nwant %s", strings.Join(got, ", "), want)
-	}
-}
-
-// A process that seems to begin before the one that it waited for has ended.
-func TestCriticalPathSlack(t *testing.T) {
-	ps := []Process{{PID: 1, Name: "make", End: 100}, {PID: 2, Parent: 1, Name: "cc", Begin: 5, End: 62}, {PID: 3, Parent: 1, Name: "ld", Begin: 60, End: 101}}
-	var got []string
-	for _, s := range criticalPath(ps, 5) {
-		got = append(got, fmt.Sprintf("%s %d..%d", s.Name, s.Begin, s.Begin+s.Duration))
-	}
-	if want := "make 0..5, cc 5..60, ld 60..100"; strings.Join(got, ", ") != want {
-		t.Errorf("got %s, want %s", strings.Join(got, ", "), want)
-	}
-}
-
-// Damaged recordings: parents in a circle, a process that is its own parent, lives that end before
-// they begin, equal PIDs. Each time is in at most one step of each process.
-func TestCriticalPathOfAnything(t *testing.T) {
-	for _, ps := range [][]Process{
-		nil,
-		{{PID: 1, Parent: 1, End: 10}},
-		{{PID: 1, Parent: 2, End: 10}, {PID: 2, Parent: 1, End: 9}},
-		{{PID: 1, Begin: 10, End: 5}, {PID: 2, Parent: 1, Begin: 7, End: 6}},
-		{{PID: 1, End: 10}, {PID: 2, Parent: 1, Begin: 1, End: 9}, {PID: 2, Parent: 2, Begin: 2, End: 8}, {PID: 2, Parent: 1, Begin: 0, End: 1}},
-	} {
-		last := int64(-1)
-		for _, s := range criticalPath(ps, 3) {
-			if s.Begin < last || s.Duration <= 0 {
-				t.Errorf("%+v: step %+v after %d", ps, s, last)
-			}
-			last = s.Begin + s.Duration
-		}
-	}
-}
-
 func TestTextOfProcesses(t *testing.T) {
-	r := &Report{Processes: build, CriticalPath: criticalPath(build, 0)}
+	r := &Report{Processes: build, CriticalPath: []Step{
+		{PID: 1, Name: "make", Duration: 5}, {PID: 3, Name: "cc1 a", Begin: 5, Duration: 35}, {PID: 7, Name: "cc1 c", Begin: 40, Duration: 52, WaiterPID: 1, Waiter: "make", How: "end"}, {PID: 8, Name: "ld", Begin: 92, Duration: 8}}, OnPath: []OnPath{{Name: "all", Total: 100}}}
 	r.Processes[7].Command = "/usr/bin/ld -o " + strings.Repeat("x", 200) + " last.o"
 	var out bytes.Buffer
 	b := bufio.NewWriter(&out)
 	r.textProcesses(b, 3)
 	b.Flush()
 	text := out.String()
-	for _, want := range []string{"Processes (6 more", "Critical path", "(7 more", "47.0%", "cc1 c"} {
+	for _, want := range []string{"Processes (6 more", "Critical path", "(1 more", "52.0%", "cc1 c", "make (1), end"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}

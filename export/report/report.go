@@ -58,19 +58,20 @@ const Version = 1
 
 // More counts the rows omitted from each table.
 type More struct {
-	Threads   int `json:"threads"`
-	Locks     int `json:"locks"`
-	Calls     int `json:"calls"`
-	Functions int `json:"functions"`
-	OnCPU     int `json:"on_cpu"`
-	Traced    int `json:"traced,omitempty"`
-	Files     int `json:"files,omitempty"`
-	Findings  int `json:"findings,omitempty"`
-	TaskWaits int `json:"goroutine_waits"`
-	TaskFuncs int `json:"goroutine_functions"`
-	Processes int `json:"processes,omitempty"`
-	Between   int `json:"waits_between,omitempty"`
-	Waits     int `json:"waits"` // lock waits beyond contend.MaxWaits, not analysed
+	Threads      int `json:"threads"`
+	Locks        int `json:"locks"`
+	Calls        int `json:"calls"`
+	Functions    int `json:"functions"`
+	OnCPU        int `json:"on_cpu"`
+	Traced       int `json:"traced,omitempty"`
+	Files        int `json:"files,omitempty"`
+	Findings     int `json:"findings,omitempty"`
+	TaskWaits    int `json:"goroutine_waits"`
+	TaskFuncs    int `json:"goroutine_functions"`
+	Processes    int `json:"processes,omitempty"`
+	Between      int `json:"waits_between,omitempty"`
+	CriticalPath int `json:"critical_path,omitempty"`
+	Waits        int `json:"waits"` // lock waits beyond contend.MaxWaits, not analysed
 }
 
 // Recording describes the recording.

@@ -56,6 +56,8 @@ var tools = map[string][]string{
 	"psql":         {"psql"},
 	"sqlite3":      {"sqlite3"},
 	"setpriv":      {"setpriv"},
+	"make":         {"make"},
+	"gzip":         {"gzip"},
 	"git":          {"git"},
 	"unshare":      {"unshare"},
 	"schemathesis": {filepath.Join(toolCache(), "schemathesis", "bin", "schemathesis")},

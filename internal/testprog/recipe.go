@@ -153,6 +153,7 @@ var programs = map[string]map[string]recipe{
 	"c/exitcodes":        cVariants,
 	"c/forest":           {"O2": gcc("-O2", "-g")},
 	"c/family":           {"O2": gcc("-O2", "-g", "-fno-optimize-sibling-calls", "-fno-ipa-icf")},
+	"c/gen":              {"O2": cVariants["O2"]},
 	"c/kinwaits":         {"O2": cVariants["O2"]},
 	"c/states":           {"O2": cVariants["O2"]},
 	"c/wakes":            {"O2": cVariants["O2"]},

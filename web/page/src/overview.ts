@@ -351,6 +351,45 @@ function processesCard(all: ProcessTime[], act: Actions): HTMLElement | null {
   );
 }
 
+// PathStep is a step of the critical path.
+export interface PathStep {
+  thread: number; // -1: it has no track
+  name: string;
+  pid: number;
+  command?: string;
+  begin: number;
+  end: number;
+  waiter?: string;
+  how?: string;
+}
+
+// pathCard shows what the end of the first process waited for: the longest steps, by time.
+function pathCard(steps: PathStep[], act: Actions): HTMLElement | null {
+  if (steps.length < 2) return null;
+  const all = steps.reduce((n, s) => n + s.end - s.begin, 0) || 1;
+  const longest = [...steps].sort((x, y) => y.end - y.begin - (x.end - x.begin)).slice(0, most);
+  const shown = longest.sort((x, y) => x.begin - y.begin);
+  const max = Math.max(...shown.map((s) => s.end - s.begin));
+  return card(
+    'Critical path',
+    `${count(steps.length)} steps, ${dur(all)}`,
+    null,
+    list(
+      ...shown.map((s) =>
+        row(
+          `${s.name} (${s.pid})`,
+          `${s.command || s.name}: show this time`,
+          () => act.time(s.begin, s.end, s.thread),
+          `${dur(s.end - s.begin)}, ${percent((s.end - s.begin) / all)}`,
+          meter(s.end - s.begin, max, 'cpu'),
+          s.waiter ? `for ${s.waiter}, ${s.how}` : '',
+        ),
+      ),
+    ),
+    steps.length > shown.length ? h('p', { class: 'soft' }, `${count(steps.length - shown.length)} shorter ones`) : null,
+  );
+}
+
 function tasksCard(a: Analysis, act: Actions): HTMLElement | null {
   const t = a.tasks;
   if (!t) return null;
@@ -405,9 +444,10 @@ function tasksCard(a: Analysis, act: Actions): HTMLElement | null {
   );
 }
 
-export function overview(a: Analysis, owned: Owned, act: Actions, processes: ProcessTime[]): HTMLElement {
+export function overview(a: Analysis, owned: Owned, act: Actions, processes: ProcessTime[], path: PathStep[]): HTMLElement {
   const cards = [
     processesCard(processes, act),
+    pathCard(path, act),
     functionsCard(a, act),
     locksCard(a, act),
     tasksCard(a, act),

@@ -14,6 +14,7 @@ try {
   page = await open(s.url, { viewport: { width: 1440, height: 900 } });
   await ready(page);
   await analyzed(page);
+  await until(page, () => document.getElementById('panel').textContent.includes('Critical path'));
   // The arrows are between tracks that are shown: all groups are opened.
   const folded = page.locator('#labels li.group button.icon[aria-expanded=false]');
   for (let n = await folded.count(); n > 0; n = await folded.count()) await folded.first().click();
