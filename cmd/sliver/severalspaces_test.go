@@ -1,0 +1,82 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sliverprof/sliver/internal/testprog"
+)
+
+// TestFamilyInNamespaces records a tree of processes in a PID namespace, and in one with a user namespace. Their own
+// numbers are others than those of the recording: each life is there once, by its name and that of its parent, and
+// the exit status is the command's.
+func TestFamilyInNamespaces(t *testing.T) {
+	testprog.Need(t, "root")
+	unshare := testprog.Tool(t, "unshare")
+	for name, flags := range map[string][]string{"pid": {"--pid", "--fork"}, "user": {"--user", "--map-root-user", "--pid", "--fork"}} {
+		t.Run(name, func(t *testing.T) {
+			dir, first, kid := family(t)
+			log := filepath.Join(dir, "log")
+			// The shell is the first process of the namespace: it waits for the daemon.
+			const script = `log=$1; shift; "$@" > "$log"; status=$?; until [ "$(grep -c "^died" "$log")" -ge 9 ]; do sleep .05; done; exit $status`
+			command := append(append([]string{unshare}, flags...), "sh", "-c", script, "sh", log, first, "100", "3", kid)
+			r := sliver(t, dir, append([]string{"record", "-i", "2ms", "--max-overhead", "0", "-o", "x.sliver", "--"}, command...)...)
+			if r.status != 7 {
+				t.Fatalf("%+v", r)
+			}
+			text, err := os.ReadFile(log)
+			if err != nil {
+				t.Fatal(err)
+			}
+			lives := familyLog(strings.Split(string(text), "\n"))
+			var want, got []string
+			for pid, x := range lives {
+				parent := "sh"
+				if p := lives[x.parent]; p != nil {
+					parent = p.name
+				}
+				if pid >= 1000 {
+					t.Errorf("process %d is not in a new namespace", pid)
+				}
+				want = append(want, x.name+" of "+parent)
+			}
+			rec := openSeveral(t, filepath.Join(dir, "x.sliver"))
+			names, met := map[int]string{}, map[int]bool{}
+			type life struct {
+				pid, parent int
+				name        string
+			}
+			var all []life
+			for _, one := range rec.All() {
+				all = append(all, life{one.Process.PID, one.Process.Parent, one.Process.Comm})
+			}
+			for _, l := range rec.Left.Processes {
+				all = append(all, life{l.PID, l.Parent, l.Name})
+			}
+			for _, x := range all {
+				if met[x.pid] {
+					t.Errorf("process %d is there twice", x.pid)
+				}
+				met[x.pid], names[x.pid] = true, x.name
+			}
+			for _, x := range all {
+				if x.name == "first" || x.name == "kid" {
+					got = append(got, x.name+" of "+names[x.parent])
+				}
+			}
+			slices.Sort(want)
+			slices.Sort(got)
+			if fmt.Sprint(got) != fmt.Sprint(want) {
+				t.Errorf("recorded and left out are %q, the processes say %q\n%s", got, want, r.errors)
+			}
+			sql := sliver(t, dir, "sql", "x.sliver", "SELECT DISTINCT p.name, f.name FROM slices s JOIN threads t ON t.id = s.thread JOIN processes p ON p.id = t.process JOIN functions f ON f.id = s.function WHERE f.name LIKE 'burn_%' ORDER BY 1, 2", "--format", "csv")
+			if have := strings.Fields(sql.out)[1:]; fmt.Sprint(have) != "[first,burn_daemon first,burn_first first,burn_fork kid,burn_chain kid,burn_exec]" {
+				t.Errorf("functions %q", have)
+			}
+		})
+	}
+}
