@@ -35,6 +35,16 @@ func NewHosts(guests int, sleeper func() (Sleeper, error)) *Hosts {
 	return &Hosts{sleeper: sleeper, guests: max(guests, 1)}
 }
 
+// count returns the number of Samplers.
+func (h *Hosts) count() (n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, x := range h.all {
+		n += x.guests
+	}
+	return n
+}
+
 // host is one OS thread and the groups that it samples.
 type host struct {
 	of   *Hosts

@@ -121,6 +121,8 @@ type listWatch struct {
 	peeks  atomic.Int64 // number of peeks
 	away   atomic.Int32 // groups whose Engine watches for changes
 	stamp  atomic.Uint64
+	// reported says that Look is called for each exec and end.
+	reported atomic.Bool
 }
 
 // controls are what a user or the target changes while groups sample.
@@ -305,8 +307,14 @@ func (s *Sampler) follow(ctx context.Context) error {
 	var was *Selection
 	var known roster
 	var whole time.Time // time of the last reading of names
+	var awake uint64
 	for {
 		every := s.followEvery()
+		if n := s.awakes(); n == awake {
+			every = max(every, s.idleFollow())
+		} else {
+			awake = n
+		}
 		if stamp, err := s.target.Stamp(); err == nil {
 			s.list.stamp.Store(stamp) // read before the list, so that later changes are noticed
 		}

@@ -147,6 +147,7 @@ func (f *family) record(ctx context.Context, m procset.Member) {
 	defer s.Close()
 	if s.mods.renamed(facts); f.execs {
 		s.live.ExecsReported()
+		s.smp.LivesReported()
 	}
 	f.mu.Lock()
 	f.live[s] = true

@@ -68,7 +68,7 @@ func TestTreeKilledOften(t *testing.T) {
 			t.Fatal(err)
 		}
 		moment := time.Duration(rand.Int64N(int64(whole)))
-		time.Sleep(moment)
+		<-time.After(moment)
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		ended := cmd.ProcessState.Exited()

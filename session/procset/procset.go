@@ -121,7 +121,7 @@ func New(o Options) *Set {
 	return s
 }
 
-// OnExec makes Follow call do for each exec of a process of the set. It returns false if execs are not reported. Call
+// OnExec makes Follow call do for each exec and end of a process of the set. It returns false if they are not reported. Call
 // it before Follow.
 func (s *Set) OnExec(do func(pid int)) bool {
 	s.execs = do
@@ -350,6 +350,9 @@ func (s *Set) apply(b *target.Birth) {
 		// Its other threads may still start processes: the number stays in the set until
 		// another process has it.
 		k.ended = true
+		if s.execs != nil {
+			s.execs(k.pid)
+		}
 		s.lived(k.pid, times{born: k.born, gone: b.At})
 		s.drop(k)
 		if k.stranger {
