@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Measures what a recording of several processes costs them, in interleaved pairs without and with sliver. Prints a row
-# for each pair and the medians; docs/notes/measurements.md has the result of one run.
+# for each pair and the medians.
 #
 #   bench/several.sh build DIR [PAIRS]      wall and CPU time of make -j2 in DIR, which has a target clean
 #   bench/several.sh postgres [PAIRS]       transactions a second of pgbench with 200 connections, of which 4 work
