@@ -128,46 +128,34 @@ func TestIOFindsLogger(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	java, classes := testprog.Tool(t, "java17"), testprog.JavaClasses(t, "Logs")
 	const records = 30_000
-	last, whole := "", false
-	// The first stacks of a command may lack Java's methods, in somewhat less than half of the commands: all of twelve
-	// do in less than 1 of 10,000 runs.
-	for range 12 {
-		path := filepath.Join(t.TempDir(), "app.log")
-		r := found(t, t.TempDir(), "", slowly, java, "-Xmx64m", "-XX:+UseSerialGC", "-cp", classes, "Logs", path, fmt.Sprint(records))
-		if len(r.Lost) > 0 {
-			continue
-		}
-		whole = true
-		f := r.has(t, iowatch.SmallWrite, "/app.log")
-		if t.Failed() {
-			return
-		}
-		i := slices.IndexFunc(r.Files, func(f fileLine) bool { return f.Path == path })
-		if fi, err := os.Stat(path); err != nil || i < 0 || r.Files[i].Ops < records || r.Files[i].Written != uint64(fi.Size()) {
-			t.Errorf("%+v, %v: %v", r.Files, fi, err)
-		}
-		if last = f.Stack + f.Where; in(last, "FileHandler", "Logs.logTo", "Logs.main") {
-			return
-		}
+	path := filepath.Join(t.TempDir(), "app.log")
+	r := found(t, t.TempDir(), "", slowly, java, "-Xmx64m", "-XX:+UseSerialGC", "-cp", classes, "Logs", path, fmt.Sprint(records))
+	starved(t, len(r.Lost) == 0)
+	f := r.has(t, iowatch.SmallWrite, "/app.log")
+	i := slices.IndexFunc(r.Files, func(f fileLine) bool { return f.Path == path })
+	if fi, err := os.Stat(path); err != nil || i < 0 || r.Files[i].Ops < records || r.Files[i].Written != uint64(fi.Size()) {
+		t.Errorf("%+v, %v: %v", r.Files, fi, err)
 	}
-	starved(t, whole)
-	t.Errorf("the log was opened at\n%s", last)
+	if stack := f.Stack + f.Where; !in(stack, "FileHandler", "Logs.logTo", "Logs.main") {
+		t.Errorf("the log was opened at\n%s", stack)
+	}
 }
 
-// TestIOFindsFlask: a page that reads its settings for each request.
+// TestIOFindsFlask: a page that reads its settings for each request, in one thread and in a thread for each request.
 func TestIOFindsFlask(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	python, flask := testprog.Tool(t, "python3.12"), testprog.Tool(t, "flask")
 	prog := filepath.Join(testprog.Root(t), "testdata", "targets", "python", "pages.py")
 	t.Setenv("PYTHONPATH", filepath.Dir(filepath.Dir(flask)))
-	dir := t.TempDir()
-	r := found(t, dir, "", slowly, python, prog, dir, "100")
-	starved(t, len(r.Lost) == 0)
-	// The memory of a thread is learned once a second, so that the stacks of a young one may lack Python's
-	// functions. They say so.
-	last := r.has(t, iowatch.RepeatOpen, "/settings.json").Stack
-	if !t.Failed() && !in(last, "settings at ", "page at ", "Flask.wsgi_app at ") && !strings.Contains(last, "frames of the runtime are missing") {
-		t.Errorf("the settings were opened at\n%s", last)
+	for name, args := range map[string][]string{"one thread": nil, "threads": {"threads"}} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			r := found(t, dir, "", slowly, append([]string{python, prog, dir, "100"}, args...)...)
+			starved(t, len(r.Lost) == 0)
+			if last := r.has(t, iowatch.RepeatOpen, "/settings.json").Stack; !in(last, "settings at ", "page at ", "Flask.wsgi_app at ") {
+				t.Errorf("the settings were opened at\n%s", last)
+			}
+		})
 	}
 }
 
@@ -175,9 +163,6 @@ func TestIOFindsFlask(t *testing.T) {
 // to change.
 func TestIOFindsNothingInNPM(t *testing.T) {
 	testprog.Need(t, "ptrace")
-	if os.Getenv("SLIVER_LONG") == "" {
-		t.Skip("takes half a minute; SLIVER_LONG=1 runs it")
-	}
 	npm := testprog.Tool(t, "npm")
 	dir := t.TempDir()
 	for _, x := range [][2]string{{"app/package.json", `{"name": "app", "version": "1.0.0"}`}, {"part/package.json", `{"name": "part", "version": "1.0.0"}`}} {

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -9,9 +10,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
-	"github.com/cilium/ebpf/features"
 	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/ringbuf"
 
@@ -35,6 +34,8 @@ type IO struct {
 	rec     ringbuf.Record
 	record  IORecord
 	bad     uint64
+
+	share, announce bool
 }
 
 // IOOptions are the thresholds that the programs know.
@@ -58,25 +59,25 @@ func OpenIO(pid int, o IOOptions) (*IO, error) {
 		return nil, fmt.Errorf("watch I/O: %w", err)
 	}
 	e := &IO{attached: attached{maps: map[string]*ebpf.Map{}}}
-	if err := e.open(pid, o); err != nil {
+	if err := e.open(pid, o, kernelAbilities()); err != nil {
 		e.Close()
 		return nil, fmt.Errorf("watch I/O: %w", explain(err))
 	}
 	return e, nil
 }
 
-func (e *IO) open(pid int, o IOOptions) error {
-	l, err := kernelLayout()
+func (e *IO) open(pid int, o IOOptions, s abilities) error {
+	l, err := kernelLayout(s)
 	if err != nil {
 		return err
 	}
 	for _, s := range []ebpf.MapSpec{
 		{Name: "io_classes", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: maxCalls},
-		{Name: "io_tasks", Type: ebpf.LRUHash, KeySize: 4, ValueSize: taskBytes, MaxEntries: maxTasks},
+		taskMap(l.abilities),
 		{Name: "io_fds", Type: ebpf.Array, KeySize: 4, ValueSize: fdBytes, MaxEntries: maxFDs},
 		{Name: "io_uses", Type: ebpf.Hash, KeySize: 16, ValueSize: useBytes, MaxEntries: maxUses},
 		{Name: "io_zero", Type: ebpf.Array, KeySize: 4, ValueSize: useBytes, MaxEntries: 1},
-		{Name: "io_mask", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1},
+		{Name: "io_mask", Type: ebpf.Array, KeySize: 4, ValueSize: maskBytes, MaxEntries: 1},
 		{Name: "io_stats", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 24, MaxEntries: maxCalls},
 		{Name: "io_lost", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: numLost},
 		{Name: "io_plans", Type: ebpf.Hash, KeySize: 4, ValueSize: planBytes, MaxEntries: maxPlans},
@@ -91,7 +92,7 @@ func (e *IO) open(pid int, o IOOptions) error {
 		}
 		e.maps[s.Name] = m
 	}
-	if err := e.Share(false); err != nil {
+	if err := e.choose(); err != nil {
 		return err
 	}
 	for _, all := range [][]ioCall{ioCalls, ioCallsArch} {
@@ -149,8 +150,8 @@ func (e *IO) Without() []string { return e.without }
 const maxPlans = 1 << 12
 
 // kernelLayout finds the offsets in the type information of the running kernel.
-func kernelLayout() (*layout, error) {
-	l := &layout{}
+func kernelLayout(s abilities) (*layout, error) {
+	l := &layout{abilities: s}
 	want := []member{
 		{&l.files, "task_struct", []string{"files"}},
 		{&l.fdt, "files_struct", []string{"fdt"}},
@@ -161,6 +162,8 @@ func kernelLayout() (*layout, error) {
 		{&l.size, "inode", []string{"i_size"}},
 		{&l.super, "inode", []string{"i_sb"}},
 		{&l.magic, "super_block", []string{"s_magic"}},
+		{&l.tgid, "task_struct", []string{"tgid"}},
+		{&l.pid, "task_struct", []string{"pid"}},
 	}
 	if len(taskTLSPath) > 0 {
 		want = append(want, member{&l.tls, "task_struct", taskTLSPath})
@@ -172,7 +175,12 @@ func kernelLayout() (*layout, error) {
 	if err := offsets([]member{{&l.queued, "task_struct", []string{"sched_info", "run_delay"}}}); err != nil || l.queued > math.MaxInt16 {
 		l.queued = 0
 	}
-	l.typed = features.HaveProgramHelper(ebpf.RawTracepoint, asm.FnGetCurrentTaskBtf) == nil
+	if !fits(l.tgid, l.pid) {
+		l.abilities = abilities{}
+	}
+	if !fits(l.files, l.fdt, l.maxFDs, l.fds, l.inode, l.mode, l.size, l.super, l.magic) {
+		l.casts = nil
+	}
 	return l, nil
 }
 
@@ -229,16 +237,29 @@ func memberOffset(members []btf.Member, path []string) (uint32, bool) {
 	return 0, false
 }
 
-// Wait sleeps for d, or until the process maps code of a file or runs another program: it returns true
-// then. A program that ends soon has its maps until then only.
-func (e *IO) Wait(d time.Duration) (mapped bool) {
+// Wait sleeps for d, or until the process maps code of a file or runs another program: mapped is true
+// then. A program that ends soon has its maps until then only. After Announce, it also returns when a thread
+// without a plan has its first stack: young is true then.
+func (e *IO) Wait(d time.Duration) (mapped, young bool) {
 	e.news.SetDeadline(time.Now().Add(d))
 	for e.news.ReadInto(&e.rec) == nil {
-		if mapped = true; e.news.AvailableBytes() == 0 {
+		if len(e.rec.RawSample) >= newsBytes && binary.NativeEndian.Uint64(e.rec.RawSample) == newsYoung {
+			young = true
+		} else {
+			mapped = true
+		}
+		if e.news.AvailableBytes() == 0 {
 			break
 		}
 	}
-	return mapped
+	return mapped, young
+}
+
+// Announce lets Wait return once for each thread that has no plan when it has its first stack. Memory of such
+// a thread can be read as long as it lives.
+func (e *IO) Announce(on bool) error {
+	e.announce = on
+	return e.choose()
 }
 
 // Read calls f for each record, in the order of their ends per thread. The record is valid until f
@@ -266,11 +287,20 @@ type useID struct{ TID, FD, Gen, Zero uint32 }
 // Share chooses whether all threads have the same sums on a descriptor, with thread number 0, or each
 // has its own. Sums that began before stay.
 func (e *IO) Share(on bool) error {
-	mask := ^uint64(0)
-	if on {
-		mask = 0
+	e.share = on
+	return e.choose()
+}
+
+// choose writes what Share and Announce have chosen.
+func (e *IO) choose() error {
+	v := [maskBytes / 8]uint64{maskThread / 8: ^uint64(0)}
+	if e.share {
+		v[maskThread/8] = 0
 	}
-	if err := e.maps["io_mask"].Put(uint32(0), mask); err != nil {
+	if e.announce {
+		v[maskYoung/8] = 1
+	}
+	if err := e.maps["io_mask"].Put(uint32(0), v); err != nil {
 		return fmt.Errorf("choose whose sums are kept: %w", err)
 	}
 	return nil
@@ -309,7 +339,14 @@ func (e *IO) Gen(fd int32) uint32 {
 // Plan sets which pages of memory are copied with the stacks of a thread, whose stacks are copied
 // further too. Pages beyond the most that fit are dropped.
 func (e *IO) Plan(tid stack.TID, pages []uint64) {
-	var v [maxExtras]uint64
+	e.plan(uint32(tid), pages, 0)
+}
+
+// Guess sets which pages are copied with the stacks of threads that have no plan, for the next stacks only.
+func (e *IO) Guess(pages []uint64, stacks uint64) { e.plan(0, pages, stacks) }
+
+func (e *IO) plan(key uint32, pages []uint64, left uint64) {
+	v := [planBytes / 8]uint64{planLeft / 8: left}
 	n := 0
 	for _, p := range pages {
 		if n < maxExtras && p != 0 {
@@ -317,7 +354,7 @@ func (e *IO) Plan(tid stack.TID, pages []uint64) {
 			n++
 		}
 	}
-	_ = e.maps["io_plans"].Put(uint32(tid), v) // full: the stacks of this thread stay short
+	_ = e.maps["io_plans"].Put(key, v) // full: the stacks of this thread stay short
 }
 
 // Extras is how many pages Plan takes, StackPages how many pages of a stack are copied before it.

@@ -111,8 +111,8 @@ func (a *assembler) identity(l *cacheLayout) {
 func pageAdded(c *ioConfig, m ioMaps, all *layout) asm.Instructions {
 	l := all.cache
 	a := &assembler{}
-	a.own(c.pid)
-	a.task(m, true)
+	a.own(c.pid, all)
+	a.task(m, all, true)
 	a.add(asm.LoadMem(asm.R3, asm.R6, 0, asm.DWord))
 	a.kernelRead(onTmp, 8, int32(l.mapping))
 	a.add(asm.LoadMem(asm.R3, asm.RFP, onTmp, asm.DWord))
@@ -165,8 +165,8 @@ func (a *assembler) missStack() {
 // bpf_perf_event_data (include/uapi/linux/bpf_perf_event.h).
 func faulted(c *ioConfig, m ioMaps, l *layout) asm.Instructions {
 	a := &assembler{}
-	a.own(c.pid)
-	a.task(m, true)
+	a.own(c.pid, l)
+	a.task(m, l, true)
 	for off := 0; off < recBytes; off += 8 {
 		a.set(off, 0, asm.DWord)
 	}
@@ -210,6 +210,7 @@ func faulted(c *ioConfig, m ioMaps, l *layout) asm.Instructions {
 		asm.JLE.Imm(asm.R1, opsLimit, "plain"))
 	a.count(m, lostFaults)
 	a.add(asm.Ja.Label("out"))
+	a.label("stack")
 	a.copies(m, l)
 	return a.end()
 }

@@ -149,3 +149,27 @@ func (a *assembler) called(c *ioConfig, m ioMaps, l *layout) {
 	a.put(recSize, asm.R1, asm.DWord)
 	a.add(asm.Ja.Label("stack"))
 }
+
+// wake sends a record that wakes Wait, and ends.
+func (a *assembler) wake(m ioMaps, why int32) {
+	const forceWakeup = 2 // BPF_RB_FORCE_WAKEUP
+	a.add(asm.LoadMapPtr(asm.R1, m.news), asm.Mov.Imm(asm.R2, newsBytes), asm.Mov.Imm(asm.R3, 0), asm.FnRingbufReserve.Call(), asm.JEq.Imm(asm.R0, 0, "out"),
+		storeWord(asm.R0, 0, why), asm.Mov.Reg(asm.R1, asm.R0), asm.Mov.Imm(asm.R2, forceWakeup), asm.FnRingbufSubmit.Call(), asm.Ja.Label("out"))
+}
+
+// newsBytes is the size of a record that wakes Wait: a word that says why.
+const newsBytes = 8
+
+// Why Wait is woken.
+const (
+	newsMapped = iota // code of a file was mapped, or another program runs
+	newsYoung         // the first stack of a thread without a plan
+)
+
+// young wakes Wait if this is the first stack of a thread without a plan, and if that was asked for.
+func (a *assembler) young(m ioMaps) {
+	a.label("young")
+	a.add(asm.LoadMapValue(asm.R1, m.mask, 0), asm.LoadMem(asm.R1, asm.R1, maskYoung, asm.DWord), asm.JEq.Imm(asm.R1, 0, "out"),
+		asm.LoadMem(asm.R1, asm.R9, taskYoung, asm.DWord), asm.JNE.Imm(asm.R1, 0, "out"), storeWord(asm.R9, taskYoung, 1))
+	a.wake(m, newsYoung)
+}

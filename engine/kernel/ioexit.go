@@ -56,8 +56,8 @@ func (a *assembler) most(off int16, r asm.Register) {
 // leave is the program at the end of a call.
 func leave(c *ioConfig, m ioMaps, l *layout) asm.Instructions {
 	a := &assembler{}
-	a.own(c.pid)
-	a.task(m, false)
+	a.own(c.pid, l)
+	a.task(m, l, false)
 	for off := 0; off < recBytes; off += 8 {
 		a.set(off, 0, asm.DWord)
 	}
@@ -76,8 +76,8 @@ func leave(c *ioConfig, m ioMaps, l *layout) asm.Instructions {
 	a.add(asm.LoadMem(asm.R1, asm.R9, taskPolls, asm.Word), asm.JLT.Imm(asm.R1, loopPolls, "registers"))
 	a.set(recLoop, 1, asm.Byte)
 	a.label("registers")
-	a.add(asm.LoadMem(asm.R3, asm.R6, 0, asm.DWord))
-	a.kernelRead(onRegs, regBlock, 0)
+	a.add(asm.LoadMem(asm.R3, asm.R6, 0, asm.DWord), asm.StoreMem(asm.RFP, onCtx, asm.R3, asm.DWord))
+	a.callRegisters(l)
 	a.add(asm.LoadMem(asm.R1, asm.RFP, int16(onRegs+regSP), asm.DWord))
 	a.put(recSP, asm.R1, asm.DWord)
 	a.mapping(m)
@@ -105,7 +105,7 @@ func leave(c *ioConfig, m ioMaps, l *layout) asm.Instructions {
 
 // mapping wakes Wait if the call mapped code of a file.
 func (a *assembler) mapping(m ioMaps) {
-	const exec, forceWakeup = 4, 2 // PROT_EXEC, BPF_RB_FORCE_WAKEUP
+	const exec = 4 // PROT_EXEC
 	a.get(asm.R1, recRet, asm.DWord)
 	a.add(asm.LoadMem(asm.R2, asm.R9, taskClass, asm.DWord), asm.And.Imm(asm.R2, 0xff), asm.JEq.Imm(asm.R2, classExec, "program"), asm.JNE.Imm(asm.R2, classMap, "other"),
 		asm.JSLT.Imm(asm.R1, 0, "out"), asm.LoadMem(asm.R1, asm.RFP, int16(onRegs+int(regArgs[2])), asm.DWord), asm.And.Imm(asm.R1, exec), asm.JEq.Imm(asm.R1, 0, "out"),
@@ -114,14 +114,10 @@ func (a *assembler) mapping(m ioMaps) {
 	a.label("program")
 	a.add(asm.JNE.Imm(asm.R1, 0, "out"))
 	a.label("wake")
-	a.add(asm.LoadMapPtr(asm.R1, m.news), asm.Mov.Imm(asm.R2, newsBytes), asm.Mov.Imm(asm.R3, 0), asm.FnRingbufReserve.Call(), asm.JEq.Imm(asm.R0, 0, "out"),
-		storeWord(asm.R0, 0, 0), asm.Mov.Reg(asm.R1, asm.R0), asm.Mov.Imm(asm.R2, forceWakeup), asm.FnRingbufSubmit.Call(), asm.Ja.Label("out"))
+	a.wake(m, newsMapped)
 	a.label("other")
 	a.add(asm.Mov.Imm(asm.R0, 0))
 }
-
-// newsBytes is the size of a record that wakes Wait. It has no content.
-const newsBytes = 8
 
 // statistics counts the call by number.
 func (a *assembler) statistics(m ioMaps) {
@@ -524,17 +520,28 @@ func (a *assembler) emit(m ioMaps, l *layout) {
 	a.path()
 	a.submit()
 	a.add(asm.Ja.Label("out"))
+	a.label("stack")
+	if l.casts != nil { // so far there are those of the arguments
+		a.allRegisters()
+	}
 	a.copies(m, l)
 }
 
-// copies writes the record whose header is complete: "stack" with a stack, "plain" without.
+// copies writes the record whose header is complete, with a stack, or at "plain" without.
 func (a *assembler) copies(m ioMaps, l *layout) {
-	a.label("stack")
 	a.lookup(m.plans, onTID)
-	a.add(asm.Mov.Reg(asm.R8, asm.R0), asm.JNE.Imm(asm.R8, 0, "deep"))
+	a.add(asm.Mov.Reg(asm.R8, asm.R0), asm.JEq.Imm(asm.R8, 0, "guess"), storeWord(asm.R9, taskYoung, 1), asm.Ja.Label("deep"))
+	a.label("guess") // thread 0 has it
+	a.add(storeWord(asm.RFP, onKey, 0))
+	a.lookup(m.plans, onKey)
+	a.add(asm.Mov.Reg(asm.R8, asm.R0), asm.JEq.Imm(asm.R8, 0, "small"), asm.LoadMem(asm.R1, asm.R8, planLeft, asm.DWord), asm.JEq.Imm(asm.R1, 0, "small"),
+		asm.Sub.Imm(asm.R1, 1), asm.StoreMem(asm.R8, planLeft, asm.R1, asm.DWord), asm.Ja.Label("deep"))
+	a.label("small")
 	a.stack(m, l, formSmall, bytesSmall, shallow)
+	a.add(asm.Ja.Label("young"))
 	a.label("deep")
 	a.stack(m, l, formDeep, bytesDeep, deep)
+	a.young(m)
 
 	a.label("plain")
 	a.reserve(m, bytesPlain)
@@ -586,5 +593,4 @@ func (a *assembler) stack(m ioMaps, l *layout, form int64, size int32, pages int
 	a.label(done)
 	a.add(asm.StoreMem(asm.R6, recPages, asm.R8, asm.DWord))
 	a.submit()
-	a.add(asm.Ja.Label("out"))
 }

@@ -80,7 +80,15 @@ const (
 	taskMissed = 96  // 32 bits: as taskStacks, of reads that waited
 	taskQueued = 104 // ns in which the thread had waited for a CPU when the call began
 	taskAddQ   = 112 // the same, when it put a page into the cache last
-	taskBytes  = 120
+	taskYoung  = 120 // 1: Wait was woken for its first stack
+	taskBytes  = 128
+)
+
+// Value of the map of choices.
+const (
+	maskThread = 0 // of the threads' numbers in keys: see IO.Share
+	maskYoung  = 8 // 1: see IO.Announce
+	maskBytes  = 16
 )
 
 // Value of the map of descriptors.
@@ -169,8 +177,9 @@ const (
 
 // Value of the map of plans.
 const (
-	planPages = 0 // maxExtras addresses
-	planBytes = maxExtras * 8
+	planPages = 0             // maxExtras addresses
+	planLeft  = maxExtras * 8 // of the guess: how many stacks may use it
+	planBytes = planLeft + 8
 )
 
 // Places on the program's stack, from the frame pointer down.
@@ -185,16 +194,18 @@ const (
 	onMask   = onSize - 8  // of the threads' numbers in keys: see IO.Share
 	onInode  = onMask - 8  // address of the inode that inode found; 0: none
 	onNames  = onInode - 8 // 1: the descriptor's peer is a name server
-	onRegs   = onNames - regBlock
+	onCtx    = onNames - 8 // address of the call's registers
+	onRegs   = onCtx - regBlock
 )
 
 // layout has offsets in the kernel's structures, from its type information.
 type layout struct {
 	files, fdt, maxFDs, fds, inode, mode, size, super, magic uint32
-	tls                                                      uint32       // in task_struct; 0: not read
-	queued                                                   uint32       // in task_struct: ns in which the thread waited for a CPU; 0: not read
-	typed                                                    bool         // programs may read a task_struct without a call (Linux 5.11)
-	cache                                                    *cacheLayout // nil: the page cache is not watched
+	tls                                                      uint32 // in task_struct; 0: not read
+	queued                                                   uint32 // in task_struct: ns in which the thread waited for a CPU; 0: not read
+	tgid, pid                                                uint32 // in task_struct
+	abilities
+	cache *cacheLayout // nil: the page cache is not watched
 }
 
 // ioMaps are the maps of the programs.
@@ -279,6 +290,10 @@ func (a *assembler) count(m ioMaps, which int) {
 
 // inode reads mode and size of the file of descriptor R8 to onMode and onSize; 0 if that fails.
 func (a *assembler) inode(l *layout) {
+	if l.casts != nil {
+		a.inodeDirect(l)
+		return
+	}
 	done := a.fresh("inode")
 	a.add(storeWord(asm.RFP, onMode, 0), storeWord(asm.RFP, onSize, 0), storeWord(asm.RFP, onInode, 0), asm.FnGetCurrentTask.Call(), asm.Mov.Reg(asm.R3, asm.R0))
 	follow := func(off uint32) {
@@ -313,7 +328,12 @@ func (a *assembler) inode(l *layout) {
 const anonMagic = 0x09041934
 
 // own begins a program: R6 is the context. Other processes leave at once.
-func (a *assembler) own(pid uint32) {
+func (a *assembler) own(pid uint32, l *layout) {
+	if l.typed {
+		a.add(asm.Mov.Reg(asm.R6, asm.R1), asm.FnGetCurrentTaskBtf.Call(), asm.LoadMem(asm.R1, asm.R0, int16(l.tgid), asm.Word), asm.JNE.Imm(asm.R1, int32(pid), "out"),
+			asm.LoadMem(asm.R1, asm.R0, int16(l.pid), asm.Word), asm.StoreMem(asm.RFP, onTID, asm.R1, asm.DWord))
+		return
+	}
 	a.add(asm.Mov.Reg(asm.R6, asm.R1), asm.FnGetCurrentPidTgid.Call(), storeWord(asm.RFP, onTID, 0),
 		asm.StoreMem(asm.RFP, onTID, asm.R0, asm.Word), asm.RSh.Imm(asm.R0, 32), asm.JNE.Imm(asm.R0, int32(pid), "out"))
 }
@@ -326,7 +346,11 @@ func (a *assembler) class(m ioMaps) {
 }
 
 // task sets R9 to the value of the thread, which is made if make is set.
-func (a *assembler) task(m ioMaps, make bool) {
+func (a *assembler) task(m ioMaps, l *layout, make bool) {
+	if l.storage {
+		a.stored(m, make)
+		return
+	}
 	a.lookup(m.tasks, onTID)
 	if make {
 		a.add(asm.JNE.Imm(asm.R0, 0, "known"), storeWord(asm.RFP, onKey, 0))
@@ -354,18 +378,18 @@ func (a *assembler) end() asm.Instructions {
 // entry is the program at the beginning of a call.
 func entry(c *ioConfig, m ioMaps, l *layout) asm.Instructions {
 	a := &assembler{}
-	a.own(c.pid)
+	a.own(c.pid, l)
 	a.class(m)
-	a.task(m, true)
+	a.task(m, l, true)
 	a.add(asm.Mov.Reg(asm.R1, asm.R7), asm.And.Imm(asm.R1, 0xff), asm.JNE.Imm(asm.R1, classPoll, "timed"),
 		asm.LoadMem(asm.R1, asm.R9, taskPolls, asm.Word), asm.Add.Imm(asm.R1, 1), asm.StoreMem(asm.R9, taskPolls, asm.R1, asm.Word), asm.Ja.Label("out"))
 	a.label("timed")
 	a.add(asm.StoreMem(asm.R9, taskClass, asm.R7, asm.DWord), asm.LoadMem(asm.R2, asm.R6, 8, asm.DWord), asm.StoreMem(asm.R9, taskNr, asm.R2, asm.Word),
 		asm.JNE.Imm(asm.R1, classClose, "start"))
 	// Before close, since another thread may have the number again before close has returned.
-	a.add(asm.LoadMem(asm.R3, asm.R6, 0, asm.DWord))
-	a.kernelRead(onRegs, 8, regArgs[0])
-	a.add(asm.LoadMem(asm.R8, asm.RFP, onRegs, asm.Word), asm.JGE.Imm(asm.R8, maxFDs, "start"), asm.StoreMem(asm.RFP, onKey, asm.R8, asm.DWord))
+	a.add(asm.LoadMem(asm.R3, asm.R6, 0, asm.DWord), asm.StoreMem(asm.RFP, onCtx, asm.R3, asm.DWord))
+	a.callRegisters(l)
+	a.add(asm.LoadMem(asm.R8, asm.RFP, int16(onRegs+int(regArgs[0])), asm.Word), asm.JGE.Imm(asm.R8, maxFDs, "start"), asm.StoreMem(asm.RFP, onKey, asm.R8, asm.DWord))
 	a.lookup(m.fds, onKey)
 	a.add(asm.JEq.Imm(asm.R0, 0, "start"), asm.LoadMem(asm.R1, asm.R0, fdGen, asm.Word), asm.StoreMem(asm.R9, taskGen, asm.R1, asm.Word),
 		asm.Add.Imm(asm.R1, 1), asm.StoreMem(asm.R0, fdGen, asm.R1, asm.Word),

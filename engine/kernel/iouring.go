@@ -110,7 +110,7 @@ func (e *IO) watchRings(c *ioConfig, m ioMaps, l *layout) error {
 	for _, x := range []struct {
 		point string
 		code  asm.Instructions
-	}{{"io_uring_complete", completed(c, m, r, l.cache)}, {"io_uring_submit_req", submitted(c, m, r)}} {
+	}{{"io_uring_complete", completed(c, m, r, l)}, {"io_uring_submit_req", submitted(c, m, r, l)}} {
 		p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "sliver_uring", Type: ebpf.RawTracepoint, License: "GPL", Instructions: x.code})
 		if err != nil {
 			return fmt.Errorf("load program for %s: %w", x.point, err)
@@ -132,10 +132,10 @@ const (
 )
 
 // submitted is the program at a submission. Its argument is the request.
-func submitted(c *ioConfig, m ioMaps, l *ringLayout) asm.Instructions {
+func submitted(c *ioConfig, m ioMaps, l *ringLayout, all *layout) asm.Instructions {
 	const fixed = 1 // REQ_F_FIXED_FILE
 	a := &assembler{}
-	a.own(c.pid)
+	a.own(c.pid, all)
 	a.add(asm.LoadMem(asm.R7, asm.R6, 0, asm.DWord), asm.StoreMem(asm.RFP, onRequest, asm.R7, asm.DWord))
 	for off := int16(0); off < reqBytes; off += 8 {
 		a.add(storeWord(asm.RFP, onValue+off, 0))
@@ -161,10 +161,10 @@ func submitted(c *ioConfig, m ioMaps, l *ringLayout) asm.Instructions {
 }
 
 // completed is the program at a completion, which runs in a thread of the process.
-func completed(c *ioConfig, m ioMaps, l *ringLayout, files *cacheLayout) asm.Instructions {
+func completed(c *ioConfig, m ioMaps, l *ringLayout, all *layout) asm.Instructions {
 	const more = 2 // IORING_CQE_F_MORE: the request goes on
 	a := &assembler{}
-	a.own(c.pid)
+	a.own(c.pid, all)
 	a.add(asm.LoadMem(asm.R1, asm.R6, 8, asm.DWord), asm.StoreMem(asm.RFP, onRequest, asm.R1, asm.DWord))
 	a.lookup(m.requests, onRequest)
 	a.add(asm.JEq.Imm(asm.R0, 0, "out"), asm.Mov.Reg(asm.R9, asm.R0))
@@ -206,7 +206,7 @@ func completed(c *ioConfig, m ioMaps, l *ringLayout, files *cacheLayout) asm.Ins
 	a.add(asm.LoadMem(asm.R3, asm.RFP, onTmp, asm.DWord), asm.JEq.Imm(asm.R3, 0, "done"))
 	a.kernelRead(onTmp, 8, int32(l.inode))
 	a.add(asm.LoadMem(asm.R3, asm.RFP, onTmp, asm.DWord), asm.JEq.Imm(asm.R3, 0, "done"))
-	a.identity(files)
+	a.identity(all.cache)
 	a.add(asm.LoadMem(asm.R1, asm.RFP, onMode, asm.DWord), asm.StoreMem(asm.R9, ringDev, asm.R1, asm.Word),
 		asm.LoadMem(asm.R1, asm.RFP, onSize, asm.DWord), asm.StoreMem(asm.R9, ringIno, asm.R1, asm.DWord))
 	a.label("done")

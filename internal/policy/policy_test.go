@@ -279,6 +279,8 @@ var table = []row{
 		"runs sliver hprof as anybody would, beside other programs: it knows its command line alone"},
 	{"bench/heapgen", "", "",
 		"writes a heap dump of any size, whose retained sizes are known"},
+	{"bench/iocost/floor", "", "github.com/cilium/ebpf github.com/cilium/ebpf/...",
+		"programs that do nothing, for the cost of the tracepoints alone"},
 	{"bench/names", "trace/event symbol/naming stack symbol trace", "",
 		"the names of a recording without a process, beside other tools"},
 	{"bench/toggle", "", "",

@@ -10,6 +10,7 @@ import (
 	"context"
 	"fmt"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -48,7 +49,9 @@ type Canary struct {
 	began  time.Time
 	looked time.Time // for runtimes
 	image  uint64
-	execed bool // it changed, and the descriptors were not listed since
+	guess  []uint64 // pages that stacks of other threads needed, the oldest first
+	young  bool     // the first stacks of threads are announced
+	execed bool     // it changed, and the descriptors were not listed since
 	cwd    string
 	names  map[stack.TID]string
 	dups   map[int32]string // paths of descriptors that were duplicated: a file's table has opens alone
@@ -89,6 +92,7 @@ const (
 	maxList    = 1 << 17         // descriptors of a process that are read
 	maxInfo    = 4096            // bytes of fdinfo
 	maxNames   = 1 << 14
+	guesses    = 50 // stacks in a second with memory that was guessed
 )
 
 // Open begins to watch p: when it returns, every further call is seen.
@@ -148,6 +152,9 @@ func (c *Canary) share() error {
 
 // learn makes the kernel copy further memory of threads that run code of a runtime.
 func (c *Canary) learn() {
+	if managed := c.Stacks.Managed(); managed != c.young {
+		c.young = c.io.Announce(managed) == nil && managed
+	}
 	for _, tid := range c.Stacks.Learn() {
 		if pages := c.Stacks.Pages(tid, kernel.Extras); len(pages) > 0 {
 			c.io.Plan(tid, pages)
@@ -243,12 +250,14 @@ func (c *Canary) Run(ctx context.Context, tick func()) error {
 			wait = remapAfter
 		}
 		// The maps of a command are there until it ends, which may be before the next reading.
-		if mapped := c.io.Wait(wait); mapped || again {
+		mapped, _ := c.io.Wait(wait) // a young thread is read at once: its memory is there until it ends
+		if mapped || again {
 			c.exec()
 			c.Stacks.Mapped()
 			if again = mapped; again {
 				continue
 			}
+			c.looked = time.Time{} // look for a runtime again
 		}
 		c.read()
 		if time.Since(last) < tickEvery {
@@ -277,6 +286,7 @@ func (c *Canary) refresh() {
 	c.cwd, _ = c.proc.Dir()
 	c.Stacks.Refresh()
 	c.learn()
+	c.guessed()
 	c.sums()
 	c.ringPaths()
 	c.Engine.Nameless(func(fd int32, gen uint32) {
@@ -490,8 +500,39 @@ func (c *Canary) walk(r *kernel.IORecord) {
 	}
 	c.Thread(r.TID) // while it lives: a finding may come after its end
 	r.Event.Stack = iowatch.StackID(c.Stacks.Walk(r.TID, r.End, &regs, pages, unwind.Block{Addr: r.Base, Data: r.Memory}))
-	if want := c.Stacks.Pages(r.TID, kernel.Extras); len(want) > 0 || len(r.Memory) >= kernel.StackPages*4096 {
+	want := c.Stacks.Pages(r.TID, kernel.Extras)
+	if len(want) > 0 || len(r.Memory) >= kernel.StackPages*4096 {
 		c.io.Plan(r.TID, want)
+	}
+	if int(r.TID) != c.proc.PID() {
+		c.needed(want)
+	}
+}
+
+// needed notes pages that the stack of a thread needed. A list that is full has code instead of the thread's state.
+func (c *Canary) needed(pages []uint64) {
+	if len(pages) == kernel.Extras {
+		return
+	}
+	changed := false
+	for _, p := range pages {
+		if !slices.Contains(c.guess, p) {
+			c.guess = append(c.guess, p)
+			changed = true
+		}
+	}
+	if changed {
+		c.guess = slices.Delete(c.guess, 0, max(len(c.guess)-kernel.Extras, 0))
+		c.guessed()
+	}
+}
+
+// guessed lets threads that are not known yet have the memory copied that others needed: a thread for
+// each request often has its runtime's state where the thread before had it. A wrong guess costs a copy, so
+// their number is bounded.
+func (c *Canary) guessed() {
+	if len(c.guess) > 0 {
+		c.io.Guess(c.guess, guesses)
 	}
 }
 

@@ -51,6 +51,7 @@ type copied struct {
 const (
 	maxCopies  = 1 << 16 // different stacks
 	maxCopiers = 1 << 14 // threads
+	maxGuesses = 8       // further walks of a stack
 )
 
 // OpenCopies prepares to walk stacks of p.
@@ -82,6 +83,18 @@ func (c *Copies) Walk(tid stack.TID, at stack.Time, regs *stack.Regs, pages []un
 	s := c.once.WalkCopied(th.Copied, at, regs, append(blocks, st), c.read)
 	if s.Reason == stack.ReasonUnmapped && c.remapped(at) {
 		s = c.once.WalkCopied(th.Copied, at, regs, append(c.planned(c.once.PlanCopied(th.Copied), pages), st), c.read)
+	}
+	// Of a thread without a plan, each walk finds which memory the next one needs: the copy may have it.
+	for range maxGuesses {
+		if len(pages) == 0 || !th.Gaps() {
+			break
+		}
+		more := c.planned(c.once.PlanCopied(th.Copied), pages)
+		if len(more) <= len(blocks) {
+			break
+		}
+		blocks = more
+		s = c.once.WalkCopied(th.Copied, at, regs, append(slices.Clip(blocks), st), c.read)
 	}
 	frames := s.Stack
 	if s.Reason != stack.ReasonNone && len(frames) > 0 {
@@ -131,7 +144,7 @@ func (c *Copies) thread(tid stack.TID) *copier {
 // Learn looks at the threads of a process with a runtime, once each, and returns those for which Pages
 // has something. Without it, the first stacks lack the runtime's frames.
 func (c *Copies) Learn() (tids []stack.TID) {
-	if !c.v.t.Space().Managed() {
+	if !c.Managed() {
 		return nil
 	}
 	all, err := c.v.t.Threads(nil)
@@ -153,6 +166,9 @@ func (c *Copies) Learn() (tids []stack.TID) {
 	}
 	return tids
 }
+
+// Managed reports whether the process has a runtime whose frames need other memory than the stack.
+func (c *Copies) Managed() bool { return c.v.t.Space().Managed() }
 
 // Roams reports whether the process's tasks move between its threads: it has a Go runtime.
 func (c *Copies) Roams() bool { return c.v.t.Space().Properties().Has(unwind.Tasks) }
@@ -196,7 +212,7 @@ func (c *Copies) planned(spans []stack.Span, pages []unwind.Block) []unwind.Bloc
 	return out
 }
 
-// cut takes a span out of pages.
+// cut takes a span, or its beginning, out of pages.
 func cut(s stack.Span, pages []unwind.Block) (unwind.Block, bool) {
 	b := unwind.Block{Addr: s.Addr}
 	for at := s.Addr; at < s.Addr+uint64(s.Len); {
@@ -211,7 +227,7 @@ func cut(s stack.Span, pages []unwind.Block) (unwind.Block, bool) {
 			}
 		}
 		if !found {
-			return b, false
+			return b, len(b.Data) > 0 // the rest of it may never have been used, so that the kernel had no page
 		}
 	}
 	return b, true

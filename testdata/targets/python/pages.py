@@ -1,6 +1,7 @@
 """
-pages.py FOLDER N: a Flask application whose page reads its settings from a file for each request. A server
-with one thread answers N requests, which the main thread makes in two seconds or more.
+pages.py FOLDER N [threads]: a Flask application whose page reads its settings from a file for each request. A
+server with one thread, or with one for each request, answers N requests, which the main thread makes in two
+seconds or more.
 """
 import json
 import os
@@ -33,7 +34,7 @@ class Quiet(WSGIRequestHandler):
         pass
 
 
-server = make_server("127.0.0.1", 0, app, threaded=False, request_handler=Quiet)
+server = make_server("127.0.0.1", 0, app, threaded=len(sys.argv) > 3, request_handler=Quiet)
 threading.Thread(target=server.serve_forever, daemon=True).start()
 for _ in range(count):
     with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/") as r:
