@@ -149,9 +149,10 @@ func TestKernelStacksAtEnd(t *testing.T) {
 		Switches: &SwitchOptions{Need: true, Kernel: kernel.SchedOptions{Stacks: time.Nanosecond}}}, func(*Session) {
 		p.Go()
 		p.Line(`{"threads"`)
-		for { // the main thread waits for its input
-			if text, err := os.ReadFile(file); err != nil || strings.Contains(string(text), "pipe_read") {
-				break
+		// The main thread waits for its input, for some intervals.
+		for from := time.Now(); time.Since(from) < 100*time.Millisecond; {
+			if text, err := os.ReadFile(file); err == nil && !strings.Contains(string(text), "pipe_read") {
+				from = time.Now()
 			}
 		}
 	})

@@ -39,6 +39,7 @@ var opens = []struct{ file, why string }{
 	{"cmd/sliver/gendocs.go", "pages about the commands, written by a developer"},
 	{"cmd/sliver/demo.go", "the program that is looked at"},
 	{"linux/syscalls/gen.go", "writes the package's tables"},
+	{"session/kernelstacks.go", "/proc/PID/task/TID/stack"},
 	{"symbol/kallsyms/kallsyms.go", "/proc/kallsyms, and why it is empty"},
 	{"engine/kernel/rights.go", "/sys, and this program's own file"},
 	{"engine/kernel/iocalls.go", "numbers of system calls that are watched"},

@@ -232,13 +232,7 @@ func (c *Copy) Stack(thread uint64, regs *stack.Regs, high uint64) (all []Activa
 			continue
 		}
 		a, ok := c.outer(b, sp, fp, framed)
-		if b.upcall != nil && len(all) == 0 {
-			// The stub's frame has the anchor from the return of UpcallLinker::on_entry on, which then clears that
-			// of the thread, until on_exit sets it again.
-			if own, set := c.anchorAt(thread); set && own.sp != 0 {
-				a, ok = own, true
-			}
-		}
+		a, ok = c.entering(thread, b.upcall != nil && len(all) == 0, a, ok)
 		if !ok {
 			return all, stack.ReasonNoRule
 		}
@@ -252,6 +246,19 @@ func (c *Copy) Stack(thread uint64, regs *stack.Regs, high uint64) (all []Activa
 		low = a.sp
 	}
 	return all, stack.ReasonBound
+}
+
+// entering returns a, the anchor in a frame. Where that is of an upcall stub which has called no Java code, the thread's
+// own comes first, if it has one. The frame has the anchor from the return of UpcallLinker::on_entry on, which then
+// clears that of the thread, until on_exit sets it again.
+func (c *Copy) entering(thread uint64, stub bool, a anchor, ok bool) (anchor, bool) {
+	if !stub {
+		return a, ok
+	}
+	if own, set := c.anchorAt(thread); set && own.sp != 0 {
+		return own, true
+	}
+	return a, ok
 }
 
 // outer returns where the thread was in Java before it called the code from which the blob was entered. sp
