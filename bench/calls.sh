@@ -127,11 +127,7 @@ for t in "${tools[@]}"; do
 		stop
 		echo "told $(told "$t")" >>"$work/lines"
 	done
-	awk -v tool="$t" '
-		function median(a, n,   i, j, x) {
-			for (i = 2; i <= n; i++) for (j = i; j > 1 && a[j] < a[j-1]; j--) { x = a[j]; a[j] = a[j-1]; a[j-1] = x }
-			return n % 2 ? a[(n+1)/2] : (a[n/2] + a[n/2+1]) / 2
-		}
+	awk -v tool="$t" "$(<bench/median.awk)"'
 		$1 == "without" { cpu = $2; clock = $3 }
 		$1 == "with" { n++; base[n] = cpu; more[n] = $2 - cpu; held[n] = $3 - clock; calls = $4 }
 		$1 == "told" { part[n] = 100 * $2 / calls }

@@ -102,11 +102,7 @@ for t in "${tools[@]}"; do
 		measure with
 		stop
 	done
-	awk -v tool="$t" '
-		function median(a, n,   i, j, x) {
-			for (i = 2; i <= n; i++) for (j = i; j > 1 && a[j] < a[j-1]; j--) { x = a[j]; a[j] = a[j-1]; a[j-1] = x }
-			return n % 2 ? a[(n+1)/2] : (a[n/2] + a[n/2+1]) / 2
-		}
+	awk -v tool="$t" "$(<bench/median.awk)"'
 		$1 == "without" { for (k = 2; k <= 6; k++) was[k] = $k }
 		$1 == "with" { n++; base[n] = was[2]; for (k = 2; k <= 5; k++) d[k, n] = $k - was[k]; d[6, n] = $6 }
 		END {
