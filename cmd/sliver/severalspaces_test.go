@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -78,5 +79,49 @@ func TestFamilyInNamespaces(t *testing.T) {
 				t.Errorf("functions %q", have)
 			}
 		})
+	}
+}
+
+// TestRecordGroups: a recording of a systemd unit, or of a control group, has the processes in it and no other.
+func TestRecordGroups(t *testing.T) {
+	testprog.Need(t, "gcc", "ptrace")
+	program := testprog.Build(t, "c/spin", "O2")
+	in, other := testprog.Start(t, program, "--seconds", "120"), testprog.Start(t, program, "--seconds", "120")
+	unit := fmt.Sprintf("sliver-test-record-%d.service", os.Getpid())
+	inGroup(t, in.PID, unit)
+	dir := t.TempDir()
+	for _, by := range [][]string{{"--unit", unit}, {"--unit", strings.TrimSuffix(unit, ".service")}, {"--cgroup", "/" + unit}, {"--cgroup", "/sys/fs/cgroup/" + unit}} {
+		r := sliver(t, dir, append([]string{"record", "-d", "300ms", "-o", "x.sliver"}, by...)...)
+		if r.status != 0 {
+			t.Fatalf("%v: %+v", by, r)
+		}
+		if all := openSeveral(t, filepath.Join(dir, "x.sliver")).All(); len(all) != 1 || all[0].Process.PID != in.PID {
+			t.Errorf("%v: %d processes, want %d alone", by, len(all), in.PID)
+		}
+	}
+	// Both by one list: a unit and a number.
+	r := sliver(t, dir, "record", "-d", "300ms", "-o", "x.sliver", "--unit", unit, "-p", strconv.Itoa(other.PID))
+	if all := openSeveral(t, filepath.Join(dir, "x.sliver")).All(); r.status != 0 || len(all) != 2 {
+		t.Errorf("%d processes, want 2: %+v", len(all), r)
+	}
+	if r := sliver(t, dir, "record", "-d", "300ms", "-o", "y.sliver", "--cgroup", "/sliver-test-without-processes"); r.status == 0 || strings.Count(r.errors, "\n") != 1 || !strings.Contains(r.errors, "/sliver-test-without-processes") {
+		t.Errorf("a group without processes: %+v", r)
+	}
+}
+
+// TestSeveralMain: "-t main" is the main thread of each process.
+func TestSeveralMain(t *testing.T) {
+	testprog.Need(t, "gcc", "ptrace")
+	program := testprog.Build(t, "c/spin", "O2")
+	a, b := testprog.Start(t, program, "--seconds", "120", "--threads", "3"), testprog.Start(t, program, "--seconds", "120", "--threads", "2")
+	dir := t.TempDir()
+	if r := sliver(t, dir, "record", "-p", fmt.Sprintf("%d,%d", a.PID, b.PID), "-t", "main", "-d", "500ms", "-o", "x.sliver"); r.status != 0 {
+		t.Fatalf("%+v", r)
+	}
+	for i, one := range openSeveral(t, filepath.Join(dir, "x.sliver")).All() {
+		want := []int{a.PID, b.PID}[i]
+		if len(one.Threads) != 1 || int(one.Threads[0].TID) != want {
+			t.Errorf("process %d: threads %+v, want the main one", want, one.Threads)
+		}
 	}
 }

@@ -143,8 +143,11 @@ if (answers)
     await page.evaluate(() => {
       document.getElementById('tracks').scrollTop = parseFloat(document.querySelector('#tasks li').style.top);
     });
+    await settled(page); // the rows are where the scrolling ends
     await until(page, () => window.sliver.state.tasks.fine && window.sliver.task(1) !== null);
     const it = await page.evaluate(() => window.sliver.task(1));
+    await page.mouse.move(it.x, it.y);
+    await until(page, (id) => document.getElementById('tip').innerText.startsWith(`goroutine ${id}`), it.id);
     await page.mouse.click(it.x, it.y);
     await page
       .locator('#side')
