@@ -195,8 +195,8 @@ func TestStackNames(t *testing.T) {
 	}
 }
 
-// TestKernelStacksLost: stacks for which the buffer has no room are counted. Their waits keep
-// their records, or are in the sums if there is no room for those either.
+// TestKernelStacksLost: stacks for which the buffer has no room are counted. Their waits have
+// records without a stack, or are in the sums if the buffer has no room for records.
 func TestKernelStacksLost(t *testing.T) {
 	rec, l := recordWakes(t, SwitchOptions{Kernel: kernel.SchedOptions{Ring: os.Getpagesize(), Stacks: time.Nanosecond}}, 400, 300)
 	needNames(t, rec)
