@@ -20,7 +20,7 @@ if [[ -z $sliver ]]; then
 	sliver=$work/sliver
 	go build -o "$sliver" ./cmd/sliver
 fi
-median() { sort -g | awk '{x[NR] = $1} END {print NR % 2 ? x[(NR + 1) / 2] : (x[NR / 2] + x[NR / 2 + 1]) / 2}'; }
+median() { awk "$(<bench/median.awk)"'{x[NR] = $1} END {print median(x, NR)}'; }
 
 # timed FILE COMMAND...: appends "WALL CPU", both in seconds, of the command and all that it waited for.
 timed() {

@@ -35,6 +35,25 @@ func (k *kernelStacks) number(addrs []uint64) int {
 	for _, a := range addrs {
 		k.key = binary.NativeEndian.AppendUint64(k.key, a)
 	}
+	return k.numbered(func() []string {
+		if k.syms == nil { // only now: the list is long
+			s, err := kallsyms.Load()
+			if err != nil {
+				k.why = oneLine(err)
+				return nil
+			}
+			k.syms = s
+		}
+		names := make([]string, len(addrs))
+		for i, a := range addrs {
+			names[i] = k.syms.Caller(a)
+		}
+		return names
+	})
+}
+
+// numbered returns the number of the stack of k.key; 0: none. names makes the names of a new one; nil: that is not possible.
+func (k *kernelStacks) numbered(names func() []string) int {
 	if n, ok := k.numbers[string(k.key)]; ok {
 		return n
 	}
@@ -42,26 +61,16 @@ func (k *kernelStacks) number(addrs []uint64) int {
 		k.beyond++
 		return 0
 	}
-	if k.syms == nil { // only now: the list is long
-		s, err := kallsyms.Load()
-		if err != nil {
-			k.why = oneLine(err)
-			return 0
-		}
-		k.syms, k.numbers = s, map[string]int{}
+	all := names()
+	if all == nil {
+		return 0
 	}
-	names := make([]string, len(addrs))
-	for i, a := range addrs {
-		names[i] = k.syms.Caller(a)
+	if k.numbers == nil {
+		k.numbers = map[string]int{}
 	}
-	return k.add(names)
-}
-
-// add gives a stack whose key is new the next number.
-func (k *kernelStacks) add(names []string) int {
 	n := len(k.numbers) + 1
 	k.numbers[string(k.key)] = n
-	k.fresh = append(k.fresh, names)
+	k.fresh = append(k.fresh, all)
 	return n
 }
 
@@ -96,17 +105,7 @@ func (k *kernelStacks) atEnd(pid int, tid stack.TID, out, now stack.Time) int {
 		return 0
 	}
 	k.key = append(append(k.key[:0], 0), strings.Join(names, "\n")...) // no address of the kernel begins like this
-	if n, ok := k.numbers[string(k.key)]; ok {
-		return n
-	}
-	if len(k.numbers) >= trace.MaxKernelStacks {
-		k.beyond++
-		return 0
-	}
-	if k.numbers == nil {
-		k.numbers = map[string]int{}
-	}
-	return k.add(names)
+	return k.numbered(func() []string { return names })
 }
 
 // stackNames returns the functions of a file /proc/PID/stack, innermost first: lines such as

@@ -239,20 +239,17 @@ func memberOffset(members []btf.Member, path []string) (uint32, bool) {
 
 // Wait sleeps for d, or until the process maps code of a file or runs another program: mapped is true
 // then. A program that ends soon has its maps until then only. After Announce, it also returns when a thread
-// without a plan has its first stack: young is true then.
-func (e *IO) Wait(d time.Duration) (mapped, young bool) {
+// without a plan has its first stack.
+func (e *IO) Wait(d time.Duration) (mapped bool) {
 	e.news.SetDeadline(time.Now().Add(d))
 	for e.news.ReadInto(&e.rec) == nil {
-		if len(e.rec.RawSample) >= newsBytes && binary.NativeEndian.Uint64(e.rec.RawSample) == newsYoung {
-			young = true
-		} else {
-			mapped = true
-		}
+		young := len(e.rec.RawSample) >= newsBytes && binary.NativeEndian.Uint64(e.rec.RawSample) == newsYoung
+		mapped = mapped || !young
 		if e.news.AvailableBytes() == 0 {
 			break
 		}
 	}
-	return mapped, young
+	return mapped
 }
 
 // Announce lets Wait return once for each thread that has no plan when it has its first stack. Memory of such

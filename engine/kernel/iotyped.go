@@ -136,7 +136,7 @@ func (a *assembler) inodeDirect(l *layout) {
 	a.add(asm.Mov.Imm(asm.R0, 0))
 }
 
-// registers copies the registers of the call, whose address is at onCtx: with direct reads its arguments and
+// callRegisters copies the registers of the call, whose address is at onCtx: with direct reads its arguments and
 // its stack pointer only, the rest by allRegisters.
 func (a *assembler) callRegisters(l *layout) {
 	if l.casts == nil {

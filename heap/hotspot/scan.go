@@ -64,7 +64,7 @@ type scanner struct {
 	found
 }
 
-// found has the results of one walk.
+// found is what one walk found.
 type found struct {
 	placed
 	start, end uint64 // where the walk began and ended

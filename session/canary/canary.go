@@ -250,7 +250,7 @@ func (c *Canary) Run(ctx context.Context, tick func()) error {
 			wait = remapAfter
 		}
 		// The maps of a command are there until it ends, which may be before the next reading.
-		mapped, _ := c.io.Wait(wait) // a young thread is read at once: its memory is there until it ends
+		mapped := c.io.Wait(wait) // a young thread is read at once: its memory is there until it ends
 		if mapped || again {
 			c.exec()
 			c.Stacks.Mapped()
