@@ -16,6 +16,7 @@ import {
 } from './analysis';
 import { h } from './dom';
 import { count, dur, functionOf, percent } from './format';
+import type { PathStep } from './path';
 
 // What rows of tables do when they are clicked.
 export interface Actions {
@@ -349,18 +350,6 @@ function processesCard(all: ProcessTime[], act: Actions): HTMLElement | null {
     ),
     shown.length > most ? h('p', { class: 'soft' }, `${count(shown.length - most)} more`) : null,
   );
-}
-
-// PathStep is a step of the critical path.
-export interface PathStep {
-  thread: number; // -1: it has no track
-  name: string;
-  pid: number;
-  command?: string;
-  begin: number;
-  end: number;
-  waiter?: string;
-  how?: string;
 }
 
 // pathCard shows what the end of the first process waited for: the longest steps, by time.

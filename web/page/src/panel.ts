@@ -13,7 +13,8 @@ import { Flame } from './flame';
 import { FlameTab } from './flametab';
 import { clock, count, dur, lockKey } from './format';
 import { functionsTab } from './functions';
-import { type Actions, excluded, overview, type PathStep, type ProcessTime, whichProcesses } from './overview';
+import { type Actions, excluded, overview, type ProcessTime, whichProcesses } from './overview';
+import { CriticalPath } from './path';
 import { Press } from './press';
 import { ioTab } from './io';
 import { locksTab } from './locks';
@@ -52,8 +53,7 @@ export class Panel implements Desk {
   idle = false; // idle waits are in the numbers
   code: '' | 'my' | 'all' = ''; // whether frames outside of the program's own code are folded; '': if most of the time is below its own
   private upward = false; // call tree from the bottom
-  private path: PathStep[] = [];
-  private pathAsked = false;
+  private path: CriticalPath;
   private focusText = '';
   private hideText = '';
   needle = '';
@@ -77,6 +77,7 @@ export class Panel implements Desk {
   notes = (): HTMLElement => h('div');
 
   constructor(readonly v: Timeline) {
+    this.path = new CriticalPath(v, () => this.draw());
     for (const f of [this.flame, this.lower]) {
       f.color = (k) => this.v.model.fillOfName(k.name); // as on the timeline
       f.onPick = (k) => this.callers(k.name);
@@ -293,22 +294,6 @@ export class Panel implements Desk {
     return [...all.values()].sort((x, y) => y.cpu - x.cpu);
   }
 
-  // steps is the critical path of a finished recording of several processes; it is asked for once.
-  private steps(): PathStep[] {
-    const m = this.v.model;
-    if (!this.pathAsked && m.status?.done && (m.hello?.processes?.length ?? 0) > 1 && this.v.conn.up) {
-      this.pathAsked = true;
-      this.v.conn.ask<{ steps: PathStep[] }>('path', {}).then(
-        (r) => {
-          this.path = r.steps;
-          this.draw();
-        },
-        () => {}, // a file to share has none
-      );
-    }
-    return this.path;
-  }
-
   private pattern(s: string): RegExp | null {
     return s ? pattern(s) : null;
   }
@@ -412,7 +397,7 @@ export class Panel implements Desk {
     const top = this.body.scrollTop;
     switch (this.tab) {
       case 'overview':
-        fill(this.body, overview(a, this.owned(), this.act, this.processes(a), this.steps()));
+        fill(this.body, overview(a, this.owned(), this.act, this.processes(a), this.path.steps()));
         break;
       case 'flame':
         this.graphs.draw();
