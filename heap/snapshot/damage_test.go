@@ -14,6 +14,7 @@ import (
 
 	"github.com/sliverprof/sliver/heap/graph"
 	"github.com/sliverprof/sliver/heap/hotspot"
+	"github.com/sliverprof/sliver/heap/hprof"
 )
 
 // recorded keeps the pages that were read of a copy, so that they can be damaged.
@@ -177,9 +178,22 @@ func direct(ctx context.Context, t *testing.T, h *hotspot.Heap, d *hotspot.Dump)
 	if err != nil || err2 != nil {
 		return err
 	}
-	if x.Nulled() != d.Nulled() || g.Len() != e.Len() || g.Refs() != e.Refs() || g.Dangled != e.Dangled || g.Total() != e.Total() {
-		t.Errorf("%d objects, %d references, %d to none, %d null, %d bytes; of the dump %d, %d, %d, %d, %d", g.Len(), g.Refs(), g.Dangled, x.Nulled(), g.Total(),
-			e.Len(), e.Refs(), e.Dangled, d.Nulled(), e.Total())
+	// A damaged class may declare fewer references than its instances have: the graph does not read the others.
+	all, err := h.Dump(ctx, []hotspot.Stack{{SP: 8}}, time.Unix(0, 0))
+	if err != nil {
+		return err
+	}
+	for part := range len(all.Parts()) - 1 {
+		if err := readRefs(all.Part(part)); err != nil {
+			return err
+		}
+	}
+	if all.Nulled() != d.Nulled() || x.Nulled() > d.Nulled() {
+		t.Errorf("%d references to no object in the objects, %d in those of the graph, %d in the dump", all.Nulled(), x.Nulled(), d.Nulled())
+	}
+	if g.Len() != e.Len() || g.Refs() != e.Refs() || g.Dangled != e.Dangled || g.Total() != e.Total() {
+		t.Errorf("%d objects, %d references, %d to none, %d bytes; of the dump %d, %d, %d, %d", g.Len(), g.Refs(), g.Dangled, g.Total(),
+			e.Len(), e.Refs(), e.Dangled, e.Total())
 	}
 	for o := graph.Object(1); int(o) <= g.Len(); o++ { // damaged ones are read too
 		if a, b := g.Length(o), e.Length(o); a != b {
@@ -188,4 +202,25 @@ func direct(ctx context.Context, t *testing.T, h *hotspot.Heap, d *hotspot.Dump)
 		}
 	}
 	return nil
+}
+
+// readRefs reads the references of all objects of a part.
+func readRefs(r hprof.ObjectReader) error {
+	for {
+		it, err := r.Next()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for err == nil && it.Tag != hprof.SubPrimitiveArray {
+			if _, err = r.Refs(); it.Tag == hprof.SubInstance {
+				break
+			}
+		}
+		if err != nil && err != io.EOF {
+			return err
+		}
+	}
 }
