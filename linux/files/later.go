@@ -1,8 +1,9 @@
 package files
 
 import (
+	"runtime"
 	"sync"
-	"time"
+	"syscall"
 )
 
 // Later does the slow reads for the Tables of one process, which must not delay the
@@ -30,7 +31,7 @@ type reading[T any] struct {
 	need  bool // last is too old for a descriptor, and the next read may not begin yet
 }
 
-// laterShare bounds the share of time spent on a reading to 1/laterShare.
+// laterShare bounds the share of a CPU spent on a reading to 1/laterShare.
 const laterShare = 20
 
 // ofEnds returns the Later that reads descriptors.
@@ -87,17 +88,29 @@ func start[T any](l *Later, r *reading[T], now func() int64, ttl int64, read fun
 	}
 	r.going = true
 	go func() {
-		begun, at := time.Now(), now()
+		runtime.LockOSThread() // whose CPU time is what the reading costs, however long it waits for a CPU
+		defer runtime.UnlockOSThread()
+		begun, at := cpuTime(), now()
 		x := new(T)
 		if proc, sys, done, err := l.Open(); err == nil {
 			x = read(proc, sys)
 			done()
 		}
-		took := int64(time.Since(begun))
+		took := cpuTime() - begun
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		r.last, r.begun, r.going, r.need = x, at, false, false
 		r.rest = now() + laterShare*took
 		r.until = max(now()+ttl, r.rest)
 	}()
+}
+
+// cpuTime returns the CPU time of the calling thread in ns (getrusage(2)).
+func cpuTime() int64 {
+	const thread = 1 // RUSAGE_THREAD
+	var u syscall.Rusage
+	if syscall.Getrusage(thread, &u) != nil {
+		return 0
+	}
+	return u.Utime.Nano() + u.Stime.Nano()
 }
