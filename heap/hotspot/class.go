@@ -57,6 +57,7 @@ type Class struct {
 	bottom uint64   // of an array: the class of its innermost elements
 	all    []Field  // with those of the classes above
 	refs   []uint32 // offsets of those of all that are references
+	end    uint64   // of the last of all, in the object
 	size   uint32   // of an instance's fields in a dump
 	weak   uint8    // of a class derived from java.lang.ref.Reference, while marking: how it holds its referent
 }
@@ -145,6 +146,7 @@ func (v *VM) classes() (map[uint64]*Class, error) {
 				c.refs = append(c.refs, f.Offset)
 			}
 			c.size += uint32(f.Type.Size(8))
+			c.end = max(c.end, uint64(f.Offset)+v.size(f.Type))
 		}
 	}
 	return all, nil

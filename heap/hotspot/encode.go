@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/sliverprof/sliver/heap/hprof"
 )
@@ -68,6 +69,10 @@ func (e *encoder) begin(addr uint64) (o object, err error) {
 // load sets the object's data.
 func (e *encoder) load(o *object) error {
 	n := min(o.size, wholeBytes)
+	if uint64(len(o.data)) >= n {
+		o.data = o.data[:n]
+		return nil
+	}
 	if o.data = e.at(o.addr, n); uint64(len(o.data)) < n {
 		return fmt.Errorf("object at %#x: %w", o.addr, e.h.readable(o.addr+uint64(len(o.data))))
 	}
@@ -122,22 +127,34 @@ func (e *encoder) record(to []byte, o *object) []byte {
 		head := c.arrayHead()
 		return e.values(to, c.Element, o.data[head:head+n*e.h.VM.size(c.Element)])
 	}
+	var p []byte
+	to, p = extend(to, instanceHead+int(c.size))
 	be := binary.BigEndian
-	to = append(to, hprof.SubInstance)
-	to = be.AppendUint64(to, o.addr)
-	to = be.AppendUint32(to, emptyTrace)
-	to = be.AppendUint64(to, c.Mirror)
-	to = be.AppendUint32(to, c.size)
+	p[0] = hprof.SubInstance
+	be.PutUint64(p[1:], o.addr)
+	be.PutUint32(p[9:], emptyTrace)
+	be.PutUint64(p[13:], c.Mirror)
+	be.PutUint32(p[21:], c.size)
+	p = p[instanceHead:]
+	whole := c.end <= uint64(len(o.data))
 	for i := range c.all {
 		f := &c.all[i]
-		at := uint64(f.Offset)
-		if at+e.h.VM.size(f.Type) <= uint64(len(o.data)) {
-			to = e.value(to, f.Type, o.data[at:])
-		} else {
-			to = e.value(to, f.Type, make([]byte, 8))
+		b := unread[:]
+		if at := uint64(f.Offset); whole || at+e.h.VM.size(f.Type) <= uint64(len(o.data)) {
+			b = o.data[at:]
 		}
+		p = p[e.put(p, f.Type, b):]
 	}
 	return to
+}
+
+// unread stands for fields that are not in what was read of an object.
+var unread [8]byte
+
+// extend appends n bytes to b, which p are: they are to be written.
+func extend(b []byte, n int) (all, p []byte) {
+	b = slices.Grow(b, n)[:len(b)+n]
+	return b, b[len(b)-n:]
 }
 
 // arrayHead is where the elements of an array of the class begin in it.
@@ -239,43 +256,51 @@ func (e *encoder) ref(b []byte) uint64 {
 	return 0
 }
 
-// value appends a value from its bytes in memory.
-func (e *encoder) value(to []byte, t hprof.Type, b []byte) []byte {
+// put writes a value to p from its bytes in memory, and returns its bytes in a dump.
+func (e *encoder) put(p []byte, t hprof.Type, b []byte) int {
 	be := binary.BigEndian
 	switch t {
 	case hprof.TypeObject:
-		return be.AppendUint64(to, e.ref(b))
+		be.PutUint64(p, e.ref(b))
 	case hprof.TypeBoolean, hprof.TypeByte:
-		return append(to, b[0])
+		p[0] = b[0]
+		return 1
 	case hprof.TypeChar, hprof.TypeShort:
-		return be.AppendUint16(to, le16(b))
+		be.PutUint16(p, le16(b))
+		return 2
 	case hprof.TypeInt, hprof.TypeFloat:
-		return be.AppendUint32(to, le32(b))
+		be.PutUint32(p, le32(b))
+		return 4
+	default:
+		be.PutUint64(p, le64(b))
 	}
-	return be.AppendUint64(to, le64(b))
+	return 8
 }
 
 // values appends elements from their bytes in memory.
 func (e *encoder) values(to []byte, t hprof.Type, b []byte) []byte {
 	be := binary.BigEndian
+	size := int(e.h.VM.size(t))
+	n := len(b) / size
+	to, p := extend(to, n*t.Size(idBytes))
 	switch t {
 	case hprof.TypeBoolean, hprof.TypeByte:
-		to = append(to, b...)
+		copy(p, b)
 	case hprof.TypeChar, hprof.TypeShort:
-		for ; len(b) >= 2; b = b[2:] {
-			to = be.AppendUint16(to, le16(b))
+		for ; len(b) >= 2 && len(p) >= 2; b, p = b[2:], p[2:] {
+			be.PutUint16(p, le16(b))
 		}
 	case hprof.TypeInt, hprof.TypeFloat:
-		for ; len(b) >= 4; b = b[4:] {
-			to = be.AppendUint32(to, le32(b))
+		for ; len(b) >= 4 && len(p) >= 4; b, p = b[4:], p[4:] {
+			be.PutUint32(p, le32(b))
 		}
 	case hprof.TypeObject:
-		for n := e.h.VM.size(t); uint64(len(b)) >= n; b = b[n:] {
-			to = be.AppendUint64(to, e.ref(b))
+		for ; len(p) >= idBytes; b, p = b[size:], p[idBytes:] {
+			be.PutUint64(p, e.ref(b))
 		}
 	default:
-		for ; len(b) >= 8; b = b[8:] {
-			to = be.AppendUint64(to, le64(b))
+		for ; len(b) >= 8 && len(p) >= 8; b, p = b[8:], p[8:] {
+			be.PutUint64(p, le64(b))
 		}
 	}
 	return to

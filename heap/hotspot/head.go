@@ -221,7 +221,9 @@ func (w *header) class(c *Class) {
 		if size := w.h.VM.size(f.Type); w.h.VM.mem.read(b[:size], c.Mirror+uint64(f.Offset)) != nil {
 			clear(b)
 		}
-		w.seg = w.value(w.seg, f.Type, b)
+		var p []byte
+		w.seg, p = extend(w.seg, f.Type.Size(idBytes))
+		w.put(p, f.Type, b)
 	}
 	if resolved != 0 {
 		w.id(w.strings[resolvedName])
