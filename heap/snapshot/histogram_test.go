@@ -12,12 +12,13 @@ import (
 	"github.com/sliverprof/sliver/internal/testprog"
 )
 
-// The numbers of objects and bytes by class are those of GC.class_histogram -all.
+// The numbers of objects and bytes by class are those of GC.class_histogram -all. Stretches of the heap that begin within
+// the array of decoys are walked again, from where the array ends.
 func TestHistogram(t *testing.T) {
 	testprog.Unraced(t, oneGoroutine)
 	for _, version := range []string{"17", "21", "25"} {
 		t.Run(version, func(t *testing.T) {
-			proc := java(t, version, "map,list,threadlocal,duplicates,fill", "-XX:+UseSerialGC")
+			proc := java(t, version, "map,list,threadlocal,duplicates,fill,decoys", "-XX:+UseSerialGC")
 			jcmd(t, proc.PID, "VM.version")
 			j := take(t, open(t, proc.PID))
 			if err := j.Close(); err != nil {

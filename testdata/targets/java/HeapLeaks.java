@@ -19,6 +19,7 @@ public class HeapLeaks {
     static final List<Object[]> nulls = new ArrayList<>();
     static final List<Thread> parked = new ArrayList<>();
     static byte[] held;
+    static long[] decoys = {};
 
     static class Listener {
         final long[] state = new long[120];
@@ -98,6 +99,15 @@ public class HeapLeaks {
         if (kinds.contains("zeros"))
             for (int i = 0; i < 300; i++) zeros.add(new byte[20_000]);
         if (kinds.contains("nulls")) { Object[] a = new Object[600_000]; a[1] = "x"; nulls.add(a); }
+        if (kinds.contains("decoys")) { // what seem to be millions of objects, within an array
+            Field field = Class.forName("sun.misc.Unsafe").getDeclaredField("theUnsafe");
+            field.setAccessible(true);
+            Object unsafe = field.get(null), o = new Object();
+            Method word = unsafe.getClass().getMethod("getLong", Object.class, long.class);
+            decoys = new long[6 << 20];
+            long[] head = {(long) word.invoke(unsafe, o, 0L), (long) word.invoke(unsafe, o, 8L)};
+            for (int i = 0; i < decoys.length; i++) decoys[i] = head[i % 2];
+        }
         if (kinds.contains("virtual")) {
             // By reflection: the class is compiled for Java 17.
             Method start = Thread.class.getMethod("startVirtualThread", Runnable.class);
