@@ -18,14 +18,20 @@ import (
 // first µs of a burst of work. A copy has no such delay.
 
 const (
-	// clockBusy is the least recent share of CPU time for which a thread gets a clock; below
-	// clockIdle it loses it.
-	clockBusy, clockIdle = 1.0 / 16, 1.0 / 64
+	// clockBusy is the least share of CPU time, over some seconds, for which a thread gets a clock; below
+	// clockIdle it loses it. For the clock of all CPUs, which interrupts other threads too, both are machineBusy times
+	// as much.
+	clockBusy, clockIdle, machineBusy = 1.0 / 64, 1.0 / 256, 2
+	// At most fewClocks threads have clocks of their own, each with a buffer, while they use less than clockSure of a CPU.
+	fewClocks, clockSure = 64, 1.0 / 16
 	// clockSwitches is the most switches a second for which it gets one of its own, as the kernel
 	// starts and ends a timer at each; above twice as many it loses it, and with more it uses a
 	// clock of all CPUs. They are counted over clockLook ns.
+	// clockTax is the most that those timers, at timerCost ns a switch, may take of its CPU time.
 	clockSwitches = 1500
 	clockLook     = 200_000_000
+	clockTax      = 1.0 / 32
+	timerCost     = 9_000
 	// clockSteady is the least recent share of CPU time for which ticks leave out a thread with a
 	// clock, at most clockTicks in a row: fewer than copies fit into its buffer.
 	clockSteady = .97
@@ -47,8 +53,10 @@ const (
 	// switchTime is the most CPU time, in ns, that a switch takes with interrupts off: see owedCalls. It is
 	// 2 to 4 µs on a virtual machine, and 10 where the thread sleeps by a timer of its own.
 	switchTime = 10_000
-	// mostOwed is how many samples of a call are made up at once.
+	// mostOwed is how many samples of a call are made up at once, and surely how many standard deviations of the number
+	// of copies must be lacking before any is.
 	mostOwed = 3
+	surely   = 3
 )
 
 // clock is a thread's state for that.
@@ -106,14 +114,14 @@ func (g *group) wind(th *thread, c *Counters, at stack.Time) {
 	switch {
 	case k.on:
 		switch {
-		case th.usage.share < clockIdle, k.rate.perSecond > 2*clockSwitches && !k.machine, k.every != g.tick.every:
+		case th.usage.lately < k.idle(), k.rate.perSecond > 2*g.mostSwitches(th) && !k.machine, k.every != g.tick.every:
 			g.unwind(th)
 		case c.CPU-k.at > 8*k.every+clockLook:
 			g.unwind(th)
 			k.silent++
 			k.again, k.refused = at+clockPause<<k.silent, k.silent == clockSilent
 		}
-	case th.usage.share >= clockBusy && k.rate.perSecond >= 0 && th.life.started && at >= k.again:
+	case th.usage.lately >= clockBusy && k.rate.perSecond >= 0 && th.life.started && at >= k.again:
 		g.startClock(th, c, at)
 	}
 }
@@ -130,9 +138,14 @@ func (g *group) startClock(th *thread, c *Counters, at stack.Time) {
 	if !g.walker.StackSuffices(&th.walk) {
 		return
 	}
-	machine, refusal := k.rate.perSecond > clockSwitches, &g.s.clocks.refused
+	machine, refusal := k.rate.perSecond > g.mostSwitches(th), &g.s.clocks.refused
 	if machine {
+		if th.usage.lately < machineBusy*clockBusy {
+			return
+		}
 		refusal = &g.s.clocks.machineRefused
+	} else if th.usage.lately < clockSure && g.s.clocks.own.Load() >= fewClocks {
+		return
 	}
 	most := uint64(th.file.MaxClockStack(machine))
 	if refusal.Load() || k.depth > most*3/4 || k.least > most*3/4 {
@@ -144,9 +157,27 @@ func (g *group) startClock(th *thread, c *Counters, at stack.Time) {
 		}
 		return
 	}
-	k.machine = machine
+	if k.machine = machine; !machine {
+		g.s.clocks.own.Add(1)
+	}
 	k.on, k.every, k.since, k.from, k.at, k.drawn = true, g.tick.every, at, c.CPU, c.CPU, 0
 	k.copied, k.owed, k.turns = 0, 0, c.Switches
+}
+
+// idle returns the share of CPU time below which the thread loses its clock.
+func (k *clock) idle() float64 {
+	if k.machine {
+		return machineBusy * clockIdle
+	}
+	return clockIdle
+}
+
+// mostSwitches returns how many switches a second a thread may have for a clock of its own.
+func (g *group) mostSwitches(th *thread) float64 {
+	if g.s.clocks.machineRefused.Load() {
+		return clockSwitches
+	}
+	return min(clockSwitches, th.usage.lately*1e9*clockTax/timerCost)
 }
 
 // unwind stops the thread's clock. Copies that were not taken are lost, at most one interval's.
@@ -154,6 +185,9 @@ func (g *group) unwind(th *thread) {
 	if th.clock.on {
 		th.clock.on = false
 		th.file.StopClock()
+		if !th.clock.machine {
+			g.s.clocks.own.Add(-1)
+		}
 	}
 }
 
@@ -251,6 +285,17 @@ func (g *group) clocked(th *thread, c *Counters) (done bool) {
 	return true
 }
 
+// lacks reports whether a clock of all CPUs has made fewer copies than the CPU time at s calls for, and than chance
+// explains. Of n ticks that hit one of the thread's bursts by chance, the variance is n times the share of time
+// that it does not run. Without this limit, the largest excess of chance so far would be taken for a lack: 0.8 √n of n
+// samples.
+func (k *clock) lacks(s *stack.Sample) bool {
+	ran, copied := float64(s.CPU-k.from), float64(k.copied-k.owed)
+	idle := 1 - min(ran/max(float64(s.Time-k.since), 1), 1)
+	every := float64(k.every)
+	return ran-copied >= surely*math.Sqrt((copied/every+1)*idle)*every
+}
+
 // owedCalls records samples of the call in which the thread is blocked, as the sample at hand shows,
 // for CPU time that its clock cannot have met: a clock of all CPUs is an interrupt, and the kernel holds
 // those back while it switches from a thread and to it (kernel/sched/core.c, __schedule, up to
@@ -259,7 +304,7 @@ func (g *group) clocked(th *thread, c *Counters) (done bool) {
 // expires after the next switch.
 func (g *group) owedCalls(th *thread) {
 	k, s := &th.clock, &g.sample
-	if !k.on || !k.machine || s.Reason != stack.ReasonNone || len(s.Stack) == 0 {
+	if !k.on || !k.machine || s.Reason != stack.ReasonNone || len(s.Stack) == 0 || !k.lacks(s) {
 		return
 	}
 	most := int64(s.Switches-k.turns) * switchTime

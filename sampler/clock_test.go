@@ -92,6 +92,7 @@ type clockThread struct {
 	mute  int                   // the first clocks, which make no copies
 	room  int                   // copies that the buffer holds; 0: no limit
 	off   func(stack.Time) bool // interrupts are off: no copy; nil: never
+	gaps  func() stack.Time     // between ticks of a clock of all CPUs, which copies the thread if it runs; nil: copies are exact
 
 	on, ever bool
 	starts   int
@@ -133,6 +134,16 @@ func (t *clockThread) StopClock()             { t.on = false }
 func (t *clockThread) MaxClockStack(bool) int { return 60 << 10 }
 
 func (t *clockThread) NextCopy(v *View) (ran int64, lost uint64, ok bool) {
+	if t.gaps != nil {
+		for t.from += t.gaps(); t.from <= t.tr.now; t.from += t.gaps() {
+			if _, on, _ := t.at(t.from); on {
+				t.copy(v, t.from)
+				return 0, 0, true
+			}
+		}
+		t.from = t.tr.now // the rest of the gap is left out, and each gap is drawn by itself
+		return 0, 0, false
+	}
 	now := t.cpu(t.tr.now)
 	for t.room > 0 && (now-t.next)/t.period >= int64(t.room) {
 		t.next += t.period
@@ -153,18 +164,24 @@ func (t *clockThread) NextCopy(v *View) (ran int64, lost uint64, ok bool) {
 		t.from, t.next = lo, t.next+t.period
 		return t.NextCopy(v)
 	}
-	t.regs, t.from = clockRegs(), lo
-	v.Regs, v.Call, v.Found = &t.regs, stack.Call{Nr: -1}, ActivityOnCPU
-	v.Asked, v.Stopped, v.Resumed = lo, lo, lo
-	v.Mem.Blocks = []unwind.Block{{Addr: fakeStack + 0x100, Data: clockStack()}}
-	if t.cut {
-		v.Mem.Blocks = nil
-	}
+	t.from = lo
+	t.copy(v, lo)
 	if ran = t.next - t.began; t.machine {
 		ran = 0
 	}
 	t.next += t.period
 	return ran, lost, true
+}
+
+// copy fills v with the thread as it is at at.
+func (t *clockThread) copy(v *View, at stack.Time) {
+	t.regs = clockRegs()
+	v.Regs, v.Call, v.Found = &t.regs, stack.Call{Nr: -1}, ActivityOnCPU
+	v.Asked, v.Stopped, v.Resumed = at, at, at
+	v.Mem.Blocks = []unwind.Block{{Addr: fakeStack + 0x100, Data: clockStack()}}
+	if t.cut {
+		v.Mem.Blocks = nil
+	}
 }
 
 // worker runs for burst ns, then waits for a CPU for queue ns, then sleeps for nap ns, again and again.
@@ -304,6 +321,35 @@ func TestOwedCalls(t *testing.T) {
 				t.Errorf("%.1f%% of the CPU time is that of the call, want %.1f%% to %.1f%%", 100*share, 100*(c.least-slack), 100*(c.most+slack))
 			}
 		})
+	}
+}
+
+// TestOwedByChance: chance hardly changes how many samples replace missing copies of a clock of all CPUs.
+// In 120 recordings they are 0.8 % of all, with a standard deviation of 0.26: the limit is 4.5 of these away. If chance
+// were no reason, they would be 4 %.
+func TestOwedByChance(t *testing.T) {
+	const us = 1000
+	made, copies := 0, 0
+	for seed := range uint64(120) {
+		th := worker(40*us, 0, 360*us)
+		th.cpus = true
+		rnd := rand.New(rand.NewPCG(2, seed))
+		th.gaps = func() stack.Time { return stack.Time(rnd.ExpFloat64() * 10e6) }
+		sink, _ := clockSample(t, th, Config{Interval: 10 * time.Millisecond, Jitter: .5, Clock: true}, 20*time.Second)
+		for _, s := range sink.samples {
+			if s.Way == stack.WayClock && s.State == stack.StateRunning {
+				if _, on, _ := th.at(s.Time); on {
+					copies++
+				} else {
+					made++
+				}
+			}
+		}
+	}
+	share := float64(made) / float64(made+copies)
+	t.Logf("%d copies, %d samples made up: %.1f%%", copies, made, 100*share)
+	if copies < 120*120 || share > .02 {
+		t.Errorf("%d copies, and %.1f%% of the CPU time is that of the call", copies, 100*share)
 	}
 }
 

@@ -304,6 +304,7 @@ func (g *group) round(now stack.Time) {
 		th.round.done = false
 		if th.life.ended {
 			g.s.doze.drop(th)
+			g.unwind(th)
 			th.file.Close()
 			g.grow(-1)
 			g.s.gone(th)
@@ -542,6 +543,7 @@ func (g *group) finish() {
 	g.takeIncoming()
 	for _, th := range g.threads {
 		g.s.doze.drop(th)
+		g.unwind(th)
 		th.file.Close()
 		g.grow(-1)
 	}

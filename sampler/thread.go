@@ -116,19 +116,27 @@ func (g *group) decidesLate(th *thread, c *Counters, at stack.Time) bool {
 	return g.can.Stops && !g.cur.spent && th.usage.share >= busyShare && th.late.stops == 0 && g.pass.left+g.pass.leftBefore == 0 && !th.queues(c) && !g.mayLeave(th, c, at)
 }
 
+// usageFor is the time, in ns, that usage.lately is of: shares before it have lost two thirds of their weight.
+const usageFor = 1_000_000_000
+
 // usage is how much of a thread's time it spent on CPUs.
 type usage struct {
-	share float64    // of the recent time, as of at
-	cpu   int64      // CPU time then
-	at    stack.Time // of the last look
+	share  float64    // of the recent time, as of at
+	lately float64    // of some seconds, or since from
+	from   stack.Time // of the first look
+	cpu    int64      // CPU time then
+	at     stack.Time // of the last look
 }
 
 // add updates the share. It covers the past only, so that it does not depend on the position in
 // the current burst of work.
 func (u *usage) add(c *Counters, at stack.Time) {
 	if u.at != 0 && at > u.at {
-		share := float64(c.CPU-u.cpu) / float64(at-u.at)
-		u.share += (min(max(share, 0), 1) - u.share) / 8
+		share := min(max(float64(c.CPU-u.cpu)/float64(at-u.at), 0), 1)
+		u.share += (share - u.share) / 8
+		u.lately += (share - u.lately) * float64(at-u.at) / float64(min(at-u.from, max(usageFor, at-u.at)))
+	} else if u.at == 0 {
+		u.from = at
 	}
 	u.cpu, u.at = c.CPU, at
 }
