@@ -148,10 +148,10 @@ func (e *encoder) record(to []byte, o *object) []byte {
 	return to
 }
 
-// unread stands for fields that are not in what was read of an object.
+// unread are the bytes of a field that was not read.
 var unread [8]byte
 
-// extend appends n bytes to b, which p are: they are to be written.
+// extend appends n bytes to b. The caller sets them in p.
 func extend(b []byte, n int) (all, p []byte) {
 	b = slices.Grow(b, n)[:len(b)+n]
 	return b, b[len(b)-n:]
