@@ -22,6 +22,9 @@ const (
 	// clockIdle it loses it. For the clock of all CPUs, which interrupts other threads too, both are machineBusy times
 	// as much.
 	clockBusy, clockIdle, machineBusy = 1.0 / 64, 1.0 / 256, 2
+	// A thread that uses less than clockFew of a CPU keeps the period if the interval is stretched, where copies of a
+	// thread that always runs would take less than clockPart of the overhead bound.
+	clockFew, clockPart = 1.0 / 8, .25
 	// At most fewClocks threads have clocks of their own, each with a buffer, while they use less than clockSure of a CPU.
 	fewClocks, clockSure = 64, 1.0 / 16
 	// clockSwitches is the most switches a second for which it gets one of its own, as the kernel
@@ -114,7 +117,7 @@ func (g *group) wind(th *thread, c *Counters, at stack.Time) {
 	switch {
 	case k.on:
 		switch {
-		case th.usage.lately < k.idle(), k.rate.perSecond > 2*g.mostSwitches(th) && !k.machine, k.every != g.tick.every:
+		case th.usage.lately < k.idle(), k.rate.perSecond > 2*g.mostSwitches(th) && !k.machine, k.every != g.clockEvery(th, k.machine):
 			g.unwind(th)
 		case c.CPU-k.at > 8*k.every+clockLook:
 			g.unwind(th)
@@ -151,7 +154,8 @@ func (g *group) startClock(th *thread, c *Counters, at stack.Time) {
 	if refusal.Load() || k.depth > most*3/4 || k.least > most*3/4 {
 		return
 	}
-	if err := th.file.StartClock(g.tick.every, int(min(max(2*k.depth, 2*k.least, leastClockStack), most)), machine); err != nil {
+	every := g.clockEvery(th, machine)
+	if err := th.file.StartClock(every, int(min(max(2*k.depth, 2*k.least, leastClockStack), most)), machine); err != nil {
 		if !errors.Is(err, ErrGone) && !errors.Is(err, ErrFiles) && !errors.Is(err, ErrClockBusy) {
 			refusal.Store(true)
 		}
@@ -160,8 +164,22 @@ func (g *group) startClock(th *thread, c *Counters, at stack.Time) {
 	if k.machine = machine; !machine {
 		g.s.clocks.own.Add(1)
 	}
-	k.on, k.every, k.since, k.from, k.at, k.drawn = true, g.tick.every, at, c.CPU, c.CPU, 0
+	k.on, k.every, k.since, k.from, k.at, k.drawn = true, every, at, c.CPU, c.CPU, 0
 	k.copied, k.owed, k.turns = 0, 0, c.Switches
+}
+
+// clockEvery returns the mean period of a clock of the thread. Where the overhead bound stretches the interval, that is
+// mostly due to looks at sleeping threads: copies of a thread that runs little cost next to nothing, and its samples
+// on a CPU are few as they are.
+func (g *group) clockEvery(th *thread, machine bool) int64 {
+	chosen, limit, few := g.s.ctl.ivl.Load(), g.s.cfg.MaxOverhead, clockFew
+	if th.clock.on && th.clock.every < g.tick.every {
+		few *= 2
+	}
+	if (g.s.cfg.Limit == nil || g.s.cfg.Limit.factor() <= 1) && ClockCost < limit*clockPart*float64(chosen) && (machine || th.usage.lately < few) {
+		return min(chosen, g.tick.every)
+	}
+	return g.tick.every
 }
 
 // idle returns the share of CPU time below which the thread loses its clock.
@@ -213,7 +231,7 @@ func (g *group) takeCopies(th *thread, c *Counters) {
 	}
 	k.copied += int64(gone) * k.every
 	if gone > 0 {
-		g.leftOut(th, missed{g.engine.Now(), int64(gone), int64(gone) * g.tick.every})
+		g.leftOut(th, missed{g.engine.Now(), int64(gone), int64(gone) * k.every})
 	}
 	if k.on && k.drawn >= clockDraw {
 		k.drawn = 0

@@ -430,3 +430,40 @@ func TestClockLost(t *testing.T) {
 		t.Error("samples out of order")
 	}
 }
+
+// TestClockEvery: a stretched interval stretches the period of clocks only where their copies would cost something.
+func TestClockEvery(t *testing.T) {
+	const ms = 1_000_000
+	for _, c := range []struct {
+		name         string
+		chosen, tick int64
+		share        float64
+		machine, on  bool
+		limited      bool
+		want         int64
+	}{
+		{"not stretched", 10 * ms, 10 * ms, .05, false, false, false, 10 * ms},
+		{"runs little", 10 * ms, 40 * ms, .05, false, false, false, 10 * ms},
+		{"runs much", 10 * ms, 40 * ms, .2, false, false, false, 40 * ms},
+		{"runs more since its clock began", 10 * ms, 40 * ms, .2, false, true, false, 10 * ms},
+		{"of all CPUs", 10 * ms, 40 * ms, 1, true, false, false, 10 * ms},
+		{"copies at that interval cost too much", ms, 4 * ms, .05, false, false, false, 4 * ms},
+		{"a limit for all processes", 10 * ms, 40 * ms, .05, false, false, true, 40 * ms},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := &Sampler{cfg: Config{MaxOverhead: .01}}
+			if c.limited {
+				s.cfg.Limit = NewLimit(.1, 1)
+				s.cfg.Limit.v.stretch.Store(math.Float64bits(4))
+			}
+			s.ctl.ivl.Store(c.chosen)
+			g := &group{s: s}
+			g.tick.every = c.tick
+			th := &thread{}
+			th.usage.lately, th.clock.on, th.clock.every = c.share, c.on, c.chosen
+			if got := g.clockEvery(th, c.machine); got != c.want {
+				t.Errorf("%d ns, want %d", got, c.want)
+			}
+		})
+	}
+}
