@@ -20,10 +20,36 @@ const (
 
 // breath is a group's account of its CPU time.
 type breath struct {
-	at    stack.Time   // last update
-	spent int64        // CPU time at the last update
-	debt  float64      // ns of work to compensate by sleep
-	all   atomic.Int64 // CPU time at the last update, for other goroutines
+	at      stack.Time   // last update
+	thread  int64        // CPU time of the OS thread at the last update; a host's guests share host.counted
+	helpers int64        // the same of the engine's helpers
+	debt    float64      // ns of work to compensate by sleep
+	all     atomic.Int64 // CPU time of the group until the last update, for other goroutines
+}
+
+// begin excludes what the OS thread and the helpers worked before the group. The caller is the group's goroutine.
+func (g *group) begin() {
+	thread, helpers := g.engine.Spent()
+	g.breath.helpers = helpers
+	if g.hosted == nil {
+		g.breath.thread = thread
+	} else if x := g.hosted.host.Load(); x.counted == 0 {
+		x.counted = thread
+	}
+}
+
+// worked returns the CPU time since the last call. All work of a host since the last call for any guest counts as
+// work for g, so the sum over all guests is the host's.
+func (g *group) worked() int64 {
+	thread, helpers := g.engine.Spent()
+	from := &g.breath.thread
+	if g.hosted != nil {
+		from = &g.hosted.host.Load().counted
+	}
+	n := thread - *from + helpers - g.breath.helpers
+	*from, g.breath.helpers = thread, helpers
+	g.breath.all.Add(n)
+	return n
 }
 
 // restShare returns how many ns a group has to sleep for each ns of work; 0: none.
@@ -34,10 +60,8 @@ func (s *Sampler) restShare() float64 {
 // account updates the account: all time that the group did not work counts as sleep.
 func (g *group) account(now stack.Time) (rest float64) {
 	b := &g.breath
-	spent := g.engine.Spent()
-	worked, all := float64(spent-b.spent), float64(now-b.at)
-	b.spent, b.at = spent, now
-	g.breath.all.Store(spent)
+	worked, all := float64(g.worked()), float64(now-b.at)
+	b.at = now
 	rest = g.s.restShare()
 	if rest == 0 {
 		b.debt = 0

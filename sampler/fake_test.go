@@ -70,6 +70,8 @@ type fakeEngine struct {
 	g     *group
 	want  int // threads that the group must have before the clock runs
 	all   bool
+	// thread is the CPU time of the OS thread, which may serve several; nil: unknown.
+	thread *int64
 }
 
 func (tr *fakeEngine) Stop(t Thread, v *View) error {
@@ -100,7 +102,13 @@ func (tr *fakeEngine) Read(t Thread, v *View) (bool, error) {
 }
 
 func (tr *fakeEngine) Can() Abilities { return Abilities{Stops: true} }
-func (tr *fakeEngine) Spent() int64   { return 0 }
+
+func (tr *fakeEngine) Spent() (thread, helpers int64) {
+	if tr.thread != nil {
+		thread = *tr.thread
+	}
+	return thread, 0
+}
 
 func (tr *fakeEngine) SleepUntil(t stack.Time) {
 	if tr.g != nil {

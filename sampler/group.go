@@ -56,6 +56,7 @@ func (g *group) init() (err error) {
 		g.cur.word = g.view.Mem.Word
 	}
 	g.cur.here = g.walker.Here
+	g.begin()
 	g.ctl.ready.Store(true)
 	g.s.run.working.Add(1)
 	return nil

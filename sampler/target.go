@@ -177,9 +177,9 @@ type Engine interface {
 	// Taken fills the view with stop n of the run.
 	Taken(n int, v *View)
 
-	// Spent returns the CPU time, in ns, of the calling OS thread and of the engine's helpers; 0:
-	// unknown.
-	Spent() int64
+	// Spent returns the CPU time, in ns, of the calling OS thread, which may be older than the engine and work for
+	// others, and of the engine's helpers; 0: unknown.
+	Spent() (thread, helpers int64)
 	// SleepUntil returns at t, or earlier after a Wake.
 	SleepUntil(t stack.Time)
 	// Wake may be called from any goroutine.

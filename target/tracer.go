@@ -414,14 +414,14 @@ func OSThread() int { return unix.Gettid() }
 // include. It may be called from any goroutine.
 func (tr *Tracer) CPU() int64 { return tr.cpu.Load() }
 
-// Spent returns the CPU time in ns of the calling OS thread, which is the Tracer's, and of its
+// Spent returns the CPU time in ns of the calling OS thread, which is the Tracer's (0: unknown), and of its
 // stoppers.
-func (tr *Tracer) Spent() int64 {
+func (tr *Tracer) Spent() (thread, stoppers int64) {
 	var ts unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts) != nil {
-		return tr.CPU()
+		return 0, tr.CPU()
 	}
-	return ts.Nano() + tr.CPU()
+	return ts.Nano(), tr.CPU()
 }
 
 // Late returns how many threads are still attached because they did not stop.

@@ -177,7 +177,7 @@ func (e *engine) Wake() {
 func (e *engine) Now() stack.Time { return target.Now() }
 
 // Spent implements sampler.Engine.
-func (e *engine) Spent() int64 { return 0 }
+func (e *engine) Spent() (thread, helpers int64) { return 0, 0 }
 
 // Close implements sampler.Engine.
 func (e *engine) Close() { e.mem.Close() }
