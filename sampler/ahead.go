@@ -438,6 +438,8 @@ func (g *group) catchUpTo(th *thread, at stack.Time) {
 
 // settleAll resolves everything pending; it is called if no look at the threads follows.
 func (g *group) settleAll() {
+	g.passNaps(g.engine.Now())
+	g.pass.napTo = 0
 	g.dozing.on = false
 	g.extra.again = 0
 	for _, th := range g.threads {

@@ -27,14 +27,16 @@ type breath struct {
 	all     atomic.Int64 // CPU time of the group until the last update, for other goroutines
 }
 
-// begin excludes what the OS thread and the helpers worked before the group. The caller is the group's goroutine.
-func (g *group) begin() {
+// exclude leaves out what the OS thread and the helpers have worked so far, since the last call of worked: for earlier
+// groups, to begin this one, or for the first look at a thread. No interval makes these rarer. The caller is the
+// group's goroutine.
+func (g *group) exclude() {
 	thread, helpers := g.engine.Spent()
 	g.breath.helpers = helpers
 	if g.hosted == nil {
 		g.breath.thread = thread
-	} else if x := g.hosted.host.Load(); x.counted == 0 {
-		x.counted = thread
+	} else {
+		g.hosted.host.Load().counted = thread
 	}
 }
 

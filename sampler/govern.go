@@ -19,6 +19,8 @@ type Costs struct {
 	Own    int64   // CPU time of this program in ns, with the Engines' helpers
 	Target int64   // CPU time of the target in ns
 	Idle   float64 // share of all CPUs' time that was idle since the previous call; below 0: unknown
+
+	IdleTicks, Ticks uint64 // idle and whole time of all CPUs since boot, in clock ticks; 0, 0: unknown
 }
 
 // Limits of the governor.
@@ -151,11 +153,7 @@ func (v *governor) looked(now stack.Time) {
 // share of looks that were at sleeping threads.
 func (v *governor) cost(l *ledger, cpus int) (cost, sleepers float64) {
 	since := float64(l.at - v.was.at)
-	if l.costs.Idle >= idleFrom {
-		v.idle = true
-	} else if l.costs.Idle < idleUntil {
-		v.idle = false
-	}
+	v.idles(l.costs.Idle)
 	weight := 1.
 	if v.idle {
 		weight = idleWeight
@@ -170,6 +168,23 @@ func (v *governor) cost(l *ledger, cpus int) (cost, sleepers float64) {
 	}
 	asleep, awake := float64(l.asleep-v.was.asleep), float64(l.awake-v.was.awake)
 	return cost, asleep / max(asleep+awake, 1)
+}
+
+// idles notes the share of all CPUs' time that was idle; below 0, unknown, counts as none.
+func (v *governor) idles(share float64) {
+	if share >= idleFrom {
+		v.idle = true
+	} else if share < idleUntil {
+		v.idle = false
+	}
+}
+
+// idleShare returns the idle share of all CPUs' time; -1: unknown.
+func idleShare(idle, all uint64) float64 {
+	if all == 0 {
+		return -1
+	}
+	return float64(idle) / float64(all)
 }
 
 // steer adjusts the naps and the interval. load is the cost as a part of the bound.
@@ -218,6 +233,7 @@ type Cost struct {
 	Bound    float64 // Config.MaxOverhead
 	Limit    float64 // of Config.Limit, as a share of one CPU; 0: none
 	Limited  bool    // it has stretched the interval
+	Busy     float64 // of Config.Limit: its Bounds.Busy if that has stretched the interval at least once; 0: it has not
 	Own      float64 // CPU time of this program, as a share of all CPUs' time
 	Stops    float64 // time for which stops held threads, as a share of the target's CPU time; 0 if that is negligible
 	Factor   float64 // current factor on the chosen interval
@@ -231,7 +247,10 @@ func (s *Sampler) Cost(now stack.Time) Cost {
 	v := &s.gov
 	c := Cost{Bound: s.cfg.MaxOverhead, Factor: s.factor(), Naps: 1 << v.most.Load(), CPUs: s.cpus}
 	if s.cfg.Limit != nil {
-		c.Limit, c.Limited = s.cfg.Limit.share, s.cfg.Limit.factor() > v.factor()
+		l := s.cfg.Limit
+		if c.Limit, c.Limited = l.b.Share, l.factor() > v.factor(); l.full.Load() >= highLooks {
+			c.Busy = l.b.Busy
+		}
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -56,7 +56,7 @@ func (g *group) init() (err error) {
 		g.cur.word = g.view.Mem.Word
 	}
 	g.cur.here = g.walker.Here
-	g.begin()
+	g.exclude()
 	g.ctl.ready.Store(true)
 	g.s.run.working.Add(1)
 	return nil
@@ -141,6 +141,9 @@ func (g *group) step() (until stack.Time) {
 		g.waits.of.Late(g.pass.rested, now+stack.Time(g.tick.every/waitShare))
 		now = g.engine.Now()
 	}
+	if until, ok := g.allNap(now); ok && pending == 0 {
+		return until
+	}
 	if pending == 0 && g.extra.again == 0 && g.alone() && g.foresee(now) && g.goAhead() {
 		g.pass.rested = g.engine.Now()
 		g.s.peek(g.pass.rested)
@@ -160,6 +163,9 @@ func (g *group) step() (until stack.Time) {
 	g.s.peek(now)
 	if g.alone() || !g.engine.Free() {
 		return 0
+	}
+	if until, ok := g.allNap(g.pass.rested); ok {
+		return until
 	}
 	return g.lookAgain(g.pass.rested)
 }
@@ -230,6 +236,8 @@ func (g *group) takeIncoming() {
 		g.tick.every = 0 // sample the first one at once
 	}
 	now := g.engine.Now()
+	g.passNaps(now)
+	g.pass.napTo = 0
 	g.s.begins(now)
 	for _, th := range in {
 		th.acc.from.Store(int64(now))
@@ -316,6 +324,7 @@ func (g *group) round(now stack.Time) {
 	clear(g.threads[len(kept):])
 	g.threads = kept
 	g.next()
+	g.planNaps()
 }
 
 // sleepShare is the divisor of a tick that threads asleep at the last look may use. A group that
@@ -353,8 +362,12 @@ func (g *group) visitAll(active bool, from int, until stack.Time) (next int) {
 		if !late && g.engine.Now() >= until {
 			late, next = true, at
 		}
+		first := !th.life.started
 		g.visit(th, late)
 		g.askSoon()
+		if first {
+			g.exclude()
+		}
 		g.breathe()
 	}
 	return next

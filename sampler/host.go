@@ -54,7 +54,7 @@ type host struct {
 	sole atomic.Pointer[group] // the only guest, which may run ticks ahead: it sleeps in its own Engine
 
 	// The host's own.
-	counted int64 // CPU time of its OS thread that is in its guests' accounts, in ns; 0: none yet
+	counted int64 // CPU time of its OS thread, in ns, up to which its guests' accounts have it
 
 	// Guarded by of.mu.
 	s      Sleeper
@@ -124,7 +124,6 @@ func (x *host) run() (again bool) {
 	x.s = s
 	x.of.mu.Unlock()
 	var guests []*group
-	x.counted = 0  // a new OS thread
 	defer func() { // also on a panic
 		for _, g := range guests {
 			if g.end() && !g.hosted.left {

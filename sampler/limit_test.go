@@ -1,6 +1,7 @@
 package sampler
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -19,7 +20,7 @@ func (c *costly) Costs() (Costs, bool) { return Costs{Own: c.own, Idle: -1}, tru
 // limit, and short ones again when one of them has ended.
 func TestLimit(t *testing.T) {
 	const second = int64(time.Second)
-	l := NewLimit(.1, 1)
+	l := NewLimit(Bounds{Share: .1, From: 1})
 	var all []*Sampler
 	var targets []*costly
 	for range 2 {
@@ -68,10 +69,24 @@ func TestLimit(t *testing.T) {
 		t.Errorf("afterwards load %.2f, the interval is stretched by %.2f", load, all[0].factor())
 	}
 	// What sampling does not cause counts at most a quarter of what samples do.
-	if got := l.load(second, second/20, second); got < .62 || got > .63 {
+	if got := l.load(second, used{spent: second / 20}, second); got < .62 || got > .63 {
 		t.Errorf("load %.2f", got)
 	}
-	l.from = 2
+	// While no CPU is idle, stops count too, and the bound is a share of what the targets use.
+	l.b.Busy = .02
+	u := used{spent: second / 100, held: second / 100, ran: 2 * second}
+	for _, c := range []struct {
+		idle, load float64
+	}{{.5, .1}, {-1, .5}, {.3, .5}, {.5, .1}, {.3, .1}, {0, .5}} {
+		if l.v.idles(c.idle); math.Abs(l.load(second/100, u, second)-c.load) > 1e-9 {
+			t.Errorf("idle %.1f: load %.2f, want %.2f", c.idle, l.load(second/100, u, second), c.load)
+		}
+	}
+	if u.ran = 0; l.load(0, u, second) != 2 || l.full.Load() != 1 {
+		t.Errorf("sleeping targets: load %.2f, over the bound %d times", l.load(0, u, second), l.full.Load())
+	}
+	l.b.Busy = 0
+	l.b.From = 2
 	for range 20 {
 		load = step(all[:1], .4)
 	}

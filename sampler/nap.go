@@ -13,8 +13,8 @@ import (
 // of switches and the CPU time show the rest, and the ticks count as rested. A Rate event
 // in the recording gives the new interval.
 //
-// Only groups with more than fewSleep threads do this, unless the overhead bound requires more
-// (govern.go).
+// Only groups with more than fewSleep threads do this, and those of more than fewSleep processes with a common
+// Limit. The overhead bound may require more (govern.go).
 const (
 	// napAfter is how many calm looks in a row make a thread nap, or nap longer.
 	napAfter = 8
@@ -25,6 +25,9 @@ const (
 	calmShare = 256
 	wakeShare = 32
 )
+
+// few reports whether no thread of the group naps.
+func (g *group) few() bool { return len(g.threads) <= fewSleep && !g.s.cfg.Limit.many() }
 
 // nap is a thread's state for napping.
 type nap struct {
@@ -37,16 +40,66 @@ type nap struct {
 // naps reports whether this tick of a sleeping thread is left out. Different threads are looked
 // at in different ticks.
 func (g *group) naps(th *thread) bool {
-	n := &th.sleep.nap
-	level := n.level
-	if least := int(g.s.gov.napLeast.Load()); level < least {
-		level = least
+	level := g.napLevel(th)
+	return level > 0 && g.napFor(th, level) > 0 && th.pend.skip(g.tick.due)
+}
+
+// napLevel returns the n for which th is looked at each 1<<n-th tick.
+func (g *group) napLevel(th *thread) int {
+	level := max(th.sleep.nap.level, int(g.s.gov.napLeast.Load()))
+	if level == 0 || g.few() || g.dozing.whole || th.seen.stale || !th.seen.blocked || th.gaps.held > 0 || th.life.dropped.Load() {
+		return 0
 	}
-	if level == 0 || len(g.threads) <= fewSleep || g.dozing.whole || th.seen.stale || !th.seen.blocked || th.gaps.held > 0 || th.life.dropped.Load() ||
-		(g.tick.k+int64(th.info.TID))&(1<<level-1) == 0 {
-		return false
+	return level
+}
+
+// napFor returns how many ticks from now on a thread with that level is not looked at. The threads of a large group
+// take turns. Those of a host's small groups are looked at in the same ticks, so that it sleeps through the others.
+func (g *group) napFor(th *thread, level int) int64 {
+	k := g.tick.first + g.tick.k
+	if len(g.threads) > fewSleep {
+		k = g.tick.k + int64(th.info.TID)
 	}
-	return th.pend.skip(g.tick.due)
+	return -k & (1<<level - 1)
+}
+
+// planNaps finds the next tick at which a thread of the group is looked at. With hundreds of processes of one thread
+// each, most groups have nothing to do at most ticks, and their hosts leave them out until then.
+func (g *group) planNaps() {
+	g.pass.napTo = 0
+	if g.hosted == nil || len(g.threads) == 0 || len(g.threads) > fewSleep || g.extra.eves > 0 || g.extra.again != 0 || g.alone() {
+		return
+	}
+	first := int64(1) << napMost
+	for _, th := range g.threads {
+		level := g.napLevel(th)
+		if level == 0 || th.pend.is != settled && th.pend.is != napping {
+			return
+		}
+		first = min(first, g.napFor(th, level))
+	}
+	g.pass.napTo = g.tick.k + first
+}
+
+// passNaps opens the ticks of planNaps that have passed.
+func (g *group) passNaps(now stack.Time) {
+	for g.tick.k < g.pass.napTo && g.tick.due <= now {
+		for _, th := range g.threads {
+			th.pend.skip(g.tick.due)
+		}
+		g.tick.k++
+		g.tick.due = g.tick.dueOf(g.tick.k)
+	}
+}
+
+// allNap reports whether no thread is looked at before the time that it returns.
+func (g *group) allNap(now stack.Time) (until stack.Time, ok bool) {
+	g.passNaps(now)
+	if g.tick.k >= g.pass.napTo || g.s.ctl.execs.Load() != g.image.execs || g.s.target.Space().Runtimes() != g.image.runtimes {
+		g.pass.napTo = 0
+		return 0, false
+	}
+	return g.tick.dueOf(g.pass.napTo), true
 }
 
 // awake resolves the ticks that were left out. same: the thread is known to have slept until now.
@@ -70,7 +123,7 @@ func (g *group) calmly(th *thread, c *Counters, at stack.Time) {
 	ran, since := c.CPU-n.cpu, int64(at-n.at)
 	first := n.at == 0
 	n.cpu, n.at = c.CPU, at
-	if first || since <= 0 || len(g.threads) <= fewSleep {
+	if first || since <= 0 || g.few() {
 		return
 	}
 	was := n.level

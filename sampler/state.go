@@ -35,6 +35,7 @@ type pass struct {
 	unasked    stack.Time // since when threads have waited for Ask; 0: none
 	vain       int64      // ns spent in this round waiting for threads that did not stop
 	calls      halted
+	napTo      int64 // number of the next tick at which a thread is looked at: see planNaps; at most the present one: unknown
 }
 
 // current is the look at hand.

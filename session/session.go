@@ -42,11 +42,10 @@ type Options struct {
 	Groups      int
 	Stop        sampler.StopPolicy
 	MaxOverhead float64
-	MaxCPU      float64       // limit of this program's work for samples of all processes, as a share of one CPU; 0: none
-	MaxCPUFrom  int           // processes from which MaxCPU applies
-	Clock       bool          // sample running threads by clocks of the kernel where it allows that
-	Yield       bool          // release the process when another tracer arrives
-	Duration    time.Duration // 0: until stopped or the target ends
+	MaxCPU      sampler.Bounds // of this program's work for samples of all processes
+	Clock       bool           // sample running threads by clocks of the kernel where it allows that
+	Yield       bool           // release the process when another tracer arrives
+	Duration    time.Duration  // 0: until stopped or the target ends
 	Outputs     []export.Output
 	Kinds       trace.Kinds // of frames in outputs other than recordings; 0: all
 	Kernel      bool        // add frames for the kernel to these: see export.Options
@@ -140,7 +139,7 @@ type Session struct {
 // outputs are writable, so that errors occur before the target is touched. The caller
 // must call Close.
 func New(p *target.Process, o Options) (*Session, error) {
-	o.limit = sampler.NewLimit(o.MaxCPU, o.MaxCPUFrom)
+	o.limit = sampler.NewLimit(o.MaxCPU)
 	s := &Session{o: o, proc: p, phases: newPhases(o.Tracer, p.PID()), opened: target.Now()}
 	if err := s.prepare(); err != nil {
 		s.phases.end(err)

@@ -4,6 +4,8 @@ import (
 	"runtime"
 
 	"github.com/spf13/pflag"
+
+	"github.com/sliverprof/sliver/sampler"
 )
 
 // cpuLimit is --max-cpu.
@@ -13,7 +15,7 @@ type cpuLimit struct {
 
 func (l *cpuLimit) register(fs *pflag.FlagSet) {
 	l.of = -1
-	fs.Var(&l.of, "max-cpu", "limit of the CPU that sliver uses for samples of all processes together, in percent of one CPU; the interval grows to keep it (0: no limit; default for several processes: 10%, or --max-overhead of all CPUs if that is more)")
+	fs.Var(&l.of, "max-cpu", "limit of the CPU that sliver uses for samples of all processes together, in percent of one CPU; the interval grows to keep it (0: no limit; default for several processes: 10%, or --max-overhead of all CPUs if that is more, and 2% of the CPU time that they use while no CPU is idle)")
 	fs.Lookup("max-cpu").DefValue = ""
 }
 
@@ -27,11 +29,17 @@ func (l *cpuLimit) check(command string) error {
 // severalCPU is the limit for several processes where none is chosen.
 const severalCPU = .1
 
-// share returns the limit as a share of one CPU, and the number of processes from which it applies. 0: no limit.
-// One process has --max-overhead alone.
-func (l *cpuLimit) share(overhead percent) (share float64, from int) {
+// severalBusy is the limit for several processes while no CPU is idle, as a share of the CPU time that they use.
+const severalBusy = .02
+
+// bounds returns the limit. One process has --max-overhead alone. A chosen limit holds whether or not CPUs are idle.
+func (l *cpuLimit) bounds(overhead percent) sampler.Bounds {
 	if l.of >= 0 {
-		return float64(l.of), 1
+		return sampler.Bounds{Share: float64(l.of), From: 1}
 	}
-	return max(severalCPU, float64(overhead)*float64(runtime.NumCPU())), 2
+	b := sampler.Bounds{Share: max(severalCPU, float64(overhead)*float64(runtime.NumCPU())), From: 2}
+	if overhead > 0 {
+		b.Busy = max(severalBusy, float64(overhead))
+	}
+	return b
 }

@@ -187,7 +187,7 @@ func (f *recordFlags) options() (o session.Options, err error) {
 	if err := f.maxCPU.check("record"); err != nil {
 		return o, err
 	}
-	o.MaxCPU, o.MaxCPUFrom = f.maxCPU.share(f.maxOverhead)
+	o.MaxCPU = f.maxCPU.bounds(f.maxOverhead)
 	if f.duration < 0 {
 		return o, usagef("record", "duration: %v is negative", f.duration)
 	}

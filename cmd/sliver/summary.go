@@ -314,6 +314,9 @@ func costText(c *sampler.Cost, interval time.Duration) string {
 	if c.Limit > 0 && c.Limited {
 		bounds = append(bounds, "--max-cpu "+share(c.Limit))
 	}
+	if c.Busy > 0 {
+		bounds = append(bounds, share(c.Busy)+" of the processes' CPU time while no CPU is idle")
+	}
 	if len(bounds) == 0 {
 		return s
 	}
@@ -383,6 +386,7 @@ type summaryJSON struct {
 type costJSON struct {
 	Bound   float64 `json:"bound"`
 	MaxCPU  float64 `json:"max_cpu"`
+	MaxBusy float64 `json:"max_busy"`
 	Own     float64 `json:"own"`
 	Stops   float64 `json:"stops"`
 	Stretch float64 `json:"stretch"`
@@ -428,7 +432,7 @@ func writeSummaryJSON(w io.Writer, r *session.Result) error {
 		out.LeftOut = &r.LeftOut
 	}
 	if c := r.Cost; c.Measured {
-		out.Cost = &costJSON{c.Bound, c.Limit, c.Own, c.Stops, c.Factor, c.Naps}
+		out.Cost = &costJSON{c.Bound, c.Limit, c.Busy, c.Own, c.Stops, c.Factor, c.Naps}
 	}
 	for _, f := range r.Files {
 		out.Files = append(out.Files, fileJSON{f.Path, f.Format, f.Bytes, f.Left})

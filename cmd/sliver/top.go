@@ -197,7 +197,7 @@ func (f *topFlags) options() (o feed.Options, l *top.Layout, err error) {
 	if err := f.maxCPU.check("top"); err != nil {
 		return o, l, err
 	}
-	o.MaxCPU, o.MaxCPUFrom = f.maxCPU.share(f.maxOverhead)
+	o.MaxCPU = f.maxCPU.bounds(f.maxOverhead)
 	if o.Selection, err = sampler.ParseSelection(f.threads); err != nil {
 		return o, l, usagef("top", "%v", err)
 	}

@@ -169,7 +169,7 @@ func (t *Target) Costs() (c sampler.Costs, ok bool) {
 	idle, all := target.IdleCPU()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	c.Idle = -1
+	c.Idle, c.IdleTicks, c.Ticks = -1, idle, all
 	if all > t.cpuAll {
 		c.Idle = float64(idle-t.cpuIdle) / float64(all-t.cpuAll)
 	}

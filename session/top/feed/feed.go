@@ -31,9 +31,8 @@ type Options struct {
 	Groups      int
 	Stop        sampler.StopPolicy
 	MaxOverhead float64
-	MaxCPU      float64 // see session.Options
-	MaxCPUFrom  int
-	Clock       bool // sample running threads by clocks of the kernel where it allows that
+	MaxCPU      sampler.Bounds // see session.Options
+	Clock       bool           // sample running threads by clocks of the kernel where it allows that
 	Window      time.Duration
 	Idle        bool // include idle waits and threads in tables: see top.Model.ShowIdle
 	GIL         bool // only time with the GIL: see top.Model.OnlyGIL
@@ -100,7 +99,7 @@ func (r *reader) show(e event.Event) {
 // target before Run. The caller must call Close.
 func New(p *target.Process, o Options) (*Feed, error) {
 	if o.Limit == nil {
-		o.Limit = sampler.NewLimit(o.MaxCPU, o.MaxCPUFrom)
+		o.Limit = sampler.NewLimit(o.MaxCPU)
 	}
 	f := &Feed{proc: p, kinds: o.Kinds, model: top.New(o.Window), renamed: map[stack.TID]string{}}
 	f.model.ShowIdle(o.Idle)

@@ -48,7 +48,7 @@ const seqBits = 24
 func NewSeveral(o Options) *Several {
 	o.Shared = live.NewShared()
 	o.Hosts = o.Shared.NewHosts(o.Interval)
-	o.Limit = sampler.NewLimit(o.MaxCPU, o.MaxCPUFrom)
+	o.Limit = sampler.NewLimit(o.MaxCPU)
 	return &Several{o: o, idle: o.Idle}
 }
 
