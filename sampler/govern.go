@@ -248,6 +248,9 @@ func (s *Sampler) Cost(now stack.Time) Cost {
 	c := Cost{Bound: s.cfg.MaxOverhead, Factor: s.factor(), Naps: 1 << v.most.Load(), CPUs: s.cpus}
 	if s.cfg.Limit != nil {
 		l := s.cfg.Limit
+		if n := l.v.most.Load(); n > 0 {
+			c.Naps = max(c.Naps, 1<<(napMost+min(n, moreNaps)))
+		}
 		if c.Limit, c.Limited = l.b.Share, l.factor() > v.factor(); l.full.Load() >= highLooks {
 			c.Busy = l.b.Busy
 		}

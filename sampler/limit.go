@@ -36,17 +36,24 @@ type Bounds struct {
 	From  int     // number of Samplers from which they apply
 }
 
+// moreNaps is how often the longest nap of threads that hardly run may be doubled before intervals grow.
+const moreNaps = 2
+
 // leastBusy is the least bound while no CPU is idle, as a share of one CPU: targets that sleep use next to nothing.
 const leastBusy = .01
 
 // used are sums of one Sampler, in ns.
 type used struct {
+	asleep, awake int64 // number of looks at threads that slept, and at others
+
 	spent int64 // CPU time for samples
 	held  int64 // time of stops
 	ran   int64 // CPU time of the target's threads that are sampled
 }
 
 func (u *used) add(now, was used) {
+	u.asleep += now.asleep - was.asleep
+	u.awake += now.awake - was.awake
 	u.spent += now.spent - was.spent
 	u.held += now.held - was.held
 	u.ran += now.ran - was.ran
@@ -65,6 +72,14 @@ func NewLimit(b Bounds) *Limit {
 		return nil
 	}
 	return &Limit{b: b, all: map[*Sampler]used{}}
+}
+
+// napMost returns the longest nap level of a thread that hardly runs. l may be nil.
+func (l *Limit) napMost() int {
+	if l == nil {
+		return napMost
+	}
+	return napMost + int(min(l.v.napLeast.Load(), moreNaps))
 }
 
 // many reports whether more than fewSleep Samplers share l: most of their threads sleep. l may be nil.
@@ -143,7 +158,11 @@ func (l *Limit) check(s *Sampler, now stack.Time) {
 	if load >= lowShare || l.v.factor() == 1 { // short intervals come back soon
 		l.v.looked(now)
 	}
-	l.v.steer(s, load, 0)
+	sleepers := 0.
+	if l.v.napLeast.Load() < moreNaps {
+		sleepers = float64(sum.asleep) / float64(max(sum.asleep+sum.awake, 1))
+	}
+	l.v.steer(s, load, sleepers)
 }
 
 // load is the cost of ns since the last check, as a part of the bound that is nearer: own is this program's CPU time.
@@ -163,6 +182,10 @@ func (l *Limit) load(own int64, u used, since int64) float64 {
 // used returns the sums of s.
 func (s *Sampler) used() used {
 	u := used{spent: s.spent(), held: s.Held()}
+	for _, g := range s.groups {
+		u.asleep += int64(g.tally.asleep.Load())
+		u.awake += int64(g.tally.awakes.Load())
+	}
 	s.roll.mu.Lock()
 	defer s.roll.mu.Unlock()
 	for _, th := range s.roll.all {

@@ -101,3 +101,58 @@ func TestLimit(t *testing.T) {
 		t.Error("without a limit, the interval is stretched")
 	}
 }
+
+// TestLimitNaps: threads that hardly run nap longer before the intervals grow, and as long as before once the cost is
+// low.
+func TestLimitNaps(t *testing.T) {
+	const second = int64(time.Second)
+	l := NewLimit(Bounds{Share: .1, From: 1})
+	c := &costly{}
+	s, err := New(c, Config{Limit: l, Start: func(stack.ThreadInfo) Sink { return nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.run.first.Store(1)
+	l.join(s)
+	now := second
+	step := func(share float64) {
+		now += second
+		n := int64(share * float64(second))
+		c.own += n
+		s.groups[0].breath.all.Add(n)
+		s.groups[0].tally.asleep.Add(90)
+		s.groups[0].tally.awakes.Add(10)
+		l.check(s, stack.Time(now))
+	}
+	for range 10 {
+		if step(.15); l.napMost() == napMost+moreNaps {
+			break
+		}
+	}
+	if l.napMost() != napMost+moreNaps || l.factor() != 1 {
+		t.Fatalf("naps of up to %d, the interval is stretched by %.2f", l.napMost(), l.factor())
+	}
+	if c := s.Cost(0); c.Naps != 1<<(napMost+moreNaps) {
+		t.Errorf("%+v", c)
+	}
+	for range 10 {
+		step(.15)
+	}
+	if l.factor() == 1 {
+		t.Error("the interval is not stretched")
+	}
+	for range 60 {
+		step(.01)
+	}
+	if l.napMost() != napMost || l.factor() != 1 {
+		t.Errorf("afterwards naps of up to %d, the interval is stretched by %.2f", l.napMost(), l.factor())
+	}
+	// A thread whose nap has become too long is looked at more often.
+	g := s.groups[0]
+	l.size.Store(fewSleep + 1)
+	th := newThread(stack.ThreadInfo{TID: 1}, nil, &memorySink{})
+	th.sleep.nap = nap{level: napMost + 1, at: 1}
+	if g.calmly(th, &Counters{}, stack.Time(second)); th.sleep.nap.level != napMost {
+		t.Errorf("level %d", th.sleep.nap.level)
+	}
+}

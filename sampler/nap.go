@@ -18,7 +18,7 @@ import (
 const (
 	// napAfter is how many calm looks in a row make a thread nap, or nap longer.
 	napAfter = 8
-	// napMost is how often the number of ticks between two looks may be doubled.
+	// napMost is how often the number of ticks between two looks may be doubled; a Limit may require more.
 	napMost = 3
 	// calmShare and wakeShare are divisors of the time. A thread that runs less than the first
 	// share is calm; one that runs more than the second stops napping.
@@ -70,7 +70,7 @@ func (g *group) planNaps() {
 	if g.hosted == nil || len(g.threads) == 0 || len(g.threads) > fewSleep || g.extra.eves > 0 || g.extra.again != 0 || g.alone() {
 		return
 	}
-	first := int64(1) << napMost
+	first := int64(1) << mostNap
 	for _, th := range g.threads {
 		level := g.napLevel(th)
 		if level == 0 || th.pend.is != settled && th.pend.is != napping {
@@ -126,10 +126,12 @@ func (g *group) calmly(th *thread, c *Counters, at stack.Time) {
 	if first || since <= 0 || g.few() {
 		return
 	}
-	was := n.level
+	was, most := n.level, g.s.cfg.Limit.napMost()
 	switch {
+	case n.level > most:
+		n.level, n.calm = most, 0
 	case ran < since/calmShare:
-		if n.calm++; n.calm >= napAfter && n.level < napMost {
+		if n.calm++; n.calm >= napAfter && n.level < most {
 			n.level++
 			n.calm = 0
 		}
