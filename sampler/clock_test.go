@@ -453,7 +453,7 @@ func TestClockEvery(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := &Sampler{cfg: Config{MaxOverhead: .01}}
 			if c.limited {
-				s.cfg.Limit = NewLimit(.1, 1)
+				s.cfg.Limit = NewLimit(Bounds{Share: .1, From: 1})
 				s.cfg.Limit.v.stretch.Store(math.Float64bits(4))
 			}
 			s.ctl.ivl.Store(c.chosen)
