@@ -44,7 +44,7 @@ const (
 	ClockCost = 20_000
 	// clockDraw is after how many copies a new period is drawn, so that no program keeps in step
 	// with it. The period varies by clockVary.
-	clockDraw, clockVary = 32, .25
+	clockDraw, clockVary = 8, .5
 	// A clock that makes no copies is ended, and another one is started after a time that is clockPause,
 	// in ns, at first and doubles each time; after clockSilent such clocks in a row, none is.
 	clockPause, clockSilent = 250_000_000, 8
