@@ -407,6 +407,8 @@ func (s *itanium) substitution() typ {
 		s.write(name)
 		if len(name) > len("std::") {
 			s.last = s.keep(typ{from: t.from + len("std::"), hole: -1})
+		} else { // std itself, which has no constructors
+			s.last = text{lo: -1}
 		}
 		if s.peek() == 'B' {
 			s.fail()
