@@ -56,10 +56,11 @@ const (
 	// switchTime is the most CPU time, in ns, that a switch takes with interrupts off: see owedCalls. It is
 	// 2 to 4 µs on a virtual machine, and 10 where the thread sleeps by a timer of its own.
 	switchTime = 10_000
-	// mostOwed is how many samples of a call are made up at once, and surely how many standard deviations of the number
-	// of copies must be lacking before any is.
+	// mostOwed is how many samples of a call are made up at once, surely how many standard deviations of the number of
+	// copies must be lacking before any is, and leftOpen how many of these are not made up then.
 	mostOwed = 3
 	surely   = 3
+	leftOpen = .5
 )
 
 // clock is a thread's state for that.
@@ -303,15 +304,19 @@ func (g *group) clocked(th *thread, c *Counters) (done bool) {
 	return true
 }
 
-// lacks reports whether a clock of all CPUs has made fewer copies than the CPU time at s calls for, and than chance
-// explains. Of n ticks that hit one of the thread's bursts by chance, the variance is n times the share of time
-// that it does not run. Without this limit, the largest excess of chance so far would be taken for a lack: 0.8 √n of n
-// samples.
-func (k *clock) lacks(s *stack.Sample) bool {
+// lack returns the CPU time at s for which a clock of all CPUs has made no copies, as far as chance does not explain it.
+// Of n ticks that hit one of the thread's bursts by chance, the variance is n times the share of time that it does not
+// run. Samples that were made up are not taken back, so their number is the largest lack so far: without chance left out,
+// that exceeds the lack by up to 0.8 √n.
+func (k *clock) lack(s *stack.Sample) int64 {
 	ran, copied := float64(s.CPU-k.from), float64(k.copied-k.owed)
 	idle := 1 - min(ran/max(float64(s.Time-k.since), 1), 1)
 	every := float64(k.every)
-	return ran-copied >= surely*math.Sqrt((copied/every+1)*idle)*every
+	chance := math.Sqrt((copied/every+1)*idle) * every
+	if ran-copied < surely*chance {
+		return 0
+	}
+	return int64(ran - copied - leftOpen*chance)
 }
 
 // owedCalls records samples of the call in which the thread is blocked, as the sample at hand shows,
@@ -322,11 +327,11 @@ func (k *clock) lacks(s *stack.Sample) bool {
 // expires after the next switch.
 func (g *group) owedCalls(th *thread) {
 	k, s := &th.clock, &g.sample
-	if !k.on || !k.machine || s.Reason != stack.ReasonNone || len(s.Stack) == 0 || !k.lacks(s) {
+	if !k.on || !k.machine || s.Reason != stack.ReasonNone || len(s.Stack) == 0 {
 		return
 	}
 	most := int64(s.Switches-k.turns) * switchTime
-	n := min((s.CPU-k.from-k.copied)/k.every, (most-k.owed)/k.every, mostOwed)
+	n := min((min(k.lack(s), most)-k.owed)/k.every, mostOwed)
 	was := *s
 	for i := range n {
 		at := was.Time - stack.Time(n-i)
