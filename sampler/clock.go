@@ -18,7 +18,7 @@ import (
 // first µs of a burst of work. A copy has no such delay.
 
 const (
-	// clockBusy is the least share of CPU time, over some seconds, for which a thread gets a clock; below
+	// clockBusy is the least share of CPU time, over a second or so, for which a thread gets a clock; below
 	// clockIdle it loses it. For the clock of all CPUs, which interrupts other threads too, both are machineBusy times
 	// as much.
 	clockBusy, clockIdle, machineBusy = 1.0 / 64, 1.0 / 256, 2
@@ -177,7 +177,7 @@ func (g *group) clockEvery(th *thread, machine bool) int64 {
 	if th.clock.on && th.clock.every < g.tick.every {
 		few *= 2
 	}
-	if (g.s.cfg.Limit == nil || g.s.cfg.Limit.factor() <= 1) && ClockCost < limit*clockPart*float64(chosen) && (machine || th.usage.lately < few) {
+	if g.s.cfg.Limit.factor() <= 1 && ClockCost < limit*clockPart*float64(chosen) && (machine || th.usage.lately < few) {
 		return min(chosen, g.tick.every)
 	}
 	return g.tick.every

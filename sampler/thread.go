@@ -122,7 +122,7 @@ const usageFor = 1_000_000_000
 // usage is how much of a thread's time it spent on CPUs.
 type usage struct {
 	share  float64    // of the recent time, as of at
-	lately float64    // of some seconds, or since from
+	lately float64    // of the last second or so, or since from
 	from   stack.Time // of the first look
 	cpu    int64      // CPU time then
 	at     stack.Time // of the last look
