@@ -27,7 +27,7 @@ func takeMemory(ctx context.Context, m Memory, workers int, o surveyOptions) (*s
 	}
 	s.span.n = uint64(len(s.classes)) + s.counts.Objects()
 	if o.references {
-		err = ordered.Each(ctx, workers, len(parts)-1, func(i int, _ *struct{}) error { return readReferences(m.Part(i)) }, func(i int, _ *struct{}) {
+		err = ordered.Each(ctx, workers, len(parts)-1, func(i int, _ *struct{}) error { return hprof.ReadRefs(m.Part(i)) }, func(i int, _ *struct{}) {
 			if o.step != nil {
 				o.step(parts[i+1])
 			}
@@ -37,27 +37,6 @@ func takeMemory(ctx context.Context, m Memory, workers int, o surveyOptions) (*s
 		return nil, err
 	}
 	return s, s.checkCount()
-}
-
-// readReferences reads those of all objects of a part.
-func readReferences(r hprof.ObjectReader) error {
-	for {
-		it, err := r.Next()
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		for err == nil && it.Tag != hprof.SubPrimitiveArray {
-			if _, err = r.Refs(); it.Tag == hprof.SubInstance {
-				break
-			}
-		}
-		if err != nil && err != io.EOF {
-			return err
-		}
-	}
 }
 
 // addWord adds the IDs addr + 8i of the bits i that are set.

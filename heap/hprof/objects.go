@@ -1,5 +1,7 @@
 package hprof
 
+import "io"
+
 // ObjectReader reads objects of a dump, one after another. The dump need not be encoded. It belongs to one
 // goroutine.
 type ObjectReader interface {
@@ -13,4 +15,25 @@ type ObjectReader interface {
 	// Chunk returns bytes of the object's fields or elements, as a dump has them, io.EOF after the last. They are
 	// valid until the next call.
 	Chunk() ([]byte, error)
+}
+
+// ReadRefs reads the references of all objects that r has left.
+func ReadRefs(r ObjectReader) error {
+	for {
+		it, err := r.Next()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for err == nil && it.Tag != SubPrimitiveArray {
+			if _, err = r.Refs(); it.Tag == SubInstance {
+				break
+			}
+		}
+		if err != nil && err != io.EOF {
+			return err
+		}
+	}
 }

@@ -184,7 +184,7 @@ func direct(ctx context.Context, t *testing.T, h *hotspot.Heap, d *hotspot.Dump)
 		return err
 	}
 	for part := range len(all.Parts()) - 1 {
-		if err := readRefs(all.Part(part)); err != nil {
+		if err := hprof.ReadRefs(all.Part(part)); err != nil {
 			return err
 		}
 	}
@@ -202,25 +202,4 @@ func direct(ctx context.Context, t *testing.T, h *hotspot.Heap, d *hotspot.Dump)
 		}
 	}
 	return nil
-}
-
-// readRefs reads the references of all objects of a part.
-func readRefs(r hprof.ObjectReader) error {
-	for {
-		it, err := r.Next()
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		for err == nil && it.Tag != hprof.SubPrimitiveArray {
-			if _, err = r.Refs(); it.Tag == hprof.SubInstance {
-				break
-			}
-		}
-		if err != nil && err != io.EOF {
-			return err
-		}
-	}
 }
