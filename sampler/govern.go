@@ -89,11 +89,17 @@ func (s *Sampler) ledger(now stack.Time) (l ledger, ok bool) {
 		return l, false
 	}
 	l.at, l.held, l.spent = now, s.Held(), s.spent()
-	for _, g := range s.groups {
-		l.asleep += g.tally.asleep.Load()
-		l.awake += g.tally.awakes.Load()
-	}
+	l.asleep, l.awake = s.looks()
 	return l, true
+}
+
+// looks returns how many looks were at threads that slept, and at others.
+func (s *Sampler) looks() (asleep, awake uint64) {
+	for _, g := range s.groups {
+		asleep += g.tally.asleep.Load()
+		awake += g.tally.awakes.Load()
+	}
+	return asleep, awake
 }
 
 // factor returns the current factor on the chosen interval.

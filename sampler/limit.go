@@ -181,11 +181,8 @@ func (l *Limit) load(own int64, u used, since int64) float64 {
 
 // used returns the sums of s.
 func (s *Sampler) used() used {
-	u := used{spent: s.spent(), held: s.Held()}
-	for _, g := range s.groups {
-		u.asleep += int64(g.tally.asleep.Load())
-		u.awake += int64(g.tally.awakes.Load())
-	}
+	asleep, awake := s.looks()
+	u := used{asleep: int64(asleep), awake: int64(awake), spent: s.spent(), held: s.Held()}
 	s.roll.mu.Lock()
 	defer s.roll.mu.Unlock()
 	for _, th := range s.roll.all {
