@@ -22,9 +22,19 @@ const (
 	// clockIdle it loses it. For the clock of all CPUs, which interrupts other threads too, both are machineBusy times
 	// as much.
 	clockBusy, clockIdle, machineBusy = 1.0 / 64, 1.0 / 256, 2
-	// A thread that uses less than clockFew of a CPU keeps the period if the interval is stretched, where copies of a
-	// thread that always runs would take less than clockPart of the overhead bound.
-	clockFew, clockPart = 1.0 / 8, .25
+	// A clock has up to clockDense copies an interval of CPU time, so that a thread that runs little has enough samples on
+	// a CPU: see clockEvery. These take at most clockPart of the overhead bound, and the ticks of a clock of all CPUs
+	// tickPart of it. clockFew is the least share of a CPU for which the period is the interval.
+	clockDense, clockFew = 4, 1.0 / 2
+	clockPart, tickPart  = .25, .5
+	// tickDense is how many ticks of a clock of all CPUs there are an interval.
+	tickDense = 10
+	// clockShared is how many clocks have that many copies; with more of them, each has fewer.
+	clockShared = 2
+	// clockRoom is how many copies a buffer is sure to hold: a thread may run for the whole of a tick.
+	clockRoom = 8
+	// clockKeep is by what factor the best period may differ from that of a clock before this one is changed.
+	clockKeep = 1.5
 	// At most fewClocks threads have clocks of their own, each with a buffer, while they use less than clockSure of a CPU.
 	fewClocks, clockSure = 64, 1.0 / 16
 	// clockSwitches is the most switches a second for which it gets one of its own, as the kernel
@@ -39,9 +49,6 @@ const (
 	// clock, at most clockTicks in a row: fewer than copies fit into its buffer.
 	clockSteady = .97
 	clockTicks  = 6
-	// ClockCost is what a copy is assumed to cost the thread, in ns: an interrupt, on a virtual
-	// machine.
-	ClockCost = 20_000
 	// clockDraw is after how many copies a new period is drawn, so that no program keeps in step
 	// with it. The period varies by clockVary.
 	clockDraw, clockVary = 8, .5
@@ -53,13 +60,13 @@ const (
 	clockBad = 8
 	// leastClockStack is the least stack to copy.
 	leastClockStack = 8 << 10
-	// switchTime is the most CPU time, in ns, that a switch takes with interrupts off: see owedCalls. It is
-	// 2 to 4 µs on a virtual machine, and 10 where the thread sleeps by a timer of its own.
-	switchTime = 10_000
-	// mostOwed is how many samples of a call are made up at once, surely how many standard deviations of the number of
-	// copies must be lacking before any is, and leftOpen how many of these are not made up then.
+	// offMean is the CPU time, in ns, that a switch takes with interrupts off, offSpread its standard deviation between
+	// machines and calls, and offMost the most that is believed: see unmet. On a virtual machine it is 4 us in
+	// pipes and futexes, and 7 to 9 where the thread sleeps by a timer of its own.
+	offMean, offSpread, offMost = 5_000, 3_000, 12_000
+	// mostOwed is how many samples of a call are made up at once, and leftOpen how many standard deviations of
+	// the time that was not met are left out.
 	mostOwed = 3
-	surely   = 3
 	leftOpen = .5
 )
 
@@ -76,9 +83,7 @@ type clock struct {
 	at      int64         // CPU time at the last copy
 	drawn   int           // copies since the period was drawn
 	stack   []stack.Frame // of the last sample, if that was a copy and whole; else empty
-	copied  int64         // CPU time of the copies since from and of the samples of owedCalls, an interval each
-	owed    int64         // CPU time of owedCalls
-	turns   uint64        // switches at from
+	copy    int64         // ns that a copy costs
 	whole   int           // copies with a complete stack
 	cut     int           // others
 
@@ -86,6 +91,15 @@ type clock struct {
 	again  stack.Time // no new clock before
 
 	rate switchRate
+	cpus allCPUs
+}
+
+// allCPUs is the state of a clock of all CPUs.
+type allCPUs struct {
+	tick  int64  // ns; its period. 0: the thread's clock is its own
+	delay int64  // ns after which a tick takes effect
+	owed  int64  // CPU time of owedCalls
+	turns uint64 // switches when it was started
 }
 
 // switchRate is how often a thread is switched to.
@@ -118,12 +132,17 @@ func (g *group) wind(th *thread, c *Counters, at stack.Time) {
 	switch {
 	case k.on:
 		switch {
-		case th.usage.lately < k.idle(), k.rate.perSecond > 2*g.mostSwitches(th) && !k.machine, k.every != g.clockEvery(th, k.machine):
+		case th.usage.lately < k.idle(), k.rate.perSecond > 2*g.mostSwitches(th) && !k.machine, k.machine && k.cpus.tick != g.clockTick(th):
 			g.unwind(th)
 		case c.CPU-k.at > 8*k.every+clockLook:
 			g.unwind(th)
 			k.silent++
 			k.again, k.refused = at+clockPause<<k.silent, k.silent == clockSilent
+		default:
+			if every := g.clockEvery(th); float64(every) > clockKeep*float64(k.every) || float64(every)*clockKeep < float64(k.every) {
+				k.every = every
+				g.drawClock(th)
+			}
 		}
 	case th.usage.lately >= clockBusy && k.rate.perSecond >= 0 && th.life.started && at >= k.again:
 		g.startClock(th, c, at)
@@ -132,55 +151,84 @@ func (g *group) wind(th *thread, c *Counters, at stack.Time) {
 
 func (g *group) startClock(th *thread, c *Counters, at stack.Time) {
 	k := &th.clock
-	if th.file.MaxClockStack(false) == 0 && th.file.MaxClockStack(true) == 0 {
+	limits := th.file.Clocks()
+	if limits.Own == 0 && limits.Machine == 0 {
 		k.refused = true
 		return
 	}
-	if limit := g.s.cfg.MaxOverhead; k.depth == 0 || limit > 0 && ClockCost > limit*float64(g.tick.every) {
+	if limit := g.s.cfg.MaxOverhead; k.depth == 0 || limit > 0 && float64(limits.Copy)*th.usage.lately > limit*float64(g.tick.every) {
 		return
 	}
 	if !g.walker.StackSuffices(&th.walk) {
 		return
 	}
-	machine, refusal := k.rate.perSecond > g.mostSwitches(th), &g.s.clocks.refused
+	machine, refusal, most := k.rate.perSecond > g.mostSwitches(th), &g.s.clocks.refused, uint64(limits.Own)
 	if machine {
 		if th.usage.lately < machineBusy*clockBusy {
 			return
 		}
-		refusal = &g.s.clocks.machineRefused
+		refusal, most = &g.s.clocks.machineRefused, uint64(limits.Machine)
 	} else if th.usage.lately < clockSure && g.s.clocks.own.Load() >= fewClocks {
 		return
 	}
-	most := uint64(th.file.MaxClockStack(machine))
 	if refusal.Load() || k.depth > most*3/4 || k.least > most*3/4 {
 		return
 	}
-	every := g.clockEvery(th, machine)
-	if err := th.file.StartClock(every, int(min(max(2*k.depth, 2*k.least, leastClockStack), most)), machine); err != nil {
+	k.copy, k.cpus.tick = limits.Copy, 0
+	if machine {
+		k.cpus.tick, k.cpus.delay = g.clockTick(th), limits.Delay()
+	}
+	plan := ClockPlan{Every: g.clockEvery(th), Stack: int(min(max(2*k.depth, 2*k.least, leastClockStack), most)), Tick: k.cpus.tick}
+	if err := th.file.StartClock(plan); err != nil {
 		if !errors.Is(err, ErrGone) && !errors.Is(err, ErrFiles) && !errors.Is(err, ErrClockBusy) {
 			refusal.Store(true)
 		}
 		return
 	}
+	g.s.clocks.all.Add(1)
 	if k.machine = machine; !machine {
 		g.s.clocks.own.Add(1)
 	}
-	k.on, k.every, k.since, k.from, k.at, k.drawn = true, every, at, c.CPU, c.CPU, 0
-	k.copied, k.owed, k.turns = 0, 0, c.Switches
+	k.on, k.every, k.since, k.from, k.at, k.drawn = true, plan.Every, at, c.CPU, c.CPU, 0
+	k.cpus.owed, k.cpus.turns = 0, c.Switches
+}
+
+// clockTick returns the time between two ticks of a clock of all CPUs. It is the same for all threads.
+func (g *group) clockTick(th *thread) int64 {
+	tick := g.s.ctl.ivl.Load() / tickDense
+	if limit := g.s.cfg.MaxOverhead; limit > 0 {
+		tick = max(tick, int64(float64(th.file.Clocks().Tick())/(limit*tickPart)))
+	}
+	return tick
 }
 
 // clockEvery returns the mean period of a clock of the thread. Where the overhead bound stretches the interval, that is
-// mostly due to looks at sleeping threads: copies of a thread that runs little cost next to nothing, and its samples
-// on a CPU are few as they are.
-func (g *group) clockEvery(th *thread, machine bool) int64 {
-	chosen, limit, few := g.s.ctl.ivl.Load(), g.s.cfg.MaxOverhead, clockFew
-	if th.clock.on && th.clock.every < g.tick.every {
-		few *= 2
+// mostly due to looks at sleeping threads. Copies of a thread that runs little cost next to nothing, and with a period of
+// one interval it would have few samples on a CPU, and a large error: below clockFew of a CPU, the period is chosen for one
+// copy in clockDense intervals of time.
+func (g *group) clockEvery(th *thread) int64 {
+	k, chosen, limit, share := &th.clock, g.s.ctl.ivl.Load(), g.s.cfg.MaxOverhead, th.usage.lately
+	every := g.tick.every
+	if dense := share / clockFew * max(1, float64(g.s.clocks.all.Load())/clockShared); dense < 1 && g.s.cfg.Limit.factor() <= 1 {
+		if every = int64(dense * float64(chosen)); k.cpus.tick == 0 { // the buffers of the clock of all CPUs are emptied in time
+			every = max(every, chosen/clockDense, g.tick.every/clockRoom)
+		}
+		if limit > 0 {
+			every = max(every, int64(float64(k.copy)*share/(limit*clockPart)))
+		}
 	}
-	if g.s.cfg.Limit.factor() <= 1 && ClockCost < limit*clockPart*float64(chosen) && (machine || th.usage.lately < few) {
-		return min(chosen, g.tick.every)
+	return max(min(every, g.tick.every), k.cpus.tick)
+}
+
+// drawClock draws a period around the mean.
+func (g *group) drawClock(th *thread) {
+	k := &th.clock
+	period := float64(k.every)
+	if !k.machine { // which varies by itself
+		period *= 1 + clockVary*(2*rand.Float64()-1)
 	}
-	return g.tick.every
+	k.drawn = 0
+	_ = th.file.SetClock(int64(period)) // else the period stays
 }
 
 // idle returns the share of CPU time below which the thread loses its clock.
@@ -204,6 +252,7 @@ func (g *group) unwind(th *thread) {
 	if th.clock.on {
 		th.clock.on = false
 		th.file.StopClock()
+		g.s.clocks.all.Add(-1)
 		if !th.clock.machine {
 			g.s.clocks.own.Add(-1)
 		}
@@ -230,13 +279,11 @@ func (g *group) takeCopies(th *thread, c *Counters) {
 		}
 		g.takeCopy(th, min(max(cpu, last), c.CPU))
 	}
-	k.copied += int64(gone) * k.every
 	if gone > 0 {
 		g.leftOut(th, missed{g.engine.Now(), int64(gone), int64(gone) * k.every})
 	}
-	if k.on && k.drawn >= clockDraw {
-		k.drawn = 0
-		_ = th.file.SetClock(int64(float64(k.every) * (1 + clockVary*(2*rand.Float64()-1)))) // else the period stays
+	if k.on && !k.machine && k.drawn >= clockDraw {
+		g.drawClock(th)
 	}
 }
 
@@ -248,7 +295,6 @@ func (g *group) takeCopy(th *thread, cpu int64) {
 		State: stack.StateRunning, Call: stack.Call{Nr: -1}}
 	g.walkView(th, s)
 	k.at, k.silent = cpu, 0
-	k.copied += k.every
 	k.drawn++
 	if k.stack = k.stack[:0]; s.Reason == stack.ReasonNone {
 		k.whole++
@@ -263,7 +309,7 @@ func (g *group) takeCopy(th *thread, cpu int64) {
 			k.refused = true
 		}
 	}
-	g.s.clocks.cost.Add(ClockCost)
+	g.s.clocks.cost.Add(k.copy)
 	th.life.active, th.seen.blocked, th.reuse.kept.ok = true, false, false
 	th.seen.state, th.seen.call = s.State, s.Call
 	th.ahead.steady = 0
@@ -304,34 +350,33 @@ func (g *group) clocked(th *thread, c *Counters) (done bool) {
 	return true
 }
 
-// lack returns the CPU time at s for which a clock of all CPUs has made no copies, as far as chance does not explain it.
-// Of n ticks that hit one of the thread's bursts by chance, the variance is n times the share of time that it does not
-// run. Samples that were made up are not taken back, so their number is the largest lack so far: without chance left out,
-// that exceeds the lack by up to 0.8 √n.
-func (k *clock) lack(s *stack.Sample) int64 {
-	ran, copied := float64(s.CPU-k.from), float64(k.copied-k.owed)
+// unmet estimates the CPU time up to s, in ns, that the ticks of a clock of all CPUs cannot have met, from met, what they
+// met, and from measurements of switches. Of n ticks that hit one of the thread's bursts by chance, the variance is n
+// times the share of time that it does not run, so C - met alone is off by √n ticks. The estimate is the mean of the normal
+// distribution that follows from both, less a part of its standard deviation: samples that were made up are
+// not taken back, and the largest estimate so far exceeds the last one. A tick takes effect some time after it is due: one
+// that is due in the last moment of a burst of work meets nothing, too, and that moment is not the call's.
+func (k *clock) unmet(s *stack.Sample, met int64) int64 {
+	switches, ran, tick := float64(s.Switches-k.cpus.turns), float64(s.CPU-k.from), float64(k.cpus.tick)
 	idle := 1 - min(ran/max(float64(s.Time-k.since), 1), 1)
-	every := float64(k.every)
-	chance := math.Sqrt((copied/every+1)*idle) * every
-	if ran-copied < surely*chance {
-		return 0
-	}
-	return int64(ran - copied - leftOpen*chance)
+	chance := (float64(met)/tick + 1) * idle * tick * tick
+	spread := offSpread * switches * offSpread * switches
+	trust := spread / (spread + chance + 1)
+	unmet := trust*(ran-float64(met)) + (1-trust)*offMean*switches - leftOpen*math.Sqrt(trust*chance) - float64(k.cpus.delay)*switches
+	return int64(min(max(unmet, 0), offMost*switches, ran))
 }
 
 // owedCalls records samples of the call in which the thread is blocked, as the sample at hand shows,
 // for CPU time that its clock cannot have met: a clock of all CPUs is an interrupt, and the kernel holds
 // those back while it switches from a thread and to it (kernel/sched/core.c, __schedule, up to
-// finish_task_switch). This time is the scheduler's account less the copies' periods, is at most
-// switchTime a switch, and belongs to calls that block. A clock of the thread keeps its remainder and
+// finish_task_switch). This time belongs to calls that block (see unmet). A clock of the thread keeps its remainder and
 // expires after the next switch.
 func (g *group) owedCalls(th *thread) {
 	k, s := &th.clock, &g.sample
 	if !k.on || !k.machine || s.Reason != stack.ReasonNone || len(s.Stack) == 0 {
 		return
 	}
-	most := int64(s.Switches-k.turns) * switchTime
-	n := min((min(k.lack(s), most)-k.owed)/k.every, mostOwed)
+	n := min((k.unmet(s, th.file.MetByClock())-k.cpus.owed)/k.every, mostOwed)
 	was := *s
 	for i := range n {
 		at := was.Time - stack.Time(n-i)
@@ -341,8 +386,7 @@ func (g *group) owedCalls(th *thread) {
 		s.Time, s.Way, s.State, s.Call = at, stack.WayClock, stack.StateRunning, stack.Call{Nr: -1}
 		s.CPU = min(th.info.CPU+th.acc.cpu.Load()+k.every, was.CPU)
 		g.write(th)
-		k.copied += k.every
-		k.owed += k.every
+		k.cpus.owed += k.every
 	}
 	*s = was
 }

@@ -33,7 +33,7 @@ func (NoLate) Free() bool { return false }
 type NoClock struct{}
 
 // StartClock implements Thread.
-func (NoClock) StartClock(int64, int, bool) error { return ErrDenied }
+func (NoClock) StartClock(ClockPlan) error { return ErrDenied }
 
 // SetClock implements Thread.
 func (NoClock) SetClock(int64) error { return ErrDenied }
@@ -41,11 +41,14 @@ func (NoClock) SetClock(int64) error { return ErrDenied }
 // NextCopy implements Thread.
 func (NoClock) NextCopy(*View) (int64, uint64, bool) { return 0, 0, false }
 
+// MetByClock implements Thread.
+func (NoClock) MetByClock() int64 { return 0 }
+
 // StopClock implements Thread.
 func (NoClock) StopClock() {}
 
-// MaxClockStack implements Thread.
-func (NoClock) MaxClockStack(bool) int { return 0 }
+// Clocks implements Thread.
+func (NoClock) Clocks() (l ClockLimits) { return l }
 
 // NoDeath is embedded by a Thread whose death nothing records.
 type NoDeath struct{}

@@ -102,7 +102,7 @@ func (s *Sampler) assign(th *thread, g *group) {
 func (s *Sampler) First() stack.Time { return stack.Time(s.run.first.Load()) }
 
 // Held returns the total time, in ns, for which stops have held threads, without the time that
-// the threads waited for a CPU during stops. Copies of clocks count as ClockCost.
+// the threads waited for a CPU during stops. Copies of clocks count as ClockLimits.Copy.
 func (s *Sampler) Held() (ns int64) {
 	s.roll.mu.Lock()
 	defer s.roll.mu.Unlock()

@@ -139,7 +139,7 @@ type controls struct {
 type clockUse struct {
 	refused        atomic.Bool  // the kernel refuses clocks of threads
 	machineRefused atomic.Bool  // … and one of all CPUs
-	own            atomic.Int32 // threads that have one of their own
+	all, own       atomic.Int32 // threads that have one, and that have one of their own
 	cost           atomic.Int64 // ns that copies of clocks are assumed to have cost
 }
 

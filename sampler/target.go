@@ -91,18 +91,34 @@ type Thread interface {
 	Died(after stack.Time, v *View) (ok bool)
 	Close() error
 
-	// StartClock makes the kernel copy the thread's registers and n bytes of stack each time that
-	// it has run for period ns: by a clock of the thread, or by one of all CPUs.
-	StartClock(period int64, n int, machine bool) error
-	// SetClock starts a new period.
+	// StartClock makes the kernel copy the thread's registers and stack as planned.
+	StartClock(ClockPlan) error
+	// SetClock starts a new period, in ns of CPU time.
 	SetClock(period int64) error
 	// NextCopy fills the view with the oldest copy that was not taken yet. ran is for how long, in
 	// ns, the thread had run since StartClock, 0 if unknown; lost is how many a full buffer had no
 	// room for since the last call; ok is false if none is left.
 	NextCopy(v *View) (ran int64, lost uint64, ok bool)
 	StopClock()
-	// MaxClockStack returns the most bytes of stack in a copy; 0: the thread has no such clock.
-	MaxClockStack(machine bool) int
+	// MetByClock returns the CPU time, in ns since StartClock, that ticks of a clock of all CPUs have met, copied or not.
+	MetByClock() int64
+	// Clocks returns which clocks there are.
+	Clocks() ClockLimits
+}
+
+// ClockPlan says when a clock of the kernel copies a thread.
+type ClockPlan struct {
+	Every int64 // ns of the thread's CPU time between two copies, in the mean
+	Stack int   // bytes
+	Tick  int64 // ns between ticks of a clock of all CPUs, of whose copies of the thread some are kept by chance; 0: an own clock
+}
+
+// ClockLimits say which clocks a thread may have, and what these cost.
+type ClockLimits struct {
+	Own, Machine int          // most bytes of stack in a copy of an own clock, and of one of all CPUs; 0: there is none
+	Copy         int64        // ns that a copy is assumed to cost the thread
+	Tick         func() int64 // ns that a tick of the clock of all CPUs costs a thread that is not copied
+	Delay        func() int64 // ns after which such a tick takes effect once it is due
 }
 
 // Activity is a thread's activity at a moment.

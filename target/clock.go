@@ -44,6 +44,8 @@ type Clock struct {
 	// Of a machineClock, guarded by its mu.
 	pending clockCopies
 	missed  uint64
+	share   float64 // of the copies that are kept
+	ticks   int64   // at which the thread ran
 }
 
 // clockCopies are copies whose memory is reused.
@@ -113,11 +115,12 @@ func clockPages(copies, stackBytes int) int {
 	return 1 << bits.Len(uint((copies*(stackBytes+512)+page-1)/page-1))
 }
 
-// SetPeriod starts a new period, of a new length in ns of CPU time. A clock of the machine varies its
-// period by itself.
+// SetPeriod starts a new period, of a new length in ns of CPU time. That of a clock of the machine is a mean.
 func (c *Clock) SetPeriod(period int64) error {
-	if c.machine != nil {
-		return nil
+	if m := c.machine; m != nil {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return m.keep(c, period)
 	}
 	return setPeriod(c.fd, uint64(period))
 }

@@ -3,6 +3,7 @@ package target
 import (
 	"errors"
 	"math"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -121,7 +122,7 @@ func TestMachineClock(t *testing.T) {
 	if err != nil || len(tids) != 2 {
 		t.Fatal(tids, err)
 	}
-	const period = 2_000_000
+	const tick, period = 1_000_000, 2_000_000
 	var clocks [2]*Clock
 	var threads [2]*Thread
 	for i, tid := range tids {
@@ -129,7 +130,7 @@ func TestMachineClock(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer threads[i].Close()
-		clocks[i], err = threads[i].OpenMachineClock(period)
+		clocks[i], err = threads[i].OpenMachineClock(tick, period)
 		if errors.Is(err, ErrClockDenied) {
 			testprog.Lack(t, "perf", err.Error())
 		}
@@ -138,10 +139,10 @@ func TestMachineClock(t *testing.T) {
 		}
 		defer clocks[i].Close()
 	}
-	if _, err := threads[0].OpenMachineClock(period); err == nil {
+	if _, err := threads[0].OpenMachineClock(tick, period); err == nil {
 		t.Error("a thread got two clocks")
 	}
-	if _, err := threads[0].OpenMachineClock(3 * period); !errors.Is(err, ErrClockPeriod) {
+	if _, err := threads[0].OpenMachineClock(3*tick, period); !errors.Is(err, ErrClockPeriod) {
 		t.Errorf("another period: %v", err)
 	}
 	cpu := func(i int) int64 {
@@ -180,13 +181,17 @@ func TestMachineClock(t *testing.T) {
 		if d := math.Abs(float64(n[i]) - want); i == 0 && d > 4.5*math.Sqrt(want)+.1*want+3 || float64(n[i]) > want+4.5*math.Sqrt(want)+.1*want+3 {
 			t.Errorf("thread %d: %d copies in %d ns of CPU time, want %.0f", i, n[i], used, want)
 		}
+		// Half of the ticks that meet a thread are copied.
+		if met := float64(clocks[i].Met()) / tick; math.Abs(float64(n[i])-met/2) > 4.5*math.Sqrt(met/4)+3 {
+			t.Errorf("thread %d: %d copies at %.0f ticks", i, n[i], met)
+		}
 	}
 	if MachineClockOthers() == 0 {
 		t.Error("no thread of another program was seen on a CPU")
 	}
 	clocks[0].Close()
 	clocks[0].Close()
-	if c, err := threads[0].OpenMachineClock(period); err != nil {
+	if c, err := threads[0].OpenMachineClock(tick, period); err != nil {
 		t.Error("after Close:", err)
 	} else {
 		c.Close()
@@ -194,5 +199,28 @@ func TestMachineClock(t *testing.T) {
 	clocks[1].Close()
 	if machine.clock != nil {
 		t.Error("the clock runs on without users")
+	}
+}
+
+// TestMachineDraw: however far the drawings of new periods are apart, the mean time between ticks is right: within 4.5
+// standard deviations, which are below 0.1 % here.
+func TestMachineDraw(t *testing.T) {
+	const mean = 1e6
+	for _, c := range []struct{ least, most float64 }{{8, 8.5}, {8, 20}, {8, 100}, {30, 31}} {
+		rnd := rand.New(rand.NewPCG(1, uint64(c.most)))
+		var d machineDraw
+		at, ticks := stack.Time(1), 0
+		next := float64(at) + d.next(at, mean)
+		for range 100_000 {
+			end := float64(at) + mean*(c.least+rnd.Float64()*(c.most-c.least))
+			for ; next < end; next += d.period {
+				ticks++
+			}
+			at = stack.Time(end)
+			next = end + d.next(at, mean)
+		}
+		if got := float64(at) / float64(ticks); math.Abs(got/mean-1) > .005 {
+			t.Errorf("drawn each %.0f to %.0f periods: %.4f of the period", c.least, c.most, got/mean)
+		}
 	}
 }

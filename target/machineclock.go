@@ -3,6 +3,7 @@ package target
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"sync"
 
@@ -10,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sliverprof/sliver/internal/perffilter"
 	"github.com/sliverprof/sliver/internal/perfring"
 	"github.com/sliverprof/sliver/stack"
 )
@@ -17,9 +19,10 @@ import (
 // The kernel starts and ends the timer of a thread's clock at each switch of the thread, which
 // takes longer than the switch itself. A thread that switches thousands of times a second is
 // therefore sampled by a clock of each CPU (PERF_COUNT_SW_CPU_CLOCK), which copies whatever
-// thread runs there. Copies of other threads are discarded. That needs permission to observe the
-// whole machine (CAP_PERFMON, root, or perf_event_paranoid below 1), and costs each busy CPU one
-// interrupt per period. All threads of all processes share one such clock.
+// thread runs there. That needs permission to observe the whole machine (CAP_PERFMON, root, or
+// perf_event_paranoid below 1), and costs each busy CPU one interrupt per period. All threads of all processes share
+// one such clock. Of a thread's copies, those that its own period asks for are kept, by chance. With CAP_BPF, the kernel
+// does not even make the others, nor those of other threads (package perffilter); without, they are discarded.
 
 const (
 	// MaxMachineClockStack is the most bytes of stack in a copy of that clock: the same for all
@@ -34,6 +37,12 @@ const (
 	mostPending = 64
 	// machineFresh, in ns, is the least time between two readings of all buffers.
 	machineFresh = 500_000
+	// A new period is drawn after drawAfter periods, and at most one a drawCPU ns: it interrupts the CPU.
+	drawAfter, drawCPU = 8, 1_000_000
+
+	// CopyCost is what a copy is assumed to cost the thread, in ns, and TickCost what an interrupt without one does. On
+	// a virtual machine of 2 CPUs with nothing else to do, they are 6 and 2.5 us; beside other work, a copy took 11 to 13.
+	CopyCost, TickCost = 12_000, 3_000
 )
 
 // ErrClockPeriod: the clock of the machine runs with another period.
@@ -42,36 +51,85 @@ var ErrClockPeriod = errors.New("the clock of all CPUs has another period")
 type machineClock struct {
 	perfRings
 	period int64
+	filter *perffilter.Filter // nil: there is none
 	done   chan struct{}
 
 	mu     sync.Mutex
 	by     map[stack.TID]*Clock
 	at     stack.Time // last reading of the buffers
+	draw   machineDraw
 	rec    perfCopy
-	others int64 // copies of threads without a Clock
+	others int64 // copies of threads without a Clock, and those that were not kept
+}
+
+// machineDraw varies the period, so that no program, and no timer of the kernel, keeps in step with it. A new period
+// begins at once, wherever in the one before: half a period is lost each time, in the mean. The mean of the periods is
+// chosen for the number of ticks to be right all the same.
+type machineDraw struct {
+	at     stack.Time // of the last drawing
+	period float64    // ns; the present one
+	behind float64    // ticks too few so far
+}
+
+// next draws a period at time at, where mean is the mean time between ticks in ns.
+func (d *machineDraw) next(at stack.Time, mean float64) float64 {
+	since := float64(at - d.at)
+	if d.period > 0 {
+		d.behind += since/mean - math.Floor(since/d.period)
+	} else {
+		since = drawAfter * mean
+	}
+	ticks := max(since/mean+d.behind, 1) + .5 // if the next drawing is as far
+	d.at, d.period = at, since/ticks*(.5+rand.Float64())
+	d.period = min(max(d.period, mean/4), 2*mean)
+	return d.period
 }
 
 // machine is the one clock of all CPUs, while it is in use.
-var machine struct {
+var machine machineState
+
+type machineState struct {
 	sync.Mutex
 	clock  *machineClock
 	others int64 // of clocks that have ended
+	filter *perffilter.Filter
+	tried  bool // to load the filter
 }
 
-// OpenMachineClock is OpenClock for a thread that switches often. The stack of a copy has
-// MaxMachineClockStack bytes. It returns ErrClockPeriod while other threads use another period.
-func (t *Thread) OpenMachineClock(period int64) (*Clock, error) {
+// loadFilter loads the filter, once, and reports whether there is one.
+func (s *machineState) loadFilter() bool {
+	if !s.tried {
+		s.tried = true
+		s.filter, _ = perffilter.New() // without one, copies are discarded
+	}
+	return s.filter != nil
+}
+
+// MachineTickCost returns what a tick of that clock costs a thread that it does not copy, in ns.
+func MachineTickCost() int64 {
+	machine.Lock()
+	defer machine.Unlock()
+	if machine.loadFilter() {
+		return TickCost
+	}
+	return CopyCost
+}
+
+// OpenMachineClock is OpenClock for a thread that switches often. Ticks are tick ns apart, and the thread's copies period
+// ns of its CPU time, in the mean. The stack of a copy has MaxMachineClockStack bytes. It returns ErrClockPeriod while other
+// threads use ticks of another distance.
+func (t *Thread) OpenMachineClock(tick, period int64) (*Clock, error) {
 	machine.Lock()
 	defer machine.Unlock()
 	m := machine.clock
 	if m == nil {
 		var err error
-		if m, err = newMachineClock(period); err != nil {
+		if m, err = newMachineClock(tick); err != nil {
 			return nil, err
 		}
 		machine.clock = m
 	}
-	if m.period != period {
+	if m.period != tick {
 		return nil, ErrClockPeriod
 	}
 	c := &Clock{machine: m, thread: t}
@@ -80,29 +138,60 @@ func (t *Thread) OpenMachineClock(period int64) (*Clock, error) {
 	if m.by[t.tid] != nil {
 		return nil, fmt.Errorf("clock: thread %d has one", t.tid)
 	}
+	if err := m.keep(c, period); err != nil {
+		return nil, err
+	}
 	m.by[t.tid] = c
 	return c, nil
 }
 
-// MachineClockOthers returns how many copies of threads without a Clock the clock of the machine has
-// made so far.
+// Met returns the CPU time of the thread, in ns, that the ticks of the machine's clock have met, copied or not: a period
+// for each.
+func (c *Clock) Met() int64 {
+	m := c.machine
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.filter != nil {
+		c.ticks = int64(m.filter.Ticks(int(c.thread.tid)))
+	}
+	return c.ticks * m.period
+}
+
+// keep copies c's thread after each period ns of CPU time, in the mean. The caller holds m.mu.
+func (m *machineClock) keep(c *Clock, period int64) error {
+	c.share = min(float64(m.period)/float64(max(period, 1)), 1)
+	if m.filter == nil {
+		return nil
+	}
+	return m.filter.Keep(int(c.thread.tid), c.share)
+}
+
+// MachineClockOthers returns the CPU time in ns that the clock of the machine is assumed to have taken from others than
+// the threads at the copies that they were given.
 func MachineClockOthers() int64 {
 	machine.Lock()
 	defer machine.Unlock()
-	n := machine.others
+	ns := machine.others * CopyCost
 	if m := machine.clock; m != nil {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		n += m.others
+		ns += m.others * CopyCost
 	}
-	return n
+	if machine.filter != nil {
+		ns += machine.filter.Others() * TickCost
+	}
+	return ns
 }
 
+// newMachineClock starts the clock. The caller holds machine.
 func newMachineClock(period int64) (*machineClock, error) {
 	if cpus, err := OnlineCPUs(); err != nil || len(cpus) > machineCPUs {
 		return nil, fmt.Errorf("%w: a clock of all CPUs is for %d CPUs at most, and here are %d", ErrClockDenied, machineCPUs, len(cpus))
 	}
 	m := &machineClock{period: period, by: map[stack.TID]*Clock{}, done: make(chan struct{})}
+	if machine.loadFilter() {
+		m.filter = machine.filter
+	}
 	var err error
 	if m.perfRings, err = openRings("copy the threads of all CPUs", m.open); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrClockDenied, err)
@@ -121,7 +210,10 @@ func (m *machineClock) open(cpu int) (*perfRing, error) {
 		return nil, err
 	}
 	r := &perfRing{fd: fd}
-	if err = spare(fd); err == nil {
+	if err = spare(fd); err == nil && m.filter != nil {
+		err = unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_SET_BPF, m.filter.FD())
+	}
+	if err == nil {
 		r.ring, err = perfring.Map(fd, clockPages(machineRecords, MaxMachineClockStack))
 	}
 	if err != nil {
@@ -131,8 +223,7 @@ func (m *machineClock) open(cpu int) (*perfRing, error) {
 	return r, nil
 }
 
-// follow empties the buffers before they are full. It also draws a new period each time, so that
-// no program, and no timer of the kernel, keeps in step with it.
+// follow empties the buffers before they are full.
 func (m *machineClock) follow() {
 	defer close(m.done)
 	fds := m.pollFDs()
@@ -145,17 +236,21 @@ func (m *machineClock) follow() {
 		m.mu.Lock()
 		m.drain()
 		m.mu.Unlock()
-		for _, r := range m.rings {
-			_ = setPeriod(r.fd, uint64(float64(m.period)*(.75+rand.Float64()/2))) // else it stays
-		}
 	}
 }
 
-// drain reads all buffers. The caller holds m.mu.
+// drain reads all buffers, and draws a new period where it is time. The caller holds m.mu.
 func (m *machineClock) drain() {
 	m.at = monotonic()
 	for _, r := range m.rings {
 		r.ring.Read(m.read)
+	}
+	if m.at-m.draw.at < stack.Time(max(drawAfter*m.period, int64(len(m.rings))*drawCPU)) {
+		return
+	}
+	period := uint64(m.draw.next(m.at, float64(m.period)))
+	for _, r := range m.rings {
+		_ = setPeriod(r.fd, period) // else it stays
 	}
 }
 
@@ -171,8 +266,11 @@ func (m *machineClock) read(b []byte) {
 		return
 	}
 	c := m.by[stack.TID(int32(binary.NativeEndian.Uint32(b[12:])))]
+	if c != nil && m.filter == nil {
+		c.ticks++
+	}
 	switch {
-	case c == nil:
+	case c == nil || m.filter == nil && rand.Float64() >= c.share:
 		m.others++
 	case len(c.pending) >= mostPending:
 		c.missed++
@@ -206,6 +304,9 @@ func (m *machineClock) leave(c *Clock) {
 	m.mu.Lock()
 	if m.by[c.thread.tid] == c {
 		delete(m.by, c.thread.tid)
+		if m.filter != nil {
+			m.filter.Forget(int(c.thread.tid))
+		}
 	}
 	left := len(m.by)
 	m.mu.Unlock()

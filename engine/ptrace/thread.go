@@ -60,12 +60,12 @@ func (t *Thread) State() (stack.State, error) {
 }
 
 // StartClock implements sampler.Thread.
-func (t *Thread) StartClock(period int64, n int, machine bool) (err error) {
+func (t *Thread) StartClock(p sampler.ClockPlan) (err error) {
 	t.StopClock()
-	if machine {
-		t.clock, err = t.Thread.OpenMachineClock(period)
+	if p.Tick > 0 {
+		t.clock, err = t.Thread.OpenMachineClock(p.Tick, p.Every)
 	} else {
-		t.clock, err = t.Thread.OpenClock(period, n)
+		t.clock, err = t.Thread.OpenClock(p.Every, p.Stack)
 	}
 	if errors.Is(err, target.ErrClockPeriod) {
 		return sampler.ErrClockBusy
@@ -76,12 +76,12 @@ func (t *Thread) StartClock(period int64, n int, machine bool) (err error) {
 // SetClock implements sampler.Thread.
 func (t *Thread) SetClock(period int64) error { return t.clock.SetPeriod(period) }
 
-// MaxClockStack implements sampler.Thread.
-func (t *Thread) MaxClockStack(machine bool) int {
-	if machine {
-		return target.MaxMachineClockStack
-	}
-	return target.MaxClockStack
+// MetByClock implements sampler.Thread.
+func (t *Thread) MetByClock() int64 { return t.clock.Met() }
+
+// Clocks implements sampler.Thread.
+func (t *Thread) Clocks() sampler.ClockLimits {
+	return sampler.ClockLimits{Own: target.MaxClockStack, Machine: target.MaxMachineClockStack, Copy: target.CopyCost, Tick: target.MachineTickCost, Delay: target.TickDelay}
 }
 
 // NextCopy implements sampler.Thread.

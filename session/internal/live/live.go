@@ -160,7 +160,7 @@ func (t *Target) SelfCPU() int64 {
 
 // Costs implements sampler.Target.
 func (t *Target) Costs() (c sampler.Costs, ok bool) {
-	if c.Own = target.MachineClockOthers() * sampler.ClockCost; t.shares.of != nil {
+	if c.Own = target.MachineClockOthers(); t.shares.of != nil {
 		c.Own += target.SelfCPU() + t.shares.of.helpers()
 	} else {
 		c.Own += t.SelfCPU()
