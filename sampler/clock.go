@@ -61,9 +61,9 @@ const (
 	// leastClockStack is the least stack to copy.
 	leastClockStack = 8 << 10
 	// offMean is the CPU time, in ns, that a switch takes with interrupts off, offSpread its standard deviation between
-	// machines and calls, and offMost the most that is believed: see unmet. On a virtual machine it is 4 us in
-	// pipes and futexes, and 7 to 9 where the thread sleeps by a timer of its own.
-	offMean, offSpread, offMost = 5_000, 3_000, 12_000
+	// machines and calls, and offMost the most that is believed: see unmet. On a virtual machine it is 2 to 4 us in
+	// pipes and futexes, and 5 to 8 where the thread sleeps by a timer of its own.
+	offMean, offSpread, offMost = 4_000, 2_500, 12_000
 	// mostOwed is how many samples of a call are made up at once, and leftOpen how many standard deviations of
 	// the time that was not met are left out.
 	mostOwed = 3
@@ -205,7 +205,7 @@ func (g *group) clockTick(th *thread) int64 {
 // clockEvery returns the mean period of a clock of the thread. Where the overhead bound stretches the interval, that is
 // mostly due to looks at sleeping threads. Copies of a thread that runs little cost next to nothing, and with a period of
 // one interval it would have few samples on a CPU, and a large error: below clockFew of a CPU, the period is chosen for one
-// copy in clockDense intervals of time.
+// copy in two intervals of time.
 func (g *group) clockEvery(th *thread) int64 {
 	k, chosen, limit, share := &th.clock, g.s.ctl.ivl.Load(), g.s.cfg.MaxOverhead, th.usage.lately
 	every := g.tick.every
