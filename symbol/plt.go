@@ -3,6 +3,7 @@ package symbol
 import (
 	"debug/elf"
 	"encoding/binary"
+	"slices"
 	"sort"
 	"strings"
 )
@@ -25,8 +26,7 @@ func readStubs(m *image, t *symtab) ([]stub, error) {
 	var out []stub
 	var rel *relocs
 	for _, s := range m.f.Sections {
-		if s.Type != elf.SHT_PROGBITS || s.Flags&elf.SHF_EXECINSTR == 0 || s.FileSize > maxPLT ||
-			s.Name != ".iplt" && s.Name != ".plt" && !strings.HasPrefix(s.Name, ".plt.") {
+		if !hasStubs(s) {
 			continue
 		}
 		b, err := m.sectionBytes(s)
@@ -52,6 +52,31 @@ func readStubs(m *image, t *symtab) ([]stub, error) {
 	}
 	sort.Slice(out, func(i, j int) bool { return out[i].lo < out[j].lo })
 	return out, nil
+}
+
+// hasStubs reports whether s is one of the PLT sections.
+func hasStubs(s *elf.Section) bool {
+	return s.Type == elf.SHT_PROGBITS && s.Flags&elf.SHF_EXECINSTR != 0 && s.FileSize <= maxPLT &&
+		(s.Name == ".iplt" || s.Name == ".plt" || strings.HasPrefix(s.Name, ".plt."))
+}
+
+// stubAt returns the stub that covers vaddr, nil for none. The stubs are read for the first vaddr in a PLT section:
+// their names are in the dynamic symbols and in all relocations of the file.
+func (f *File) stubAt(vaddr uint64) *stub {
+	if !f.haveStubs {
+		if !slices.ContainsFunc(f.main.f.Sections, func(s *elf.Section) bool { return vaddr-s.Addr < s.Size && hasStubs(s) }) {
+			return nil
+		}
+		f.haveStubs = true
+		f.loadSymbols()
+		var err error
+		func() {
+			defer recovered(&err, "PLT")
+			f.plt, err = readStubs(f.main, f.syms)
+		}()
+		f.problem("PLT", err)
+	}
+	return findStub(f.plt, vaddr)
 }
 
 func findStub(stubs []stub, vaddr uint64) *stub {

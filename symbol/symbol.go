@@ -77,11 +77,11 @@ type File struct {
 	goTab  GoTable
 	isGo   bool
 
-	haveDwarf, haveSyms, haveGo, searched bool
-	calls                                 []dwarf.Call
-	names                                 map[string]string
-	cxx                                   itanium
-	problems                              []error
+	haveDwarf, haveSyms, haveStubs, haveGo, searched bool
+	calls                                            []dwarf.Call
+	names                                            map[string]string
+	cxx                                              itanium
+	problems                                         []error
 }
 
 // Open reads the headers of the ELF file in r, and everything else when it is needed. r
@@ -115,7 +115,7 @@ func (f *File) Close() error {
 	if f.o.Shared == nil {
 		f.main.mem.Close()
 	}
-	f.haveDwarf, f.haveSyms, f.haveGo, f.searched = true, true, true, true
+	f.haveDwarf, f.haveSyms, f.haveStubs, f.haveGo, f.searched = true, true, true, true, true
 	return first
 }
 
@@ -303,7 +303,7 @@ func (f *File) goTable() GoTable {
 // symbolAt returns the symbol or stub that covers vaddr.
 func (f *File) symbolAt(vaddr uint64) (name string, start uint64, ok bool) {
 	f.loadSymbols()
-	if s := findStub(f.plt, vaddr); s != nil {
+	if s := f.stubAt(vaddr); s != nil {
 		return s.name, s.lo, true
 	}
 	name, start, sized, ok := f.syms.covering(vaddr)

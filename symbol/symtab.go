@@ -2,6 +2,7 @@ package symbol
 
 import (
 	"bytes"
+	"cmp"
 	"debug/elf"
 	"encoding/binary"
 	"fmt"
@@ -22,8 +23,8 @@ const (
 
 const symSize = 24 // Elf64_Sym
 
-// symMemory is the memory of a symbol in bytes.
-const symMemory = 40
+// symMemory is the memory of a symbol in bytes, with its place while all are sorted.
+const symMemory = 56
 
 // symtab holds all function symbols of a file, one for each address.
 type symtab struct {
@@ -51,7 +52,7 @@ const (
 	kindNoType = 8 // added: not marked as a function
 )
 
-// loadSymbols reads the symbols and stubs, once.
+// loadSymbols reads the symbols, once.
 func (f *File) loadSymbols() {
 	if f.haveSyms {
 		return
@@ -64,12 +65,6 @@ func (f *File) loadSymbols() {
 		f.readSymbols()
 	}()
 	f.problem("symbols", err)
-	err = nil
-	func() {
-		defer recovered(&err, "PLT")
-		f.plt, err = readStubs(f.main, f.syms)
-	}()
-	f.problem("PLT", err)
 }
 
 func (f *File) readSymbols() {
@@ -227,16 +222,7 @@ func (t *symtab) hidden(name []byte) bool {
 // finish sorts the symbols, selects one name for each address and computes the ends of
 // symbols without a size.
 func (t *symtab) finish() {
-	slices.SortFunc(t.syms, func(a, b sym) int {
-		switch {
-		case a.lo < b.lo:
-			return -1
-		case a.lo > b.lo:
-			return 1
-		}
-		return t.worth(&a, &b)
-	})
-	t.syms = slices.CompactFunc(t.syms, func(a, b sym) bool { return a.lo == b.lo })
+	t.sort()
 	out := t.syms[:0]
 	var inside uint64 // end of the sized symbols so far
 	for i := range t.syms {
@@ -263,6 +249,36 @@ func (t *symtab) finish() {
 			s.maxHi = max(s.hi, out[n-1].maxHi)
 		}
 		out = append(out, s)
+	}
+	t.syms = out
+}
+
+// sort sorts the symbols by address and leaves the best one of each. It sorts pairs of address and position, since a
+// symbol takes three times the memory.
+func (t *symtab) sort() {
+	type place struct {
+		lo uint64
+		i  int
+	}
+	order := make([]place, len(t.syms))
+	for i := range t.syms {
+		order[i] = place{t.syms[i].lo, i}
+	}
+	slices.SortFunc(order, func(a, b place) int { return cmp.Compare(a.lo, b.lo) })
+	for i := range order { // moves each symbol of a cycle of places once
+		first, at := t.syms[i], i
+		for from := order[at].i; from != i; from = order[at].i {
+			t.syms[at], order[at].i, at = t.syms[from], at, from
+		}
+		t.syms[at], order[at].i = first, at
+	}
+	out := t.syms[:0]
+	for _, s := range t.syms {
+		if n := len(out); n == 0 || out[n-1].lo != s.lo {
+			out = append(out, s)
+		} else if t.worth(&s, &out[n-1]) < 0 {
+			out[n-1] = s
+		}
 	}
 	t.syms = out
 }
