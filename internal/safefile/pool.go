@@ -22,6 +22,9 @@ const (
 	// maxHelpers is the number of concurrent helpers: this many targets may hang at the
 	// same time before others wait for them.
 	maxHelpers = 4
+	// crowded is how long no helper takes another request before a request that waits starts one more: that costs more
+	// CPU time than a hundred requests.
+	crowded = 50 * time.Millisecond
 	// maxStuck limits the abandoned helpers that have not exited: a process in a request
 	// to a dead file system cannot be killed. At this number, all further requests fail.
 	maxStuck = 32
@@ -186,50 +189,62 @@ func (p *pool) refused(key string) error {
 
 // take returns a helper whose turn the caller holds; nil: this system has none.
 func (p *pool) take(key string) (*helper, error) {
-	end := time.Now().Add(p.patience())
-	for {
-		h, full := p.free()
+	began := time.Now()
+	moved, last := began, -1 // when the helpers last took a request, and how many they had taken
+	for pause := 50 * time.Microsecond; ; pause = min(2*pause, time.Millisecond) {
+		h, live, used := p.free()
 		if h != nil {
 			return h, nil
 		}
-		if !full {
-			return p.start()
+		now := time.Now()
+		if used != last {
+			moved, last = now, used
 		}
-		if time.Now().After(end) {
+		if live == 0 || live < maxHelpers && now.Sub(moved) > crowded {
+			if h, ok := p.start(live); ok {
+				return h, nil
+			}
+		}
+		if now.Sub(began) > p.patience() {
 			return nil, hungError(p.patience())
 		}
 		if err := p.refused(key); err != nil {
 			return nil, err
 		}
-		time.Sleep(time.Millisecond)
+		time.Sleep(pause)
 	}
 }
 
-// free takes the turn of an idle helper.
-func (p *pool) free() (h *helper, full bool) {
+// free takes the turn of an idle helper. live is the number of helpers, used that of their requests so far.
+func (p *pool) free() (h *helper, live, used int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, h := range p.live {
 		select {
 		case h.turn <- struct{}{}:
 			h.used++
-			return h, false
+			return h, len(p.live), 0
 		default:
 		}
+		used += h.used
 	}
-	return nil, len(p.live) >= maxHelpers
+	return nil, len(p.live), used
 }
 
-// start starts a helper and takes its turn.
-func (p *pool) start() (*helper, error) {
+// start starts a helper in addition to live ones, and takes its turn. It returns false if another request did so in
+// between, and nil if none can be started.
+func (p *pool) start(live int) (*helper, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if len(p.live) > live {
+		return nil, false
+	}
 	if p.without {
-		return nil, nil
+		return nil, true
 	}
 	h, err := newHelper()
 	if err != nil {
-		return nil, nil
+		return nil, true
 	}
 	h.turn <- struct{}{}
 	p.live = append(p.live, h)
@@ -243,7 +258,7 @@ func (p *pool) start() (*helper, error) {
 			p.drop(h) // it was killed from outside
 		}
 	}()
-	return h, nil
+	return h, true
 }
 
 func newHelper() (*helper, error) {
