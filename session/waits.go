@@ -24,13 +24,21 @@ type waits struct {
 	all map[int]trace.Wait // guarded by mu
 }
 
-// waitsBacklog bounds the queue of new descriptions.
-const waitsBacklog = 512
+// waitsBacklog bounds the queue of new descriptions; that of each of several processes, waitsOfOne. One that does not
+// fit is queued again with the next sample of the wait.
+const (
+	waitsBacklog = 512
+	waitsOfOne   = 64
+)
 
 // newWaits begins to record waits. If eager, the names of variables are read at once, otherwise
 // when a wait needs them.
 func newWaits(t *live.Target, r notebook, debugDirs []string, eager bool) *waits {
-	w := &waits{live: t, rec: r, vars: t.Variables(debugDirs), queue: make(chan trace.Wait, waitsBacklog),
+	backlog := waitsBacklog
+	if !eager {
+		backlog = waitsOfOne
+	}
+	w := &waits{live: t, rec: r, vars: t.Variables(debugDirs), queue: make(chan trace.Wait, backlog),
 		stop: make(chan struct{}), done: make(chan struct{}), all: map[int]trace.Wait{}}
 	w.known.Put = func(d trace.Wait) bool {
 		select {

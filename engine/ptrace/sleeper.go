@@ -23,9 +23,11 @@ type idleTracer struct {
 }
 
 const (
-	// maxIdle bounds the Tracers kept for an OS thread, and maxWindow, in bytes, the windows of each.
+	// maxIdle bounds the Tracers kept for an OS thread, and maxWindow, in bytes, the windows of each. That is enough
+	// for the first sample of a thread (firstGuess of unwind, and a quarter more) with its small blocks: each process
+	// would have a window made for it, and cleared, otherwise.
 	maxIdle   = 8
-	maxWindow = 256 << 10
+	maxWindow = target.MaxSpanBytes + 384<<10
 )
 
 // NewTracers returns a Tracers without any.
