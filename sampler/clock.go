@@ -45,6 +45,8 @@ const (
 	clockLook     = 200_000_000
 	clockTax      = 1.0 / 32
 	timerCost     = 9_000
+	// clockFirst is the CPU time, in ns, of which the switches count if they were not yet counted over clockLook.
+	clockFirst = 10_000_000
 	// clockSteady is the least recent share of CPU time for which ticks leave out a thread with a
 	// clock, at most clockTicks in a row: fewer than copies fit into its buffer.
 	clockSteady = .97
@@ -144,9 +146,16 @@ func (g *group) wind(th *thread, c *Counters, at stack.Time) {
 				g.drawClock(th)
 			}
 		}
-	case th.usage.lately >= clockBusy && k.rate.perSecond >= 0 && th.life.started && at >= k.again:
+	case th.usage.lately >= clockBusy && (k.rate.perSecond >= 0 || g.seldomSwitched(th, c)) && th.life.started && at >= k.again:
 		g.startClock(th, c, at)
 	}
+}
+
+// seldomSwitched reports whether all switches to the thread so far, for its CPU time, are few enough to keep a clock of
+// its own. If so, it gets one before its switches were counted for clockLook: the compilers of a build do not live long.
+func (g *group) seldomSwitched(th *thread, c *Counters) bool {
+	own := float64(c.Switches) - float64(th.acc.stops.Load())
+	return c.CPU >= clockFirst && own*1e9 <= 2*g.mostSwitches(th)*float64(c.CPU)
 }
 
 func (g *group) startClock(th *thread, c *Counters, at stack.Time) {

@@ -373,6 +373,28 @@ func TestOwedByChance(t *testing.T) {
 	}
 }
 
+// TestClockSoon: a thread whose switches so far are few for its CPU time gets a clock after a few stops. One that
+// switched more often before gets it when its switches were counted for clockLook.
+func TestClockSoon(t *testing.T) {
+	const ms = 1_000_000
+	for _, c := range []struct {
+		before      uint64
+		least, most uint64
+	}{{0, 1, 5}, {1_000_000, 10, 30}} {
+		th := worker(10*ms, 0, 0)
+		at := th.at
+		th.at = func(now stack.Time) (Counters, bool, stack.State) {
+			counts, on, st := at(now)
+			counts.Switches += c.before
+			return counts, on, st
+		}
+		_, acc := clockSample(t, th, Config{Interval: 10 * time.Millisecond, Jitter: .5, Clock: true}, 4*time.Second)
+		if acc.Stops < c.least || acc.Stops > c.most || acc.Clocked < 200 {
+			t.Errorf("after %d switches: %d stops and %d copies, want %d to %d stops", c.before, acc.Stops, acc.Clocked, c.least, c.most)
+		}
+	}
+}
+
 // TestStopsAreNotSwitches: a thread that switches seldom gets a clock of its own, however often it is
 // stopped.
 func TestStopsAreNotSwitches(t *testing.T) {
@@ -382,7 +404,7 @@ func TestStopsAreNotSwitches(t *testing.T) {
 	at := th.at
 	th.at = func(now stack.Time) (Counters, bool, stack.State) {
 		c, on, st := at(now)
-		c.Switches += th.stops
+		c.Switches += 1_000_000 + th.stops // those before the recording do not give it a clock at once
 		return c, on, st
 	}
 	clockSample(t, th, Config{Interval: 500 * time.Microsecond, Jitter: .5, Clock: true}, 2*time.Second)
