@@ -190,13 +190,18 @@ func (f *filler) processRow() {
 		return
 	}
 	r := f.v.Rec
-	var ended any
+	var ended, status, signal any
 	if r.End != nil {
 		ended = f.ts(r.End.At)
+		if x := r.End.Exit; x != nil && x.Signal != "" {
+			signal = view.Text(x.Signal, view.MaxName)
+		} else if x != nil {
+			status = x.Status
+		}
 	}
 	t := r.Stats.Total()
 	f.row("processes", f.process, f.v.PID(), zeroNull(int64(r.Process.Parent)), view.Text(r.Process.Comm, view.MaxName), view.Text(view.Command(r.Process.Cmdline), view.MaxName),
-		f.ts(r.Process.StartTime), ended, len(r.Threads), int64(t.Samples), t.CPUNS)
+		f.ts(r.Process.StartTime), ended, len(r.Threads), int64(t.Samples), t.CPUNS, status, signal)
 }
 
 func (f *filler) functions() {

@@ -44,7 +44,16 @@ func parent(t *testing.T) *trace.Recording {
 		return one
 	}
 	rec.Others = []*trace.Recording{other(11, 155), other(12, 300)}
+	rec.End.Exit, rec.Others[0].End.Exit = &trace.Exit{}, &trace.Exit{Signal: "SIGKILL"}
 	return rec
+}
+
+// How processes ended: with a status, by a signal, and unknown, which is not 0.
+func TestExits(t *testing.T) {
+	want := "pid,exit_status,exit_signal\n10,0,\n11,,SIGKILL\n12,,\n"
+	if got := must(t, parent(t), view.Options{}, "csv", "select pid, exit_status, exit_signal from processes order by pid"); got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
 }
 
 // Waits of a process for others, with the one that ended each: a child, and the writer of a pipe.

@@ -69,6 +69,7 @@ type Recorded struct {
 	// Found is when the process was found, First its first sample; 0: none.
 	Found, First stack.Time
 	Reason       string // why its part of the recording ended
+	Exit         *trace.Exit
 	IO           *trace.IO
 }
 
@@ -201,7 +202,7 @@ func (f *family) record(ctx context.Context, m procset.Member) {
 		if res.IO != nil {
 			r.IO = res.IO
 		}
-		r.Stats = res.Stats.Total()
+		r.Stats, r.Exit = res.Stats.Total(), res.Exit
 		addStats(&f.stats, &res.Stats)
 	}
 	f.done = append(f.done, r)
@@ -398,7 +399,7 @@ func (f *family) account(res *Result, rec *trace.Recorder) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	st := f.s.stats()
-	own := Recorded{PID: f.s.proc.PID(), Comm: f.s.name(), Threads: res.Threads, Stats: st.Total(), Found: f.s.opened, First: f.s.smp.First(), Reason: res.Reason, IO: res.IO}
+	own := Recorded{PID: f.s.proc.PID(), Comm: f.s.name(), Threads: res.Threads, Stats: st.Total(), Found: f.s.opened, First: f.s.smp.First(), Reason: res.Reason, Exit: res.Exit, IO: res.IO}
 	res.Processes = append([]Recorded{own}, f.done...)
 	res.LeftOut = f.s.o.Set.Left()
 	res.Problems = append(res.Problems, f.errs...)

@@ -19,12 +19,15 @@ import (
 	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/symbol/naming"
+	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/trace"
 )
 
 // Result describes a finished recording.
 type Result struct {
 	Reason string
+	// Exit is how the process ended; nil: it did not, or that is not known.
+	Exit *trace.Exit
 	// Duration is from the first tick to the last: every output shows this one.
 	Duration time.Duration
 	// Asked is Options.Duration, 0 if there was none.
@@ -75,7 +78,7 @@ func (s *Session) Finish(reason string) (res *Result, err error) {
 	st := s.stats()
 	began, released := s.smp.Began(), st.At
 	st.At = max(s.smp.Ended(), began)
-	res = &Result{Reason: reason, Duration: time.Duration(st.At - began), Releasing: time.Duration(max(released-st.At, 0)), Threads: len(st.Threads), Tasks: s.tasks.left(), FirstSample: s.FirstSample(),
+	res = &Result{Reason: reason, Exit: s.exit(reason), Duration: time.Duration(st.At - began), Releasing: time.Duration(max(released-st.At, 0)), Threads: len(st.Threads), Tasks: s.tasks.left(), FirstSample: s.FirstSample(),
 		Children: time.Duration(max(0, s.proc.ChildrenCPU()-s.children)),
 		Asked:    s.o.Duration, Untaken: s.smp.Untaken(), Interval: s.smp.Interval(), Cost: s.smp.Cost(s.smp.Ended())}
 	if s.traced != nil {
@@ -105,7 +108,7 @@ func (s *Session) Finish(reason string) (res *Result, err error) {
 	if s.family != nil {
 		s.family.account(res, rec)
 	}
-	res.Stats, err = rec.Close(st, trace.End{At: st.At, Reason: reason, Gone: s.gone(reason)})
+	res.Stats, err = rec.Close(st, trace.End{At: st.At, Reason: reason, Gone: s.gone(reason), Exit: res.Exit})
 	s.settleAccount()
 	if s.family != nil {
 		addStats(&res.Stats, &s.family.stats)
@@ -168,6 +171,42 @@ func (s *Session) shown() (*trace.Recording, error) {
 	}
 	return rec, err
 }
+
+// Exit returns how the process ended; nil: it did not, or that is not known. For a Follower's Ended.
+func (s *Session) Exit() *trace.Exit {
+	if s.proc.Alive() {
+		return nil
+	}
+	return s.exit(targetEnded)
+}
+
+// exit returns how the process ended; nil: it did not, or that is not known.
+func (s *Session) exit(reason string) *trace.Exit {
+	if s.life == nil {
+		return nil
+	}
+	// Its last thread may not be seen to end before the kernel has a status.
+	for try := 0; !s.life.Ended(); try++ {
+		if reason != targetEnded || s.proc.Alive() || try == exitTries {
+			return nil
+		}
+		time.Sleep(exitEvery)
+	}
+	e, ok := s.life.Ending()
+	switch {
+	case !ok:
+		return nil
+	case e.Signal != 0:
+		return &trace.Exit{Signal: target.SignalName(e.Signal), Core: e.Core}
+	}
+	return &trace.Exit{Status: e.Status}
+}
+
+// How long exit waits for the end of a process that has no running thread.
+const (
+	exitTries = 10
+	exitEvery = 2 * time.Millisecond
+)
 
 // gone returns when the process ended, if it is one of several; 0: unknown.
 func (s *Session) gone(reason string) stack.Time {

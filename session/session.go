@@ -92,6 +92,7 @@ type Session struct {
 	o        Options
 	proc     *target.Process
 	live     *live.Target
+	life     *target.Life // nil: how the process ends is not known
 	smp      *sampler.Sampler
 	mods     *modules
 	waits    *waits
@@ -186,6 +187,7 @@ func (s *Session) prepare() (err error) {
 	}
 	s.live.Preload()
 	_ = mapped(nil)
+	s.life, _ = p.Life() // none of a process that has ended, which has no samples
 	s.runtimes = s.live.FollowRuntimes(s.recorder.Capture)
 	s.tasks = &tasks{t: s.live, note: s.recorder.Tasks}
 	s.waits = newWaits(s.live, s.rec, o.DebugDirs, s.shared == nil)
@@ -526,6 +528,9 @@ func (s *Session) Close() {
 	}
 	if s.mods != nil {
 		s.mods.close()
+	}
+	if s.life != nil {
+		_ = s.life.Close() // nothing was written to it
 	}
 	if s.live != nil {
 		s.live.Release()

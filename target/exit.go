@@ -1,6 +1,7 @@
 package target
 
 import (
+	"errors"
 	"fmt"
 	"syscall"
 
@@ -69,7 +70,8 @@ func (l *Life) Ended() bool {
 // report it: up to Linux 6.14, the status is gone once the parent has waited for it.
 func (l *Life) Ending() (e Ending, ok bool) {
 	// A zombie's stat contains the status (proc(5), field 52).
-	if b, err := l.p.read("stat", 4096); err == nil {
+	shown := l.p.shown()
+	if b, err := l.p.read("stat", 4096); err == nil && shown {
 		if st, err := ParseStat(b); err == nil && st.State == 'Z' && st.Exit >= 0 {
 			return ending(st.Exit), true
 		}
@@ -80,6 +82,14 @@ func (l *Life) Ending() (e Ending, ok bool) {
 		return e, false
 	}
 	return ending(int(info.Exit_code)), true
+}
+
+// shown reports whether this program may see the status of p if it is a zombie: otherwise its stat contains 0 instead
+// (do_task_stat of fs/proc/array.c). The link to its working directory, which it no longer has, needs the same right
+// (proc_fd_access_allowed of fs/proc/base.c).
+func (p *Process) shown() bool {
+	_, err := p.link("cwd")
+	return !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.EPERM)
 }
 
 func ending(status int) Ending {

@@ -104,7 +104,7 @@ func cutProcess(tw *Writer, rec *Recording, p Part) error {
 	end := End{At: last, Reason: p.Reason}
 	if rec.End != nil {
 		if p.To == 0 || rec.End.At < p.To {
-			end.At, end.Gone = rec.End.At, rec.End.Gone
+			end.At, end.Gone, end.Exit = rec.End.At, rec.End.Gone, rec.End.Exit
 		}
 		if end.Reason == "" {
 			end.Reason = rec.End.Reason

@@ -316,6 +316,26 @@ type End struct {
 	// Gone is when the process ended, as the kernel reported it, in a recording of several processes; 0: unknown,
 	// or it did not end.
 	Gone stack.Time `json:"gone,omitempty"`
+	// Exit is how the process ended; nil: it did not end, or how is not known.
+	Exit *Exit `json:"exit,omitempty"`
+}
+
+// Exit is how a process ended.
+type Exit struct {
+	Status int    `json:"status"`           // its exit status; 0 if a signal killed it
+	Signal string `json:"signal,omitempty"` // the signal that killed it, such as "SIGKILL"
+	Core   bool   `json:"core,omitempty"`   // the signal had the kernel write a core file
+}
+
+// String returns "exit status 3" or "killed by SIGSEGV", and "" for nil.
+func (e *Exit) String() string {
+	switch {
+	case e == nil:
+		return ""
+	case e.Signal != "":
+		return "killed by " + e.Signal
+	}
+	return fmt.Sprintf("exit status %d", e.Status)
 }
 
 // Trigger is the reason why a flight recorder kept a recording. A recording may have

@@ -94,13 +94,14 @@ func (l *LiveSet) Join(r *trace.Recorder, o LiveOptions) *LiveProcess {
 	return p
 }
 
-// End says that no more samples of the process will come; gone: it has ended. The sinks must be idle.
-func (p *LiveProcess) End(gone bool) {
+// End says that no more samples of the process will come; gone: it has ended, exit: how, nil if that is not known. The
+// sinks must be idle.
+func (p *LiveProcess) End(gone bool, exit *trace.Exit) {
 	p.set.mu.Lock()
 	defer p.set.mu.Unlock()
 	p.ended = true
 	if gone {
-		p.about.Ended = true
+		p.about.Ended, p.about.Exit = true, exitText(exit)
 		p.change()
 	}
 }
@@ -113,7 +114,7 @@ func (p *LiveProcess) change() {
 
 func (p *LiveProcess) describe() {
 	now := messageOf(&p.process)
-	now.Ended = p.about.Ended
+	now.Ended, now.Exit = p.about.Ended, p.about.Exit
 	if p.version == 0 || !now.equal(&p.about) {
 		p.about = now
 		p.change()

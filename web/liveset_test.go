@@ -93,8 +93,11 @@ func TestLiveSet(t *testing.T) {
 	}
 	waited(one)
 	waited(two)
-	second.End(true)
+	second.End(true, &trace.Exit{Signal: "SIGKILL"})
 	next(func() bool { return w.Processes[1].Ended })
+	if end := w.Processes[1].Exit; end != "killed by SIGKILL" || w.Processes[0].Exit != "" {
+		t.Errorf("the second process ended with %q", end)
+	}
 	three, _ := member(t, l, 7, 1, &asked)
 	for range 400 {
 		three.Round()
@@ -186,9 +189,9 @@ func TestLiveSetForgets(t *testing.T) {
 		}
 	}
 	status(threads(4500))
-	second.End(true)
+	second.End(true, nil)
 	st := status(threads(3000))
-	third.End(true) // that many threads may stay
+	third.End(true, nil) // that many threads may stay
 	for _, th := range st.Threads {
 		if th.Process == 1 {
 			t.Fatalf("a thread of the process that ended first is still there: %+v", th)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/trace/event"
@@ -77,7 +78,11 @@ func (s *several) Process() trace.Process {
 
 func (s *several) described() (out []processMessage) {
 	for _, one := range s.all {
-		out = append(out, messageOf(&one.Process))
+		m := messageOf(&one.Process)
+		if one.End != nil {
+			m.Exit = exitText(one.End.Exit)
+		}
+		out = append(out, m)
 	}
 	return out
 }
@@ -214,6 +219,7 @@ type processMessage struct {
 	Exe     string   `json:"exe,omitempty"`
 	Cmdline []string `json:"cmdline,omitempty"`
 	Ended   bool     `json:"ended,omitempty"` // while others are recorded
+	Exit    string   `json:"exit,omitempty"`  // how it ended: "exit status 1", "killed by SIGKILL"; "": unknown
 }
 
 // maxArguments limits the bytes of a command line that pages get.
@@ -232,8 +238,14 @@ func messageOf(p *trace.Process) processMessage {
 	return m
 }
 
+// exitText describes how a process ended. A recording may hold any text for the name of a signal.
+func exitText(e *trace.Exit) string { return view.Text(e.String(), maxExit) }
+
+// maxExit bounds that text, in bytes.
+const maxExit = 64
+
 func (m *processMessage) equal(x *processMessage) bool {
-	return m.PID == x.PID && m.Parent == x.Parent && m.Comm == x.Comm && m.Exe == x.Exe && m.Ended == x.Ended && slices.Equal(m.Cmdline, x.Cmdline)
+	return m.PID == x.PID && m.Parent == x.Parent && m.Comm == x.Comm && m.Exe == x.Exe && m.Ended == x.Ended && m.Exit == x.Exit && slices.Equal(m.Cmdline, x.Cmdline)
 }
 
 // processMessages describes the processes of f, none if it has one.

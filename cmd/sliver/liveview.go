@@ -91,7 +91,7 @@ func (v *liveView) Ended(s *session.Session, gone bool) {
 	delete(v.parts, s)
 	v.mu.Unlock()
 	if p != nil {
-		p.End(gone)
+		p.End(gone, s.Exit())
 	}
 }
 

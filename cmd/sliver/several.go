@@ -222,7 +222,11 @@ func writeProcesses(w io.Writer, r *session.Result) {
 			break
 		}
 		p := &rows[i]
-		fmt.Fprintf(w, "           %s (%d): %s of CPU, %s, %s\n", printable(p.Comm), p.PID, moment(p.Stats.CPUNS), plural(p.Threads, "thread"), plural(int(p.Stats.Samples), "sample"))
+		end := ""
+		if x := p.Exit; x != nil && (x.Status != 0 || x.Signal != "") {
+			end = ", " + printable(x.String())
+		}
+		fmt.Fprintf(w, "           %s (%d): %s of CPU, %s, %s%s\n", printable(p.Comm), p.PID, moment(p.Stats.CPUNS), plural(p.Threads, "thread"), plural(int(p.Stats.Samples), "sample"), end)
 	}
 	for _, l := range r.LeftOut.Lines() {
 		fmt.Fprintf(w, "  left out %s\n", printable(l))
@@ -250,12 +254,23 @@ type processJSON struct {
 	CPUNS   int64      `json:"cpu_ns"`
 	Found   stack.Time `json:"found_ns"`
 	FirstNS int64      `json:"first_sample_ns"`
+	// Of one that ended, as far as known: one of them.
+	Status *int    `json:"exit_status"`
+	Signal *string `json:"exit_signal"`
 }
 
 func processesJSON(r *session.Result) (out []processJSON) {
 	for i := range r.Processes {
 		p := &r.Processes[i]
-		out = append(out, processJSON{p.PID, p.Parent, p.Comm, p.Threads, p.Stats.Samples, p.Stats.CPUNS, p.Found, int64(max(p.First-p.Found, 0))})
+		x := processJSON{PID: p.PID, Parent: p.Parent, Name: p.Comm, Threads: p.Threads, Samples: p.Stats.Samples, CPUNS: p.Stats.CPUNS, Found: p.Found, FirstNS: int64(max(p.First-p.Found, 0))}
+		switch e := p.Exit; {
+		case e == nil:
+		case e.Signal != "":
+			x.Signal = &e.Signal
+		default:
+			x.Status = &e.Status
+		}
+		out = append(out, x)
 	}
 	return out
 }

@@ -2,7 +2,9 @@ package report
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -41,6 +43,7 @@ func TestBuildOfTwo(t *testing.T) {
 	}
 	rec := process(10, 0, "make", 0, 1000, [2]int64{100, 400}, [2]int64{420, 900})
 	rec.Others = []*trace.Recording{process(11, 10, "cc1", 80, 400), process(12, 10, "cc", 410, 900, [2]int64{420, 700}, [2]int64{710, 890}), process(13, 12, "cc1", 415, 700)}
+	rec.End.Exit, rec.Others[0].End.Exit, rec.Others[1].End.Exit = &trace.Exit{Status: 2}, &trace.Exit{Signal: "SIGSEGV", Core: true}, &trace.Exit{}
 	rec.Left = &trace.LeftOut{Processes: []trace.LeftProcess{{PID: 14, Parent: 12, Name: "as", Born: exporttest.Start + 705*ms, Gone: exporttest.Start + 890*ms}}}
 	r := Of(rec, view.Options{}, 0)
 	r.AddProcesses(rec)
@@ -61,11 +64,23 @@ func TestBuildOfTwo(t *testing.T) {
 	if want := "make (10) for cc (12): child 1 1, make (10) for cc1 (11): child 1 1, cc (12) for cc1 (13): child 1 1, cc (12) for as (14): child 1 1"; strings.Join(got, ", ") != want {
 		t.Errorf("waits\n%s\nwant\n%s", strings.Join(got, ", "), want)
 	}
+	ends := map[string]string{}
+	for _, p := range r.Processes {
+		b, err := json.Marshal(p.Exit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ends[fmt.Sprintf("%s (%d)", p.Name, p.PID)] = p.Ended() + " " + string(b)
+	}
+	if want := map[string]string{"make (10)": `2 {"exit_status":2,"exit_signal":null}`, "cc1 (11)": `SIGSEGV {"exit_status":null,"exit_signal":"SIGSEGV"}`,
+		"cc (12)": `0 {"exit_status":0,"exit_signal":null}`, "cc1 (13)": ` {"exit_status":null,"exit_signal":null}`}; !maps.Equal(ends, want) {
+		t.Errorf("ends %v, want %v", ends, want)
+	}
 	var page, out bytes.Buffer
 	if err := r.WriteHTML(&page); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"<td>80.0ms<td>320ms<td", "<td>11<td>10<td class=\"w\">cc1<", "<td class=\"w\">cc1<td>2<td class=\"bar\" style=\"--b:60.5%\">605ms<td> 60%", "<code></code><td class=\"w\">cc (12)<td class=\"w\">end<", "<td class=\"w\">cc (12)<td>child<"} {
+	for _, want := range []string{"<td>80.0ms<td>320ms<td", "<td>SIGSEGV<td>11<td>10<td class=\"w\">cc1<", "<td class=\"w\">cc1<td>2<td class=\"bar\" style=\"--b:60.5%\">605ms<td> 60%", "<code></code><td class=\"w\">cc (12)<td class=\"w\">end<", "<td class=\"w\">cc (12)<td>child<"} {
 		if !strings.Contains(page.String(), want) {
 			t.Errorf("no %q in\n%s", want, page.String())
 		}

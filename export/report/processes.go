@@ -26,6 +26,40 @@ type Process struct {
 	CPU     int64  `json:"cpu_ns"`
 	Threads int    `json:"threads"`
 	Samples uint64 `json:"samples"`
+	Exit           // how it ended
+}
+
+// Exit is how a process ended. Neither is known of one that did not, or that the kernel no longer reports.
+type Exit struct {
+	Status *int    `json:"exit_status"` // nil also if a signal killed it
+	Signal *string `json:"exit_signal"` // the signal that killed it, such as "SIGKILL"
+}
+
+// exitOf returns how the process of a recording ended.
+func exitOf(end *trace.End) (e Exit) {
+	switch {
+	case end == nil || end.Exit == nil:
+	case end.Exit.Signal != "":
+		s := view.Text(end.Exit.Signal, maxSignal)
+		e.Signal = &s
+	default:
+		e.Status = &end.Exit.Status
+	}
+	return e
+}
+
+// maxSignal bounds the name of a signal.
+const maxSignal = 32
+
+// Ended returns the exit status, or the signal; "" if neither is known.
+func (e Exit) Ended() string {
+	switch {
+	case e.Signal != nil:
+		return *e.Signal
+	case e.Status != nil:
+		return fmt.Sprint(*e.Status)
+	}
+	return ""
 }
 
 // Step is a part of the critical path: a time in which a process was what the others waited for.
@@ -64,7 +98,7 @@ func (r *Report) AddProcesses(rec *trace.Recording) {
 			to = one.End.Gone
 		}
 		row := Process{PID: p.PID, Parent: p.Parent, Name: view.Text(p.Comm, 256), Command: view.Command(p.Cmdline),
-			Begin: int64(from - begin), End: int64(max(to, from) - begin), Threads: len(one.Threads)}
+			Begin: int64(from - begin), End: int64(max(to, from) - begin), Threads: len(one.Threads), Exit: exitOf(one.End)}
 		for i := range one.Stats.Threads {
 			row.CPU += one.Stats.Threads[i].CPUNS
 			row.Samples += one.Stats.Threads[i].Samples
@@ -129,9 +163,9 @@ func (r *Report) textProcesses(b *bufio.Writer, top int) {
 	}
 	shown := r.Processes[:min(len(r.Processes), top)]
 	fmt.Fprintf(b, "\nProcesses%s\n", more(len(r.Processes)-len(shown)+r.More.Processes))
-	t := newTable(b, "begin", "lived", "on CPU", "threads", "samples", "pid", "parent", "command")
+	t := newTable(b, "begin", "lived", "on CPU", "threads", "samples", "exit", "pid", "parent", "command")
 	for _, p := range shown {
-		t.row(duration(p.Begin), duration(p.Lived()), duration(p.CPU), fmt.Sprint(p.Threads), fmt.Sprint(p.Samples), fmt.Sprint(p.PID), fmt.Sprint(p.Parent), command(p.Name, p.Command))
+		t.row(duration(p.Begin), duration(p.Lived()), duration(p.CPU), fmt.Sprint(p.Threads), fmt.Sprint(p.Samples), cell(p.Ended()), fmt.Sprint(p.PID), fmt.Sprint(p.Parent), command(p.Name, p.Command))
 	}
 	t.end()
 	r.textBetween(b, top)

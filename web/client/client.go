@@ -80,6 +80,7 @@ type Process struct {
 	Exe     string   `json:"exe"`
 	Cmdline []string `json:"cmdline"`
 	Ended   bool     `json:"ended"` // while others were still recorded
+	Exit    string   `json:"exit"`  // how it ended, such as "exit status 1" or "killed by SIGKILL"; "": unknown
 }
 
 // Info returns the server's description.

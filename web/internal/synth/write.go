@@ -129,5 +129,9 @@ func write(tw *trace.Writer, p *Program, t0 stack.Time, o Options) (events int, 
 	if err := tw.Stats(st); err != nil {
 		return 0, err
 	}
-	return events, tw.End(trace.End{At: end, Reason: "duration"})
+	last := trace.End{At: end, Reason: "duration"}
+	if p.Proc.Parent != 0 {
+		last.Exit = &trace.Exit{Status: 3}
+	}
+	return events, tw.End(last)
 }

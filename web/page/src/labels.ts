@@ -302,7 +302,7 @@ export class Labels {
   private about(g: Group): string {
     const p = g.process === undefined ? undefined : this.v.model.hello?.processes?.[g.process];
     if (!p) return g.role;
-    return `${p.cmdline?.join(' ') || p.comm}${p.ppid ? `, started by ${p.ppid}` : ''}`;
+    return `${p.cmdline?.join(' ') || p.comm}${p.ppid ? `, started by ${p.ppid}` : ''}${p.exit ? `, ${p.exit}` : ''}`;
   }
 
   private field: HTMLInputElement | null = null;

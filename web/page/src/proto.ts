@@ -60,6 +60,7 @@ export interface ProcessInfo {
   exe?: string;
   cmdline?: string[];
   ended?: boolean; // while others were recorded
+  exit?: string; // how it ended
 }
 // Processes are those that joined a live recording, or changed, by index.
 export interface Processes {

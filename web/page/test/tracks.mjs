@@ -114,7 +114,10 @@ export function cases(test) {
     assert.ok((await pixels(page, 'calls', 6, 4, 90, 16)) > 3, 'the line has no bar');
     await picture(page, 'processes');
     const head = page.locator('#labels li.group').first();
-    assert.match(await head.locator('.name').getAttribute('title'), /3 threads: \/usr\/bin\/shopd --worker 4, started by 4242\. Click/);
+    assert.match(
+      await head.locator('.name').getAttribute('title'),
+      /3 threads: \/usr\/bin\/shopd --worker 4, started by 4242, exit status 3\. Click/,
+    );
     // A wait for a lock leads to its holder in another process.
     await tall(page);
     await page.locator('#labels').getByRole('button', { name: 'The 3 threads of shopd (4242)', exact: true }).click();
