@@ -3,7 +3,6 @@ package target
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -107,11 +106,12 @@ func (b *Births) Next(wait time.Duration) []Birth {
 	deadline := time.Now().Add(wait)
 	for {
 		left := max(time.Until(deadline), 0)
-		n, err := unix.Poll(fds, int((left+time.Millisecond-1)/time.Millisecond))
-		if errors.Is(err, unix.EINTR) {
+		ts := [2]int64{int64(left / time.Second), int64(left % time.Second)}
+		n, errno := sleep(&fds[0], len(fds), &ts)
+		if errno == unix.EINTR {
 			continue
 		}
-		ready := n <= 0
+		ready := errno != 0 || n == 0
 		for i := range fds {
 			ready = ready || fds[i].Revents&unix.POLLIN != 0
 		}

@@ -12,8 +12,8 @@ import (
 // sleep and wait are those of block_unsafe.go with plain system calls. The race detector tracks
 // calls through the P of the Go scheduler, which the brackets there give up.
 
-func sleep(fd *unix.PollFd, ts *[2]int64) (n uintptr, errno syscall.Errno) {
-	n, _, errno = syscall.Syscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(fd)), 1, uintptr(unsafe.Pointer(ts)), 0, 0, 0)
+func sleep(fd *unix.PollFd, fds int, ts *[2]int64) (n uintptr, errno syscall.Errno) {
+	n, _, errno = syscall.Syscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(fd)), uintptr(fds), uintptr(unsafe.Pointer(ts)), 0, 0, 0)
 	return n, errno
 }
 

@@ -23,14 +23,14 @@ func enterBlocking()
 //go:linkname exitBlocking runtime.exitsyscall
 func exitBlocking()
 
-// sleep waits until the file is readable, or for ts. The runtime requires both brackets to be
+// sleep waits until one of the files, of which fd is the first, is readable, or for ts; nil: without end. The runtime requires both brackets to be
 // called from one frame that does not move.
 //
 //go:nosplit
 //go:norace
-func sleep(fd *unix.PollFd, ts *[2]int64) (n uintptr, errno syscall.Errno) {
+func sleep(fd *unix.PollFd, fds int, ts *[2]int64) (n uintptr, errno syscall.Errno) {
 	enterBlocking()
-	n, errno = raw6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(fd)), 1, uintptr(unsafe.Pointer(ts)), 0, 0, 0)
+	n, errno = raw6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(fd)), uintptr(fds), uintptr(unsafe.Pointer(ts)), 0, 0, 0)
 	exitBlocking()
 	return n, errno
 }

@@ -277,8 +277,8 @@ func (m *machineClock) follow() {
 	defer close(m.done)
 	fds := m.pollFDs()
 	for {
-		n, err := unix.Poll(fds, -1)
-		if err != nil && !errors.Is(err, unix.EINTR) || n > 0 && fds[0].Revents != 0 {
+		n, errno := sleep(&fds[0], len(fds), nil)
+		if errno != 0 && errno != unix.EINTR || n > 0 && fds[0].Revents != 0 {
 			return
 		}
 		forgetGone(fds)

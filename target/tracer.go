@@ -531,7 +531,7 @@ func (tr *Tracer) SleepUntil(t stack.Time) (woken bool) {
 			return tr.woken()
 		}
 		ts := [2]int64{left / 1e9, left % 1e9}
-		n, errno := sleep(&fd, &ts)
+		n, errno := sleep(&fd, 1, &ts)
 		awake()
 		if n > 0 && errno == 0 {
 			return tr.woken()
