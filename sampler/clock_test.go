@@ -272,25 +272,26 @@ func TestClockShares(t *testing.T) {
 			if most := .03 * n[stack.StateRunning]; made > most {
 				t.Errorf("%.0f samples of the call that sleeps, want at most %.0f", made, most)
 			}
-			// A thread that runs little has more copies: one for each 2 intervals of time.
-			n[stack.StateRunning] *= min(1, float64(c.burst)/sum*2)
-			all := n[stack.StateRunning] + n[stack.StateRunnable] + n[stack.StateBlocked]
+			all := float64(len(sink.samples))
+			ticks := float64(d / (10 * time.Millisecond))
 			for _, x := range []struct {
 				st   stack.State
 				want float64
-			}{{stack.StateRunning, float64(c.burst) / sum}, {stack.StateRunnable, float64(c.queue) / sum}, {stack.StateBlocked, float64(c.nap) / sum}} {
-				got := n[x.st] / all
-				if limit := .015 + 4.5*math.Sqrt(x.want*(1-x.want)/all); math.Abs(got-x.want) > limit {
-					t.Errorf("%.1f%% of %.0f samples are %v, want %.1f%%", 100*got, all, x.st, 100*x.want)
+			}{{stack.StateRunnable, float64(c.queue) / sum}, {stack.StateBlocked, float64(c.nap) / sum}} {
+				got := n[x.st] / ticks
+				if limit := .02 + 4.5*math.Sqrt(x.want*(1-x.want)/ticks); math.Abs(got-x.want) > limit {
+					t.Errorf("%.1f%% of %.0f ticks are %v, want %.1f%%", 100*got, ticks, x.st, 100*x.want)
 				}
 			}
-			// Stops before the clock started, and of threads that woke and wait for a CPU.
-			if most := uint64(all*.08) + 40; acc.Stopped() > most {
-				t.Errorf("%d stops, want at most %d", acc.Stopped(), most)
+			// A thread that runs little has more copies, up to one for each two intervals of time.
+			least := float64(c.burst) / sum
+			most := least / min(1, 2*least)
+			if got := n[stack.StateRunning] / ticks; got < least-.02-4.5*math.Sqrt(least/ticks) || got > most+.02+4.5*math.Sqrt(most/ticks) {
+				t.Errorf("%.1f%% of %.0f intervals have a copy, want %.1f%% to %.1f%%", 100*got, ticks, 100*least, 100*most)
 			}
-			ticks := float64(d / (10 * time.Millisecond))
-			if all < .93*ticks || all > 1.05*ticks {
-				t.Errorf("%.0f samples in %.0f intervals", all, ticks)
+			// Stops before the clock started, and of threads that woke and wait for a CPU.
+			if limit := uint64(all*.08) + 40; acc.Stopped() > limit {
+				t.Errorf("%d stops, want at most %d", acc.Stopped(), limit)
 			}
 		})
 	}
