@@ -13,7 +13,8 @@ usage: bench/io.sh [TURNS [WINDOW_MS [TOOL…]]]
   TURNS      how many (5)
   WINDOW_MS  of each measurement (500)
   TOOL       exit, both (empty programs at the end, or at begin and end of each call: the
-             kernel's own part), sums (sliver io), record (sliver record --io), strace (strace -f -c),
+             kernel's own part), times (the least programs that know how long calls take),
+             sums (sliver io), record (sliver record --io), strace (strace -f -c),
              perf (perf trace -s), bpftrace (a count and a histogram of each call);
              default: those that are here
 END
@@ -26,7 +27,7 @@ turns=${1:-5} window=${2:-500}
 shift $(($# < 2 ? $# : 2))
 tools=("$@")
 if [[ ${#tools[@]} == 0 ]]; then
-	tools=(exit both sums record)
+	tools=(exit both times sums record)
 	for t in strace perf bpftrace; do ! command -v "$t" >/dev/null || tools+=("$t"); done
 fi
 work=$(mktemp -d)
@@ -63,6 +64,7 @@ traced() {
 start() {
 	case $1 in
 	exit | enter | both) "$work/floor" "$1" >"$work/tool.out" 2>&1 & ;;
+	times) "$work/floor" times "$one" >"$work/tool.out" 2>&1 & ;;
 	sums) "$work/sliver" io -p "$one" --json >"$work/tool.out" 2>&1 & ;;
 	record) "$work/sliver" record -p "$one" -i 1s --io -q -o "$work/x.sliver" >"$work/tool.out" 2>&1 & ;;
 	strace) strace -f -c -p "$one" -o "$work/tool.out" 2>/dev/null & ;;
