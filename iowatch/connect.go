@@ -17,6 +17,9 @@ type peerKey struct {
 	place place
 }
 
+// ConnectedTo and the address of its peer name a socket.
+const ConnectedTo = "socket to "
+
 // portDNS ends the address of a name server.
 const portDNS = ":53"
 
@@ -35,7 +38,7 @@ func (e *Engine) peerOf(d *desc, peer string) {
 		return
 	}
 	counted := d.path != ""
-	d.path = "socket to " + d.peer
+	d.path = ConnectedTo + d.peer
 	if f := e.file(d); f != nil && !d.seeded && !counted {
 		f.Opens++
 		f.stack(d)

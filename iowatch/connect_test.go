@@ -205,3 +205,31 @@ func TestLateClose(t *testing.T) {
 		t.Errorf("%d open", len(s.e.open))
 	}
 }
+
+// TestShortLived: descriptors that are closed before their names are read are lines of the table by the call that
+// made them.
+func TestShortLived(t *testing.T) {
+	s := newScript(t)
+	for i := range 3 {
+		s.fd, s.gen = 9, s.gen+2
+		s.e.Apply(&Event{Op: OpMake, End: s.now, TID: s.tid, FD: 9, Gen: s.gen, Ret: 9, Kind: KindFIFO, Size: -1, Stack: 1, Call: "pipe2"})
+		if i == 2 {
+			s.e.Name(9, s.gen, "pipe:[7]", KindFIFO) // it was open for longer
+		}
+		s.e.Apply(&Event{Op: OpWrite, End: s.now + 1, Took: 1, TID: s.tid, FD: 9, Gen: s.gen, Want: 5, Ret: 5, Kind: KindFIFO, Size: -1})
+		s.e.Apply(&Event{Op: OpClose, End: s.now + 2, TID: s.tid, FD: 9, Gen: s.gen, Size: -1})
+	}
+	// One whose open was not seen has no name.
+	s.e.Apply(&Event{Op: OpWrite, End: s.now + 3, Took: 1, TID: s.tid, FD: 11, Gen: 1, Want: 5, Ret: 5, Kind: KindFIFO, Size: -1})
+	s.e.Apply(&Event{Op: OpClose, End: s.now + 4, TID: s.tid, FD: 11, Gen: 1, Size: -1})
+	want := map[string]uint64{"short-lived descriptors of pipe2": 2, "pipe:[7]": 1}
+	for _, f := range s.e.Files() {
+		if n := want[f.Path]; n == 0 || f.Opens != n || f.Ops != n || f.Written != 5*n || f.Kind != KindFIFO {
+			t.Errorf("%+v", f)
+		}
+		delete(want, f.Path)
+	}
+	if len(want) > 0 {
+		t.Errorf("%v are missing", want)
+	}
+}

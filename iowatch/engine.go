@@ -464,6 +464,9 @@ func (e *Engine) file(d *desc) *File {
 	return f
 }
 
+// shortLived and the call that made them name descriptors without a path of their own in Files.
+const shortLived = "short-lived descriptors of "
+
 // closed judges a descriptor and forgets it.
 func (e *Engine) closed(d *desc, at stack.Time) {
 	e.disconnected(d, at)
@@ -472,6 +475,13 @@ func (e *Engine) closed(d *desc, at stack.Time) {
 		e.missed(d, u, at)
 	}
 	e.judge(d, at)
+	if d.path == "" && d.call != "" && !d.seeded { // closed before its name was read
+		d.path = shortLived + d.call
+		if f := e.file(d); f != nil {
+			f.Opens++
+			f.stack(d)
+		}
+	}
 	f := e.file(d)
 	for _, u := range d.uses {
 		e.uses--

@@ -146,7 +146,7 @@ const (
 	recFD2     = 80         // 32 bits
 	recUsers   = 84         // 32 bits; of a pair: generation of FD2
 	recDev     = recUsers   // 32 bits: of an open or a fault, as recIno
-	recDir     = 88         // 32 bits: of an open, the folder's descriptor; of a dup, the old one
+	recDir     = 88         // 32 bits: of an open, the folder's descriptor; of a dup or accept, argument 0
 	recQueued  = 96         // ns in which the thread waited for a CPU
 	recBytes   = 104
 

@@ -20,7 +20,8 @@ type IORecord struct {
 	Sort iowatch.Op
 
 	// Dir is of an OpOpen or OpCall the descriptor of the folder of a relative Path, negative for the working folder. Of
-	// an OpMake by dup, dup2, dup3 and fcntl it is the old descriptor, and -1 of others.
+	// an OpMake by dup, dup2, dup3 and fcntl it is the old descriptor, by accept and accept4 the one that listens, and -1
+	// of others.
 	Dir  int32
 	FD2  int32 // OpMake of two descriptors: the second one; 0: none
 	Gen2 uint32
@@ -79,7 +80,7 @@ func parseIO(b []byte, r *IORecord) error {
 		r.Addr, r.Ino, r.Dev, r.Written, r.Ret = word(recRet), word(recIno), half(recDev), 0, 0
 		r.Call = "page fault"
 	case iowatch.OpMake:
-		if r.Dir = -1; call.name == "fcntl" || strings.HasPrefix(call.name, "dup") {
+		if r.Dir = -1; call.name == "fcntl" || strings.HasPrefix(call.name, "dup") || strings.HasPrefix(call.name, "accept") {
 			r.Dir = int32(half(recDir))
 		}
 		if r.FD2 = int32(half(recFD2)); r.FD2 != 0 {

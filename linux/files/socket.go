@@ -101,6 +101,35 @@ func (s *sockets) read(proc Dir) {
 	}
 }
 
+// Addresses are those of a socket: "10.0.0.5:5432", or the path of a UNIX socket; "": none, or unknown.
+type Addresses struct {
+	Local, Remote string
+	Listening     bool
+}
+
+// Addresses returns the addresses of the socket that descriptor fd is now. They are as old as Config.TTL allows.
+func (t *Table) Addresses(fd int) (a Addresses, ok bool) {
+	link, err := t.c.Proc.ReadLink("fd/" + strconv.Itoa(fd))
+	if err != nil || !strings.HasPrefix(link, "socket:[") {
+		return a, false
+	}
+	c, ok := t.find(inodeOf(link))
+	if !ok {
+		return a, false
+	}
+	if a.Listening = c.listening; c.kind == Unix {
+		a.Local = c.path
+		return a, true
+	}
+	if c.local.Port() != 0 {
+		a.Local = c.local.String()
+	}
+	if c.remote.Port() != 0 {
+		a.Remote = c.remote.String()
+	}
+	return a, true
+}
+
 func (t *Table) socket(fd int, link string) Desc {
 	d := Desc{Kind: Socket, Text: "socket", Inode: inodeOf(link)}
 	c, ok := t.find(d.Inode)

@@ -6,12 +6,10 @@
 package canary
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -55,7 +53,10 @@ type Canary struct {
 	cwd    string
 	names  map[stack.TID]string
 	dups   map[int32]string // paths of descriptors that were duplicated: a file's table has opens alone
-	each   func(r *kernel.IORecord, path string, kind iowatch.Kind)
+
+	sockets   *files.Table
+	listeners map[int32]listener
+	each      func(r *kernel.IORecord, path string, kind iowatch.Kind)
 
 	uring bool              // a descriptor of io_uring was open
 	rings map[ringFD]string // paths of descriptors that io_uring used
@@ -97,12 +98,13 @@ const (
 
 // Open begins to watch p: when it returns, every further call is seen.
 func Open(p *target.Process, o Options) (*Canary, error) {
-	c := &Canary{proc: p, Engine: iowatch.New(o.Rules, stack.TID(p.PID())), began: time.Now(), names: map[stack.TID]string{}, dups: map[int32]string{}, inodes: map[inode]string{}, rings: map[ringFD]string{}, each: o.Each}
+	c := &Canary{proc: p, Engine: iowatch.New(o.Rules, stack.TID(p.PID())), began: time.Now(), names: map[stack.TID]string{}, dups: map[int32]string{}, listeners: map[int32]listener{}, inodes: map[inode]string{}, rings: map[ringFD]string{}, each: o.Each}
 	var err error
 	if c.dir, err = live.OpenProc(p); err != nil {
 		return nil, err
 	}
 	c.fs = c.dir.Config(nil).Proc
+	c.sockets = files.New(files.Config{PID: p.PID(), Proc: c.fs, Now: func() int64 { return int64(target.Now()) }})
 	if c.Stacks, err = oneshot.OpenCopies(p, o.Names); err != nil {
 		c.dir.Close()
 		return nil, err
@@ -160,83 +162,6 @@ func (c *Canary) learn() {
 			c.io.Plan(tid, pages)
 		}
 	}
-}
-
-// seed adds the descriptors that are open now.
-func (c *Canary) seed() {
-	now := target.Now()
-	for _, fd := range c.list() {
-		name, kind := c.link(fd)
-		if name == "" {
-			continue
-		}
-		info := c.info(fd)
-		c.Engine.Seed(fd, c.io.Gen(fd), name, kind, info.flags, now)
-		if info.ino != 0 && path.IsAbs(name) {
-			k := inode{0, info.ino}
-			if old, ok := c.inodes[k]; ok && old != name {
-				name = "" // on different devices
-			}
-			c.inodes[k] = name
-		}
-	}
-}
-
-// list returns the open descriptors.
-func (c *Canary) list() (fds []int32) {
-	names, err := c.fs.ReadDir("fd", maxList)
-	if err != nil {
-		return nil // the process ends
-	}
-	for _, n := range names {
-		if fd, err := strconv.ParseInt(n, 10, 32); err == nil {
-			fds = append(fds, int32(fd))
-		}
-	}
-	return fds
-}
-
-// link returns the path of an open descriptor, and its kind as far as the path shows it. The file is
-// not opened.
-func (c *Canary) link(fd int32) (string, iowatch.Kind) {
-	to, err := c.fs.ReadLink("fd/" + strconv.Itoa(int(fd)))
-	if err != nil {
-		return "", iowatch.KindUnknown
-	}
-	switch {
-	case strings.HasPrefix(to, "socket:"):
-		return to, iowatch.KindSocket
-	case strings.HasPrefix(to, "pipe:"):
-		return to, iowatch.KindFIFO
-	case strings.HasPrefix(to, "anon_inode:"):
-		c.uring = c.uring || strings.Contains(to, "io_uring")
-		return to, iowatch.KindAnon
-	case strings.HasPrefix(to, "/dev/pts/"), to == "/dev/null", to == "/dev/tty":
-		return to, iowatch.KindChar
-	}
-	return strings.TrimSuffix(to, " (deleted)"), iowatch.KindUnknown
-}
-
-// info is what fdinfo has of a descriptor (proc_pid_fdinfo(5)): 0 if it is unknown, as the inode
-// number is before Linux 5.14.
-type info struct {
-	flags int64 // of its open
-	ino   uint64
-}
-
-func (c *Canary) info(fd int32) (out info) {
-	b, err := c.fs.ReadFile("fdinfo/"+strconv.Itoa(int(fd)), maxInfo)
-	if err != nil {
-		return out
-	}
-	for line := range bytes.Lines(b) { // the kernel wrote them
-		if rest, ok := bytes.CutPrefix(line, []byte("flags:")); ok {
-			out.flags, _ = strconv.ParseInt(string(bytes.TrimSpace(rest)), 8, 64)
-		} else if rest, ok := bytes.CutPrefix(line, []byte("ino:")); ok {
-			out.ino, _ = strconv.ParseUint(string(bytes.TrimSpace(rest)), 10, 64)
-		}
-	}
-	return out
 }
 
 // Run watches until ctx or the process ends. tick is called about once a second, when the engine's sums
@@ -379,7 +304,9 @@ func (c *Canary) record(r *kernel.IORecord) {
 	case iowatch.OpMake:
 		c.uring = c.uring || r.Call == "io_uring_setup"
 		delete(c.dups, r.FD)
-		if dir := c.folder(r.Dir); path.IsAbs(dir) && len(c.dups) < maxNames {
+		if strings.HasPrefix(r.Call, "accept") {
+			r.Path = c.accepted(r.Dir)
+		} else if dir := c.folder(r.Dir); path.IsAbs(dir) && len(c.dups) < maxNames {
 			c.dups[r.FD] = dir
 		}
 	case iowatch.OpRange:
@@ -387,6 +314,9 @@ func (c *Canary) record(r *kernel.IORecord) {
 		return
 	case iowatch.OpClose:
 		c.lastSums(r)
+		if name, kind := c.Engine.Path(r.FD, r.Gen); name == "" && c.dups[r.FD] != "" {
+			c.Engine.Name(r.FD, r.Gen, c.dups[r.FD], kind)
+		}
 		c.note(r) // while its path is known
 	}
 	c.Engine.Apply(&r.Event)
