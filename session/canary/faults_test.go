@@ -1,6 +1,7 @@
 package canary
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -78,6 +79,11 @@ func TestCacheMisses(t *testing.T) {
 		!strings.Contains(x.Advice(), "of 200 reads of file waited for storage") {
 		t.Errorf("%+v at %s: %s", x, s.stackOf(x.Where), x.Advice())
 	}
+	// One read less than the rule needs.
+	below, own := runEach(t, []string{fmt.Sprintf("cache-miss count=%d time=0s within=60s", pages+1)}, "cold", path, pages)
+	if all := below.Engine.Findings(); len(all) > 0 || own < pages*9/10 {
+		t.Errorf("%d findings of %d reads that waited", len(all), own)
+	}
 	// As the last run, but without evicting: small reads of pages that are in memory.
 	again, _, _ := filesRun(t, []string{"cache-miss count=1 time=0s within=60s"}, "read", path, pages, 100)
 	if f := fileOf(again); f.Misses != 0 && f.Misses > 1 || f.Ops != pages {
@@ -118,9 +124,14 @@ func TestPageFaults(t *testing.T) {
 		}
 	}
 	all := s.Engine.Findings()
-	i := slices.IndexFunc(all, func(f *iowatch.Finding) bool { return f.Path == path })
+	of := func(f *iowatch.Finding) bool { return f.Path == path }
+	i := slices.IndexFunc(all, of)
 	if i < 0 || all[i].Rule != iowatch.PageFault || all[i].Count != own || !strings.Contains(s.stackOf(all[i].Where), "touching ") {
 		t.Errorf("%+v", all)
+	}
+	below, own := runEach(t, []string{fmt.Sprintf("page-fault count=%d time=0s within=60s", pages+1)}, "mapped", path, pages)
+	if i := slices.IndexFunc(below.Engine.Findings(), of); i >= 0 {
+		t.Errorf("%+v of %d faults", below.Engine.Findings()[i], own)
 	}
 }
 

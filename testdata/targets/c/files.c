@@ -24,6 +24,7 @@
  *            they stay open
  *   leak     N sockets that stay open, opened in leaking
  *   leaks    N descriptors of each kind that stay open, opened in a function of its own: leaking_file …
+ *   keeps    the same; at each further line of input it opens as many, and closes these
  *   stat, open, close, unlink, rename, readdir
  *            main makes this call on PATH, or for readdir on its folder, once in calling
  *   flock:US, ofd:US
@@ -42,6 +43,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/io_uring.h>
+#include <linux/perf_event.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <sched.h>
@@ -58,12 +60,14 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/signalfd.h>
 #include <sys/inotify.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <sys/uio.h>
+#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -291,6 +295,8 @@ static void rights(void)
 	}
 }
 
+static int listening = -1, highest = 2000;
+
 #define LEAKING(what, call)                 \
 	NOINLINE void leaking_##what(void)      \
 	{                                       \
@@ -306,7 +312,14 @@ LEAKING(memfd, memfd_create("x", 0))
 LEAKING(timer, timerfd_create(CLOCK_MONOTONIC, 0))
 LEAKING(inotify, inotify_init1(0))
 LEAKING(dup, dup(0))
+LEAKING(dup3, dup3(0, highest++, O_CLOEXEC))
 LEAKING(fcntl, fcntl(0, F_DUPFD_CLOEXEC, 10))
+LEAKING(signal, signalfd(-1, &(sigset_t){ 0 }, 0))
+LEAKING(pidfd, syscall(SYS_pidfd_open, getpid(), 0))
+LEAKING(userfault, syscall(SYS_userfaultfd, 1)) /* UFFD_USER_MODE_ONLY */
+LEAKING(fanotify, syscall(SYS_fanotify_init, 0x200, 0)) /* FAN_REPORT_FID */
+LEAKING(perf, syscall(SYS_perf_event_open, &(struct perf_event_attr){ .type = PERF_TYPE_SOFTWARE, .size = sizeof(struct perf_event_attr), .config = PERF_COUNT_SW_TASK_CLOCK, .exclude_kernel = 1 }, 0, -1, -1, 0))
+LEAKING(accept, accept4(listening, NULL, NULL, SOCK_CLOEXEC))
 
 NOINLINE void leaking_pipe(void)
 {
@@ -324,8 +337,14 @@ NOINLINE void leaking_pair(void)
 
 static void leaks(void)
 {
-	int s[2];
+	int s[2], client;
+	struct sockaddr_un at = { .sun_family = AF_UNIX }; /* an address that the kernel chooses */
+	socklen_t n = sizeof at;
 	check(socketpair(AF_UNIX, SOCK_STREAM, 0, s), "socketpair");
+	check(listening = socket(AF_UNIX, SOCK_STREAM, 0), "socket");
+	check(bind(listening, (struct sockaddr *)&at, sizeof at.sun_family), "bind");
+	check(listen(listening, 1), "listen");
+	check(getsockname(listening, (struct sockaddr *)&at, &n), "getsockname");
 	for (long i = 0; i < count; i++) {
 		leaking_file();
 		leaking_folder();
@@ -336,7 +355,17 @@ static void leaks(void)
 		leaking_timer();
 		leaking_inotify();
 		leaking_dup();
+		leaking_dup3();
 		leaking_fcntl();
+		leaking_signal();
+		leaking_pidfd();
+		leaking_userfault();
+		leaking_fanotify();
+		leaking_perf();
+		check(client = socket(AF_UNIX, SOCK_STREAM, 0), "socket");
+		check(connect(client, (struct sockaddr *)&at, n), "connect");
+		leaking_accept();
+		check(close(client), "close");
 		leaking_pipe();
 		leaking_pair();
 		message(s[0], 0, 1);
@@ -344,6 +373,22 @@ static void leaks(void)
 	}
 	check(close(s[0]), "close");
 	check(close(s[1]), "close");
+	check(close(listening), "close");
+}
+
+static void keeps(void)
+{
+	static int lines;
+	static char kept[4096]; /* by descriptor */
+	leaks();
+	for (int fd = 0; fd < (int)sizeof kept; fd++) {
+		int open = fcntl(fd, F_GETFD) >= 0;
+		if (!lines)
+			kept[fd] = open;
+		else if (open && !kept[fd])
+			check(close(fd), "close");
+	}
+	lines = 1;
 }
 
 static void *sharer(void *arg)
@@ -633,6 +678,8 @@ int main(int argc, char **argv)
 			leaking();
 		} else if (!strcmp(s, "leaks")) {
 			leaks();
+		} else if (!strcmp(s, "keeps")) {
+			keeps();
 		} else if (!strcmp(s, "loop")) {
 			on_thread(looping, 1, NULL);
 		} else if (!strncmp(s, "loop-", 5)) {
