@@ -134,7 +134,7 @@ func TestSlow(t *testing.T) {
 
 // TestOpenedForWriting: for a file that is written, the advice differs.
 func TestOpenedForWriting(t *testing.T) {
-	for flags, want := range map[int64]string{0o100: "read it once and keep the result", 0o102: "keep it open", 0o101: "keep it open"} {
+	for flags, want := range map[int64]string{0o100: "read it once and keep the result", 0o102: "for writing 20 times in a short time: keep it open.", 0o101: "for writing 20 times in a short time: keep it open."} {
 		s := newScript(t, "repeat-open")
 		for range 20 {
 			s.gen++
@@ -203,6 +203,22 @@ func TestLateClose(t *testing.T) {
 	s.e.Tick(s.now)
 	if len(s.e.open) != 1 {
 		t.Errorf("%d open", len(s.e.open))
+	}
+}
+
+// TestCopied: the operations on a copy of a descriptor are in the sums of its file, and it is not an open.
+func TestCopied(t *testing.T) {
+	s := newScript(t)
+	s.open("/data/f")
+	for _, call := range []string{"dup", "dup3", "fcntl"} {
+		s.gen++
+		s.e.Apply(&Event{Op: OpMake, End: s.now, TID: s.tid, FD: 9, Gen: s.gen, Ret: 9, Kind: KindFile, Size: 10, Stack: 99, Call: call})
+		s.e.Apply(&Event{Op: OpWrite, End: s.now, Took: 1, TID: s.tid, FD: 9, Gen: s.gen, Want: 5, Ret: 5, Kind: KindFile, Size: 10})
+		s.e.Name(9, s.gen, "/data/f", KindFile)
+		s.e.Apply(&Event{Op: OpClose, End: s.now, TID: s.tid, FD: 9, Gen: s.gen, Kind: KindFile, Size: 10})
+	}
+	if all := s.e.Files(); len(all) != 1 || all[0].Opens != 1 || all[0].Ops != 3 || all[0].Written != 15 || all[0].Stack != s.at {
+		t.Errorf("%+v", all)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/sliverprof/sliver/stack"
@@ -384,7 +385,8 @@ func (e *Engine) Sum(tid stack.TID, fd int32, gen uint32, kind Kind, s *Sums, lo
 	return true
 }
 
-// Name sets the path of an open descriptor that has none.
+// Name sets the path of an open descriptor that has none. The operations on a copy of another descriptor count for
+// the file, but it is not an open of it.
 func (e *Engine) Name(fd int32, gen uint32, path string, kind Kind) {
 	d := e.open[descKey{fd, gen}]
 	if d == nil {
@@ -392,7 +394,7 @@ func (e *Engine) Name(fd int32, gen uint32, path string, kind Kind) {
 	}
 	if d.path == "" {
 		d.path = path
-		if f := e.file(d); f != nil && !d.seeded {
+		if f := e.file(d); f != nil && !d.seeded && !d.copied() {
 			f.Opens++
 			f.stack(d)
 		}
@@ -401,6 +403,9 @@ func (e *Engine) Name(fd int32, gen uint32, path string, kind Kind) {
 		d.kind = kind
 	}
 }
+
+// copied reports whether the descriptor is a copy of another one.
+func (d *desc) copied() bool { return d.call == "fcntl" || strings.HasPrefix(d.call, "dup") }
 
 // Path returns the path and the kind of an open descriptor; "": unknown.
 func (e *Engine) Path(fd int32, gen uint32) (string, Kind) {

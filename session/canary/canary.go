@@ -304,6 +304,9 @@ func (c *Canary) record(r *kernel.IORecord) {
 	case iowatch.OpMake:
 		c.uring = c.uring || r.Call == "io_uring_setup"
 		delete(c.dups, r.FD)
+		if r.FD2 != 0 {
+			delete(c.dups, r.FD2)
+		}
 		if strings.HasPrefix(r.Call, "accept") {
 			r.Path = c.accepted(r.Dir)
 		} else if dir := c.folder(r.Dir); path.IsAbs(dir) && len(c.dups) < maxNames {
@@ -318,6 +321,7 @@ func (c *Canary) record(r *kernel.IORecord) {
 			c.Engine.Name(r.FD, r.Gen, c.dups[r.FD], kind)
 		}
 		c.note(r) // while its path is known
+		delete(c.dups, r.FD)
 	}
 	c.Engine.Apply(&r.Event)
 	if r.Op != iowatch.OpClose {
