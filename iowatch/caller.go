@@ -21,19 +21,28 @@ var python = regexp.MustCompile(`(^|/)lib(64)?/(python|pypy)\d[\d.]*t?/`)
 // wrapper matches the functions of a C library that is linked into a program's own file.
 var wrapper = regexp.MustCompile(`^_*(GI_|libc_|IO_|new_|file_)*(f?open|freopen|fdopen|openat|creat|f?read|f?write|pread|pwrite|readv|writev|f?(data)?sync|connect|socket|accept4?|f?close|syscall)(64)?(_2|_nocancel|_internal)?$`)
 
+// Gap begins the text of a frame that is not a function but the reason why some are missing.
+const Gap = "... frames are missing here: "
+
 // Frame is a frame of a stack, as far as Caller looks at it.
 type Frame struct{ Func, File, Module string }
 
 // Caller returns the position of the innermost of n frames, leaf first, that is the program's own: of
-// neither the C library nor a language's standard library. 0: none is, or the leaf.
+// neither the C library nor a language's standard library. One with a name is preferred to those that are a
+// module and an address, as in a stripped program. 0: none is, or the leaf.
 func Caller(n int, frame func(i int) Frame) int {
+	nameless := 0
 	for i := range n {
 		f := frame(i)
-		if f.Func != "" && !forwards(&f) {
+		switch {
+		case f.Func == "", strings.HasPrefix(f.Func, Gap), forwards(&f):
+		case !strings.HasPrefix(f.Func, path.Base(f.Module)+"+0x"):
 			return i
+		case nameless == 0:
+			nameless = i
 		}
 	}
-	return 0
+	return nameless
 }
 
 // forwards reports whether a frame does I/O for its callers.

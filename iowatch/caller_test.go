@@ -24,6 +24,9 @@ func TestCaller(t *testing.T) {
 		"Python":       {"open64||" + libc, "Path.open|/usr/lib/python3.12/pathlib.py|", "read|<frozen importlib._bootstrap_external>|", "serving|/srv/app.py||own"},
 		"site package": {"open64||" + libc, "open|/usr/lib/python3.12/tempfile.py|", "load|/opt/venv/lib/python3.12/site-packages/yaml/x.py||own", "serving|/srv/app.py|"},
 		"Node":         {"open64||" + libc, "openSync|node:fs|", "serving|/srv/app.js||own"},
+		"a gap":        {"open64||" + libc, Gap + "no unwind rule||", "serving|/srv/app.py||own"},
+		"stripped":     {"__open64||" + libc, "work+0x44400||" + work, "work+0x44840||" + work, "ngx_open_cached_file||" + work + "|own", "main||" + work},
+		"no names":     {"__open64||" + libc, "work+0x44400||" + work + "|own", "work+0x44840||" + work, "__libc_start_main||" + libc},
 		"no name":      {"__open64||" + libc, "||" + work, "main||" + work + "|own"},
 	} {
 		want := -1

@@ -79,6 +79,9 @@ func (f *Finding) Advice() string {
 		}
 		return fmt.Sprintf("%d %s that were opened at this place are still open, and the number grows: close them on every path.", f.Count, what)
 	case Fsync:
+		if f.Kind == KindDir {
+			name = "The folder " + name
+		}
 		return fmt.Sprintf("%s was synced %d times within a second with few bytes in between: group several changes into one %s.", name, f.Count, f.Call)
 	case SyncWrite:
 		return fmt.Sprintf("%s is open with O_SYNC or O_DSYNC, and %d small writes each waited for the disk: collect them, or sync once at the end.", name, f.Count)
@@ -88,7 +91,7 @@ func (f *Finding) Advice() string {
 		if f.Writes {
 			return fmt.Sprintf("%s was opened for writing %d times in a short time: keep it open.", name, f.Count)
 		}
-		return fmt.Sprintf("%s was opened %d times in a short time: read it once and keep the result.", name, f.Count)
+		return fmt.Sprintf("%s was opened %d times in a short time: read it once and keep the result, or keep it open.", name, f.Count)
 	case DNS:
 		if f.Count == 0 {
 			return fmt.Sprintf("The name server %s gave no answer%s for %s: check it, and look names up on another thread.", f.Path, about(f.Host), took)
@@ -140,4 +143,26 @@ func short(ns int64) string {
 		return d.Round(10 * time.Microsecond).String()
 	}
 	return d.Round(100 * time.Microsecond).String()
+}
+
+// Places groups findings that one rule has about several files at the same place: what to change is the same. The
+// groups are in the order of their first findings.
+func Places(all []*Finding) [][]*Finding {
+	type place struct {
+		rule          Rule
+		opened, where StackID
+	}
+	var out [][]*Finding
+	at := map[place]int{}
+	for _, f := range all {
+		k := place{f.Rule, f.Stack, f.Where}
+		i, ok := at[k]
+		if !ok || f.Stack == 0 && f.Where == 0 {
+			i = len(out)
+			at[k] = i
+			out = append(out, nil)
+		}
+		out[i] = append(out[i], f)
+	}
+	return out
 }

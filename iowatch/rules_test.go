@@ -674,6 +674,52 @@ func TestIssue(t *testing.T) {
 	}
 }
 
+// TestFolderSynced: the sentence says that it is a folder, since its name alone may not.
+func TestFolderSynced(t *testing.T) {
+	for kind, want := range map[Kind]string{KindDir: "The folder run was synced 20 times", KindFile: "run was synced 20 times"} {
+		s := newScript(t, "fsync")
+		s.gen++
+		s.e.Apply(&Event{Op: OpOpen, End: s.now, TID: s.tid, FD: s.fd, Gen: s.gen, Ret: 3, Kind: kind, Path: "/srv/run", Stack: 7})
+		for range 20 {
+			s.io(OpSync, 0, ms, 0)
+		}
+		if all := s.e.Findings(); len(all) != 1 || !strings.HasPrefix(all[0].Advice(), want) {
+			t.Errorf("%v: %+v", kind, all)
+		}
+	}
+}
+
+// TestPlaces groups the findings of a place, and none without a stack.
+func TestPlaces(t *testing.T) {
+	s := newScript(t, "repeat-open", "main-io")
+	for _, x := range []struct {
+		path string
+		at   StackID
+	}{{"/a", 7}, {"/b", 7}, {"/c", 8}, {"/d", 0}, {"/e", 0}, {"/f", 7}} {
+		s.at = x.at
+		for range 20 {
+			s.open(x.path)
+			s.close()
+		}
+	}
+	s.at = 7
+	s.open("/b") // another rule
+	s.io(OpRead, 0, 14*ms, 1)
+	s.close()
+	var got []string
+	for _, g := range Places(s.e.Findings()) {
+		paths := string(g[0].Rule)
+		for _, f := range g {
+			paths += " " + f.Path
+		}
+		got = append(got, paths)
+	}
+	want := []string{"repeat-open /a /b /f", "repeat-open /c", "repeat-open /d", "repeat-open /e", "main-io /b"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 // TestLateRecords gives the records of a descriptor after the sums of the next one with its number.
 func TestLateRecords(t *testing.T) {
 	s := newScript(t)

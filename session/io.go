@@ -179,7 +179,11 @@ func (x *ioLog) flushNames() {
 			if runtime {
 				s.Hidden = append(s.Hidden, i)
 			}
-			s.Frames = append(s.Frames, x.frame(trace.IOFrame{Func: f.Func, File: f.File, Line: f.Line, Module: f.Module, Addr: f.Addr}))
+			name := f.Func
+			if f.Kind == stack.KindError {
+				name = iowatch.Gap + name
+			}
+			s.Frames = append(s.Frames, x.frame(trace.IOFrame{Func: name, File: f.File, Line: f.Line, Module: f.Module, Addr: f.Addr}))
 		}
 		if why != stack.ReasonNone {
 			s.Cut = why.String()

@@ -20,6 +20,7 @@ import (
 	"github.com/sliverprof/sliver/session/canary"
 	"github.com/sliverprof/sliver/session/oneshot"
 	"github.com/sliverprof/sliver/session/stacks"
+	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"
 )
 
@@ -186,7 +187,7 @@ func opener(c *canary.Canary, id iowatch.StackID) string {
 	}
 	hidden := stacks.Runtime(frames)
 	frame := func(i int) iowatch.Frame {
-		if hidden[i] {
+		if hidden[i] || frames[i].Kind == stack.KindError {
 			return iowatch.Frame{}
 		}
 		return iowatch.Frame{Func: frames[i].Func, File: frames[i].File, Module: frames[i].Module}
@@ -268,7 +269,8 @@ func (f *ioFlags) findings(w io.Writer, c *canary.Canary) {
 		fmt.Fprintf(w, "no findings (rules: %s)\n", strings.Join(ruleTexts(&f.config), ", "))
 		return
 	}
-	for i, x := range all {
+	for i, same := range iowatch.Places(all) {
+		x := same[0]
 		if i > 0 {
 			fmt.Fprintln(w)
 		}
@@ -281,6 +283,9 @@ func (f *ioFlags) findings(w io.Writer, c *canary.Canary) {
 			}
 			fmt.Fprintln(w)
 		}
+		for _, line := range alsoLines(same[1:]) {
+			fmt.Fprintf(w, "  %s\n", printable(line))
+		}
 		f.stack(w, c, "opened at", x.Stack)
 		if x.Where != x.Stack {
 			f.stack(w, c, "operation at", x.Where)
@@ -289,6 +294,20 @@ func (f *ioFlags) findings(w io.Writer, c *canary.Canary) {
 			fmt.Fprintln(w, "  no stack: it was open before, or the thread opened too many files in that second")
 		}
 	}
+}
+
+// maxAlso is how many files are named for which a rule fired at the same place.
+const maxAlso = 10
+
+// alsoLines names the files of further findings at a place.
+func alsoLines(same []*iowatch.Finding) (lines []string) {
+	for i, x := range same {
+		if i == maxAlso {
+			return append(lines, fmt.Sprintf("and of %d more", len(same)-i))
+		}
+		lines = append(lines, "the same of "+x.Path)
+	}
+	return lines
 }
 
 func (f *ioFlags) stack(w io.Writer, c *canary.Canary, title string, id iowatch.StackID) {

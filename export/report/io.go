@@ -39,6 +39,10 @@ type IOFinding struct {
 	Count     int      `json:"count"`
 	Opened    []string `json:"opened"` // stack of the open, leaf first
 	Stack     []string `json:"stack"`  // stack of the operation, leaf first
+	// Also are other files for which the rule fired at the same place, at most maxAlso; AlsoMore is how many more
+	// there are.
+	Also     []string `json:"also,omitempty"`
+	AlsoMore int      `json:"also_more,omitempty"`
 }
 
 // IOFile is the use of a file.
@@ -97,11 +101,22 @@ func (r *Report) io(v *view.View, top int) {
 	}
 	text := func(stack int) []string { return list(v.IOStack(stack)) }
 	begin := v.Begin()
+	type place struct {
+		rule          string
+		opened, where int
+	}
+	places := map[place]int{} // in out.Findings
 	v.Findings(func(f *trace.IOFinding, _ int) bool {
+		at := place{f.Rule, f.Stack, f.Where}
+		if i, ok := places[at]; ok && (f.Stack >= 0 || f.Where >= 0) {
+			out.Findings[i].also(view.Text(f.Path, view.MaxName))
+			return true
+		}
 		if len(out.Findings) == maxFindings {
 			r.More.Findings++
 			return true
 		}
+		places[at] = len(out.Findings)
 		out.Findings = append(out.Findings, IOFinding{Rule: view.Text(f.Rule, 64), Advice: view.Text(f.Advice, view.MaxName), Path: view.Text(f.Path, view.MaxName),
 			TID: int32(f.TID), Thread: view.Text(f.Thread, 256), At: int64(f.At - begin), Ops: f.Ops, Requested: f.Want, Buffer: f.Buffer, Size: f.Size, Total: f.Cost,
 			Longest: f.Longest, Count: f.Count, Opened: text(f.Stack), Stack: text(f.Where)})
@@ -128,8 +143,31 @@ func (r *Report) io(v *view.View, top int) {
 	r.IO = out
 }
 
-// maxFindings limits the findings of a report.
-const maxFindings = 200
+// maxFindings limits the findings of a report, and maxAlso the other files of one.
+const maxFindings, maxAlso = 200, 20
+
+// also adds a file for which the rule fired at the same place.
+func (f *IOFinding) also(path string) {
+	switch {
+	case path == f.Path || slices.Contains(f.Also, path):
+	case len(f.Also) == maxAlso:
+		f.AlsoMore++
+	default:
+		f.Also = append(f.Also, path)
+	}
+}
+
+// AlsoText names the other files for HTML; "": there are none.
+func (f *IOFinding) AlsoText() string {
+	if len(f.Also) == 0 {
+		return ""
+	}
+	text := "the same of " + strings.Join(f.Also, ", ")
+	if f.AlsoMore > 0 {
+		text += fmt.Sprintf(" and %d more", f.AlsoMore)
+	}
+	return text
+}
 
 // usedFiles adds up the recorded operations of a view by file.
 func usedFiles(v *view.View) []trace.IOFile {
@@ -195,6 +233,13 @@ func (r *Report) textFindings(w io.Writer) {
 			fmt.Fprintf(w, "; %s, %s requested, %s", count(f.Ops, "operation"), Amount(f.Requested), duration(f.Total))
 		}
 		fmt.Fprintln(w)
+		for i, path := range f.Also {
+			if i == textAlso {
+				fmt.Fprintf(w, "    and of %d more\n", len(f.Also)-i+f.AlsoMore)
+				break
+			}
+			fmt.Fprintf(w, "    the same of %s\n", cell(path))
+		}
 		textStack(w, "opened in", f.Opened)
 		if !slices.Equal(f.Stack, f.Opened) {
 			textStack(w, "called in", f.Stack)
@@ -202,8 +247,8 @@ func (r *Report) textFindings(w io.Writer) {
 	}
 }
 
-// ioFrames is how many frames of a stack the text has.
-const ioFrames = 14
+// ioFrames is how many frames of a stack the text has, textAlso how many other files of a finding.
+const ioFrames, textAlso = 14, 5
 
 func textStack(w io.Writer, title string, stack []string) {
 	for i, f := range stack {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -13,6 +14,37 @@ import (
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 )
+
+// TestIOPlaces: what one rule has about several files at one place is one finding, which names the others.
+func TestIOPlaces(t *testing.T) {
+	const ms = exporttest.Ms
+	b := exporttest.New(t)
+	m := b.Thread(1234, "main")
+	m.Look(exporttest.Look{At: 0, State: stack.StateRunning, Stack: "main:1"})
+	m.Look(exporttest.Look{At: 100 * ms, State: stack.StateRunning, Stack: "main:1"})
+	for i := range maxAlso + 3 {
+		b.Finding(1234, fmt.Sprint("/www/<", i), int64(10+i)*ms, ms, "open load main", "read load main")
+	}
+	b.Finding(1234, "/www/<1", 50*ms, ms, "open load main", "read load main") // once more
+	b.Finding(1234, "/etc/other", 60*ms, ms, "open other main", "read other main")
+	r := Of(b.Finish(100*ms), view.Options{}, 1)
+	if len(r.IO.Findings) != 2 || r.More.Findings != 0 {
+		t.Fatalf("%+v", r.IO.Findings)
+	}
+	if f, g := r.IO.Findings[0], r.IO.Findings[1]; f.Path != "/www/<0" || len(f.Also) != maxAlso || f.Also[0] != "/www/<1" || f.AlsoMore != 2 || g.Path != "/etc/other" || len(g.Also) != 0 {
+		t.Errorf("%+v, %+v", f, g)
+	}
+	var text, page bytes.Buffer
+	if err := errors.Join(r.WriteText(&text), r.WriteHTML(&page)); err != nil {
+		t.Fatal(err)
+	}
+	if s := text.String(); !strings.Contains(s, "\n    the same of /www/<5\n    and of 17 more\n    opened in ") || strings.Contains(s, "/www/<6") {
+		t.Errorf("text:\n%s", s)
+	}
+	if p := page.String(); !strings.Contains(p, "; the same of /www/&lt;1, ") || !strings.Contains(p, " and 2 more</p>") {
+		t.Errorf("page:\n%s", p)
+	}
+}
 
 // TestIO: findings come first in the text, the page has them, and the files of a part are those of its
 // operations.

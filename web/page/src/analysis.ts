@@ -90,6 +90,8 @@ export interface IOFinding {
   count: number;
   opened: string[];
   stack: string[];
+  also?: string[];
+  also_more?: number;
 }
 export interface IOFile {
   path: string;

@@ -36,6 +36,7 @@ function finding(a: Analysis, f: IOFinding, open: string, toggle: (key: string) 
   const is = key === open;
   const seq = act.seqOf(f.tid);
   const at = a.from + f.at_ns;
+  const others = (f.also ?? []).length + (f.also_more ?? 0);
   const head = h(
     'tr',
     { class: is ? 'open' : '' },
@@ -44,7 +45,12 @@ function finding(a: Analysis, f: IOFinding, open: string, toggle: (key: string) 
       null,
       h('button', { class: 'link', 'aria-expanded': String(is), onclick: () => toggle(is ? '' : key) }, `${is ? '▾' : '▸'} ${f.rule}`),
     ),
-    h('td', null, f.advice),
+    h(
+      'td',
+      null,
+      f.advice,
+      others ? h('span', { class: 'soft' }, ` And of ${count(others)} other ${others > 1 ? 'files' : 'file'}.`) : null,
+    ),
     h(
       'td',
       null,
@@ -65,6 +71,7 @@ function finding(a: Analysis, f: IOFinding, open: string, toggle: (key: string) 
       ? `${count(f.ops)} operations, ${bytes(f.requested_bytes)} requested, at most ${bytes(f.buffer_bytes)} at once, ${dur(f.total_ns)}`
       : '',
     f.size_bytes >= 0 ? `the file has ${bytes(f.size_bytes)}` : '',
+    f.also ? `the same of ${f.also.join(', ')}${f.also_more ? ` and ${count(f.also_more)} more` : ''}` : '',
   ].filter((x) => x);
   return [
     head,
@@ -107,7 +114,7 @@ export function ioTab(
     'aria-label': 'Filter files',
     onchange: () => find(i.value),
   });
-  const found = io.findings.filter((f) => has(f.path) || has(f.rule) || has(f.advice));
+  const found = io.findings.filter((f) => has(f.path) || has(f.rule) || has(f.advice) || (f.also ?? []).some(has));
   const files = sortable<IOFile>(
     'files',
     sorts,
