@@ -81,7 +81,8 @@ func Tables() []Table {
 			{"id", "INTEGER PRIMARY KEY", ""}, {"parent", "INTEGER", "slices.id of the caller; NULL for the outermost"}, thread,
 			{"depth", "INTEGER", "0 is outermost"}, {"function", "INTEGER", "functions.id"}, ts, dur,
 			{"self", "INTEGER", "ns without the calls that it made"}, {"line", "INTEGER", "where in the function it was last"}, {"inlined", "INTEGER", "1 for an inlined call"},
-			{"kind", "TEXT", "what runs it: " + strings.Join(kindNames(), ", ") + "; error: frames are missing there"}}},
+			{"kind", "TEXT", "what runs it: " + strings.Join(kindNames(), ", ") + "; error: frames are missing there"},
+			{"exact", "TEXT", "of a traced call, whose times are exact: how it ended, as in calls; NULL: it is sampled"}}},
 		{"profile", "time of each function, over all chosen threads of a process; recursion counts once", []Column{
 			{"function", "TEXT", "its name"}, {"file", "TEXT", "source file"}, {"line", "INTEGER", "of its beginning"},
 			{"self_cpu", "INTEGER", "ns of CPU time in itself"}, {"total_cpu", "INTEGER", "ns of CPU time in itself and what it called"},

@@ -1,6 +1,17 @@
 package query
 
-import "github.com/sliverprof/sliver/export/view"
+import (
+	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// exact says how the traced call of a slice ended; NULL: it is sampled.
+func exact(x *trace.Exact) any {
+	if x == nil {
+		return nil
+	}
+	return x.How.String()
+}
 
 // calls writes the traced calls.
 func (f *filler) calls() {

@@ -49,7 +49,7 @@ func recursive(t testing.TB) *trace.Recording {
 		h.Look(exporttest.Look{At: i * 10 * ms, CPU: i * 10 * ms, State: stack.StateRunning, Stack: "main:1 bake:5"})
 	}
 	h.Look(exporttest.Look{At: 310 * ms, CPU: 310 * ms, State: stack.StateRunning, Stack: "main:1"})
-	b.Exact(1234, "fib", "main:1", 5*ms, 4005*ms, calls.Returned)
+	b.Exact(1234, "fib", "main:1", 0, 4001*ms+250_000, calls.Returned)
 	b.Op(1234, iowatch.OpOpen, "/etc/app.conf", 5*ms, 6*ms, 0, "open load main")
 	b.Op(1234, iowatch.OpRead, "/etc/app.conf", 10*ms, 25*ms, 100, "read load main")
 	rec := b.Finish(5000 * ms)

@@ -155,7 +155,7 @@ func (f *filler) one() error {
 		f.threadStates(th)
 		if f.asked("slices", "samples", "states", "waits", "locks", "gaps", "functions") {
 			r := &reader{f: f, start: f.start, seq: f.thread(th.Seq), thread: th.Index, arch: f.v.Rec.Process.Arch}
-			r.close(f.v.Slices(th, r))
+			r.close(f.v.ExactSlices(th, r))
 		}
 		if f.err != nil {
 			return f.err
@@ -323,7 +323,7 @@ func (r *reader) End(t stack.Time, depth int, s *trace.Slice) {
 		r.open[depth-1].called += int64(t - o.began)
 	}
 	r.open, r.stack = r.open[:depth], r.stack[:depth]
-	r.f.row("slices", o.id, parent, r.seq, depth, r.f.functions0+s.Frame.Func, int64(o.began-r.start), int64(t-o.began), max(int64(t-o.began)-o.called, 0), zeroNull(int64(s.Frame.Line)), s.Frame.Inlined, s.Loc.Word.Kind().String())
+	r.f.row("slices", o.id, parent, r.seq, depth, r.f.functions0+s.Frame.Func, int64(o.began-r.start), int64(t-o.began), max(int64(t-o.began)-o.called, 0), zeroNull(int64(s.Frame.Line)), s.Frame.Inlined, s.Loc.Word.Kind().String(), exact(s.Exact))
 }
 
 // Other implements trace.SliceHandler.

@@ -157,8 +157,14 @@ func cutCalls(tw *Writer, rec *Recording, p Part) error {
 	return callRecords.cut(tw, rec, p, rec.Calls())
 }
 
-// eachCallWord calls yield for the places that traced calls were made from.
+// eachCallWord calls yield for the places that traced calls were made from, and where traced functions begin.
 func (rec *Recording) eachCallWord(yield func(w event.Word, at stack.Time)) {
+	if rec.Traced != nil {
+		for i := range rec.Traced.Functions {
+			a := rec.Traced.Functions[i].Addr
+			yield(event.WordOf(&stack.Frame{Func: a, PC: a, Exact: true}), rec.Traced.Began)
+		}
+	}
 	for c, err := range rec.Calls() {
 		if err == nil && c.Ret != 0 {
 			yield(event.WordOf(&stack.Frame{PC: c.Ret}), c.Enter)

@@ -151,6 +151,13 @@ func (n *Names) resolve(w event.Word, g int) *Loc {
 	return l
 }
 
+// place returns a location at that of another, with one frame.
+func (n *Names) place(of *Loc, f LocFrame) *Loc {
+	l := &Loc{ID: len(n.locs), Key: of.Key, Addr: of.Addr, Word: of.Word, Frames: []LocFrame{f}}
+	n.locs = append(n.locs, l)
+	return l
+}
+
 // placeName names code without a symbol.
 func (n *Names) placeName(k LocKey) string {
 	if k.Module < 0 {

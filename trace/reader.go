@@ -48,6 +48,7 @@ type Recording struct {
 	end          int64 // offset after the last complete chunk
 	chunks       map[int][]chunkRef
 	calls        []chunkRef
+	callsOf      *callIndex
 	ops          []chunkRef
 	switches     map[stack.TID][]chunkRef
 	switchChunks int
@@ -81,7 +82,7 @@ func Open(r io.ReaderAt, size int64) (*Recording, error) {
 	} else if err := checkHeader(head[:n]); err != nil {
 		return nil, err
 	}
-	rec := &Recording{r: r, chunks: map[int][]chunkRef{}, Waits: map[int]Wait{}}
+	rec := &Recording{r: r, chunks: map[int][]chunkRef{}, Waits: map[int]Wait{}, callsOf: &callIndex{}}
 	seen := map[int]int{}
 	process := false
 	var buf []byte

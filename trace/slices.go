@@ -11,7 +11,8 @@ type Slice struct {
 	Frame   LocFrame // current location; Func does not change during the slice
 	Loc     *Loc     // of the real frame that contains it
 	Entered stack.Time
-	first   bool // outermost of its real frame
+	Exact   *Exact // the traced call that it is; nil: it is sampled
+	first   bool   // outermost of its real frame
 }
 
 // SliceHandler receives a thread's timeline in order. Depth 0 is outermost.
@@ -32,6 +33,8 @@ type Slices struct {
 	h      SliceHandler
 	ends   []int // ends[i]: length of Stack with real frames 0..i
 	frames []Slice
+	exact  *Exact // call of the next real frame; nil: none
+	loc    *Loc   // where that is; nil: where its word says
 }
 
 // NewSlices returns Slices that replay into h.
@@ -73,9 +76,16 @@ type physical Slices
 func (p *physical) Other(e event.Event) { p.h.Other(e) }
 
 func (p *physical) Enter(t stack.Time, depth int, f diff.Frame) {
-	l := p.names.Resolve(f.Word, t)
+	l := p.loc
+	if l == nil {
+		l = p.names.Resolve(f.Word, t)
+	}
 	for i := len(l.Frames) - 1; i >= 0; i-- {
-		p.push(t, Slice{Frame: l.Frames[i], Loc: l, Entered: t, first: i == len(l.Frames)-1})
+		s := Slice{Frame: l.Frames[i], Loc: l, Entered: t, first: i == len(l.Frames)-1}
+		if s.first {
+			s.Exact = p.exact
+		}
+		p.push(t, s)
 	}
 	p.ends = append(p.ends[:depth], len(p.Stack))
 }
@@ -92,6 +102,7 @@ func (p *physical) Move(t stack.Time, depth int, f diff.Frame) {
 	l := p.names.Resolve(f.Word, t)
 	from := p.start(depth)
 	old := p.Stack[from:]
+	exact := old[0].Exact
 	k := 0
 	for k < len(old) && k < len(l.Frames) {
 		is := &l.Frames[len(l.Frames)-1-k]
@@ -109,7 +120,11 @@ func (p *physical) Move(t stack.Time, depth int, f diff.Frame) {
 	}
 	p.cut(t, from+k)
 	for i := len(l.Frames) - 1 - k; i >= 0; i-- {
-		p.push(t, Slice{Frame: l.Frames[i], Loc: l, Entered: t, first: i == len(l.Frames)-1})
+		s := Slice{Frame: l.Frames[i], Loc: l, Entered: t, first: i == len(l.Frames)-1}
+		if s.first {
+			s.Exact = exact
+		}
+		p.push(t, s)
 	}
 	p.ends[depth] = len(p.Stack)
 }
@@ -120,6 +135,9 @@ func (p *physical) another(from, to event.Word, was, is *LocFrame) bool {
 	f, g := p.names.Func(was), p.names.Func(is)
 	return (from.Bare() || to.Bare()) && (f.Name != g.Name || f.Module != g.Module)
 }
+
+// is notes that the real frame at a depth is a traced call.
+func (p *physical) is(depth int, x *Exact) { p.Stack[p.start(depth)].Exact = x }
 
 func samePlace(a, b *LocFrame) bool { return a.Line == b.Line && a.File == b.File }
 

@@ -99,7 +99,7 @@ func (r *recording) load(ctx context.Context, st *store.Store, base, process int
 			l := newLoader(r.rec, st)
 			l.edit = edit
 			for i := range work {
-				l.load(ctx, r.rec.Threads[i].Seq, threads[i])
+				l.load(ctx, i, threads[i])
 			}
 		}()
 	}
@@ -143,8 +143,9 @@ func newLoader(rec *trace.Recording, st *store.Store) *loader {
 	return &loader{rec: rec, st: st, names: trace.NewNames(rec)}
 }
 
-func (l *loader) load(ctx context.Context, seq int, t *store.Thread) {
-	s := trace.NewSlices(l.names, l)
+// load feeds t with thread i of the recording, with its traced calls.
+func (l *loader) load(ctx context.Context, i int, t *store.Thread) {
+	s := trace.NewSharp(l.rec, i, trace.NewSlices(l.names, l))
 	buf := make([]event.Event, 0, batch)
 	apply := func() {
 		t.Feed(func(f *store.Feed) {
@@ -156,7 +157,7 @@ func (l *loader) load(ctx context.Context, seq int, t *store.Thread) {
 		buf = buf[:0]
 		l.st.Trim()
 	}
-	for e := range l.rec.Fitted(seq) {
+	for e := range l.rec.Fitted(l.rec.Threads[i].Seq) {
 		if buf = append(buf, e); len(buf) == batch {
 			if ctx.Err() != nil {
 				return
@@ -167,7 +168,7 @@ func (l *loader) load(ctx context.Context, seq int, t *store.Thread) {
 	apply()
 	t.Feed(func(f *store.Feed) {
 		l.f = f
-		s.Close(0)
+		s.Close()
 		f.Close(f.Last())
 	})
 }

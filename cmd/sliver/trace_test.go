@@ -11,7 +11,9 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/sliverprof/sliver/calls"
 	"github.com/sliverprof/sliver/internal/testprog"
+	"github.com/sliverprof/sliver/trace"
 )
 
 // tracing is 'sliver trace' of a program, begun before the program makes a call.
@@ -179,14 +181,17 @@ func TestTraceLists(t *testing.T) {
 	}
 }
 
-// TestRecordTrace compares the calls in a recording, and the reports of them, with the program's
-// own account.
-func TestRecordTrace(t *testing.T) {
+// edge is a call by the program's own clock.
+type edge struct{ enter, leave int64 }
+
+// recordEdges records 300 calls of which the program keeps the times, with engine cpu and more arguments, into
+// run.sliver in dir. It returns these times and what sliver wrote.
+func recordEdges(t *testing.T, dir string, args ...string) (truth []edge, out string) {
+	t.Helper()
 	testprog.Need(t, "gcc", "ptrace")
 	p := testprog.Start(t, testprog.Build(t, "c/traced", "O2"), "edges", "300")
 	p.Ready()
-	dir := t.TempDir()
-	cmd := slivercmd(t, dir, "record", "-p", pidOf(p), "--trace", "timed", "--slower", "290us", "--trace-engine", "cpu", "-o", "run.sliver")
+	cmd := slivercmd(t, dir, append([]string{"record", "-p", pidOf(p), "--trace", "timed", "--trace-engine", "cpu", "-o", "run.sliver"}, args...)...)
 	cmd.SysProcAttr = nil
 	s := testprog.StartCmd(t, cmd)
 	// It traces before it samples: the process is stopped for the first sample only then.
@@ -204,11 +209,10 @@ func TestRecordTrace(t *testing.T) {
 	}
 	p.Go()
 	p.Done()
-	var slow int
 	for _, line := range p.Output() {
-		var enter, leave int64
-		if n, _ := fmt.Sscanf(line, "call %d %d", &enter, &leave); n == 2 && leave-enter >= 290_000 {
-			slow++
+		var x edge
+		if n, _ := fmt.Sscanf(line, "call %d %d", &x.enter, &x.leave); n == 2 {
+			truth = append(truth, x)
 		}
 	}
 	if err := syscall.Kill(s.PID, syscall.SIGINT); err != nil {
@@ -217,7 +221,73 @@ func TestRecordTrace(t *testing.T) {
 	if st := s.Wait(); !st.Success() {
 		t.Fatalf("%v: %v", st, s.Errors())
 	}
-	if out := strings.Join(s.Errors(), "\n"); !strings.Contains(out, "timed: 300 calls, p50 ") {
+	return truth, strings.Join(s.Errors(), "\n")
+}
+
+// TestExactSlices: a traced function's slices are its calls, with the times of the program's own log, each once; and
+// what it calls is inside of them.
+func TestExactSlices(t *testing.T) {
+	dir := t.TempDir()
+	truth, _ := recordEdges(t, dir, "-i", "1ms")
+	r := sliver(t, dir, "sql", "--format", "json", "run.sliver", `select s.ts at, s.dur, s.exact, p.name parent, (select count(*) from slices c where c.parent = s.id) inside
+		from slices s join functions f on f.id = s.function left join slices o on o.id = s.parent left join functions p on p.id = o.function,
+			(select min(ts) a, max(ts) b from samples) where f.name = 'timed' and s.ts > a and s.ts + s.dur < b order by s.ts`)
+	var slices []struct {
+		At, Dur       int64
+		Inside        int
+		Exact, Parent string
+	}
+	if err := json.Unmarshal([]byte(r.out), &slices); err != nil {
+		t.Fatalf("%v: %+v", err, r)
+	}
+	f, err := os.Open(filepath.Join(dir, "run.sliver"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec, err := trace.Open(f, st.Size())
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin := int64(rec.Begin())
+	if len(slices) > len(truth) {
+		t.Fatalf("%d slices of %d calls: %+v", len(slices), len(truth), slices)
+	}
+	var before, after calls.Histogram
+	inside := 0
+	for i, x := range slices {
+		c := truth[len(truth)-len(slices)+i] // the first ones may be before the first sample
+		enter, leave := begin+x.At, begin+x.At+x.Dur
+		if enter > c.enter || leave < c.leave || x.Exact != "returned" || x.Parent != "run" {
+			t.Fatalf("slice %d of %d: %+v, from %d to %d; the program was in it from %d to %d", i, len(slices), x, enter, leave, c.enter, c.leave)
+		}
+		before.Add(c.enter - enter)
+		after.Add(leave - c.leave)
+		inside += x.Inside
+	}
+	t.Logf("%d slices of %d calls, %d slices in them; median %d ns before the program's reading, and %d ns after it", len(slices), len(truth), inside, before.Percentile(.5), after.Percentile(.5))
+	// The probes cost some 10 µs each; a busy machine interrupts a few.
+	if len(slices) < 200 || inside < len(slices)/20 || before.Percentile(.5) > 100_000 || after.Percentile(.5) > 100_000 {
+		t.Errorf("%d slices of %d calls, %d slices in them; median %d ns before the program's reading, and %d ns after it", len(slices), len(truth), inside, before.Percentile(.5), after.Percentile(.5))
+	}
+}
+
+// TestRecordTrace compares the calls in a recording, and the reports of them, with the program's
+// own account.
+func TestRecordTrace(t *testing.T) {
+	dir := t.TempDir()
+	truth, out := recordEdges(t, dir, "--slower", "290us")
+	var slow int
+	for _, x := range truth {
+		if x.leave-x.enter >= 290_000 {
+			slow++
+		}
+	}
+	if !strings.Contains(out, "timed: 300 calls, p50 ") {
 		t.Errorf("the summary: %s", out)
 	}
 	r := sliver(t, dir, "sql", "--format", "csv", "run.sliver", "select count(*), min(dur) >= 290000, sum(how = 'returned'), count(distinct caller), max(caller) from calls")

@@ -5,9 +5,25 @@ import (
 
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
 )
 
-// traced writes the traced calls as asynchronous events, whose IDs are lanes in which calls nest.
+// exactArgs appends the arguments of a traced call.
+func exactArgs(b []byte, x *trace.Exact) []byte {
+	b = append(append(b, `"ended":`...), view.JSON(x.How.String(), 64)...)
+	if x.Before {
+		b = append(b, `,"began_before":true`...)
+	}
+	if x.Unsure {
+		b = append(b, `,"hits_lost":true`...)
+	}
+	if x.Orphan {
+		b = append(b, `,"caller_not_sampled":true`...)
+	}
+	return b
+}
+
+// traced writes the traced calls that are not calls of their threads as asynchronous events, whose IDs are lanes in which calls nest.
 func (o *writer) traced() {
 	if o.v.Rec.Traced == nil {
 		return
@@ -15,7 +31,7 @@ func (o *writer) traced() {
 	caller := o.v.Callers()
 	lanes := map[[2]int]*view.Lanes{} // by thread and, of threads that were not sampled, their number
 	left := 0
-	o.v.Calls(func(c *view.Call) bool {
+	o.v.Apart(func(c *view.Call) bool {
 		key := [2]int{c.Thread, 0}
 		if c.Thread < 0 {
 			key[1] = int(c.TID)

@@ -3,8 +3,8 @@
 // share is a counter; states and times with missing samples are asynchronous events of the
 // process. Times are in µs since the start of the recording, with three decimals. A wait for
 // a lock with a known holder starts an arrow; it ends at the call in which the holder
-// released the lock. Traced calls are asynchronous events too, so that nothing counts them
-// as calls of the thread again.
+// released the lock. Traced calls are calls of their threads, with arguments; those that have no place there are
+// asynchronous events.
 //
 // Write streams; it may run for several recordings at once.
 package chrome
@@ -138,7 +138,7 @@ func (o *writer) thread(th *view.Thread) {
 	o.th, o.winAt, o.winCPU = th, 0, 0
 	o.cuts.Yield = o.state
 	o.unseen = view.NewUnseens(o.base, o.gap)
-	end := o.v.Slices(th, o)
+	end := o.v.ExactSlices(th, o)
 	o.cuts.Close(end)
 	o.unseen.Close(end)
 	if d := end - o.winAt; o.winAt > 0 && d > 0 {
@@ -196,6 +196,12 @@ func (o *writer) Begin(t stack.Time, _ int, s *trace.Slice) {
 		}
 		b = append(b, "\"module\":"...)
 		b = append(b, o.modules[m]...)
+	}
+	if s.Exact != nil {
+		if len(b) > n {
+			b = append(b, ',')
+		}
+		b = exactArgs(b, s.Exact)
 	}
 	o.line = append(b, "}}"...)
 	o.w.Write(o.line)
@@ -294,7 +300,7 @@ func (o *writer) arrows(c *contend.Contention) {
 		for _, e := range es {
 			in.times = append(in.times, e.at)
 		}
-		o.v.Slices(&o.v.Threads[i], in)
+		o.v.ExactSlices(&o.v.Threads[i], in)
 		for j, inside := range in.out { // calls beyond the end do not contain it
 			if inside {
 				o.arrow(c, es[j].wait, &o.v.Threads[i])

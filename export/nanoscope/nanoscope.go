@@ -35,7 +35,7 @@ const maxTime = 1<<53 - 1
 func Write(w io.Writer, v *view.View, th *view.Thread) error {
 	out := &writer{w: bufio.NewWriterSize(w, 1<<16), v: v, base: v.Begin()}
 	g := v.WithGaps(out)
-	g.Close(v.Slices(th, g))
+	g.Close(v.ExactSlices(th, g))
 	if err := out.w.Flush(); err != nil {
 		return fmt.Errorf("write Nanoscope trace: %w", err)
 	}

@@ -209,7 +209,7 @@ func (b *builder) thread(th *view.Thread, idle bool) {
 	b.cols = make([]column, len(columns))
 	b.at, b.ends, b.begins, b.open, b.seen, b.ran, b.miss, b.n, b.gap = 0, 0, b.begins[:0], false, 0, 0, 0, 0, 0
 	b.state, b.last = span{}, [3]int64{}
-	b.replay = b.v.Replay(th, b)
+	b.replay = b.v.Timeline(th, b)
 	end := b.units(b.replay.Run())
 	b.change(end + 1)
 	b.close(end)

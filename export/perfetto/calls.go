@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/trace"
 )
 
 // maxCallTracks bounds the tracks of traced calls.
@@ -16,9 +17,10 @@ const (
 	annotateTask
 	annotateBefore
 	annotateUnsure
+	annotateOrphan
 )
 
-var callAnnotations = []string{"ended", "caller", "task", "began_before", "hits_lost"}
+var callAnnotations = []string{"ended", "caller", "task", "began_before", "hits_lost", "caller_not_sampled"}
 
 // callTrack is one lane of a thread. The reader shows lanes of the same name as one track.
 type callTrack struct {
@@ -32,22 +34,18 @@ type callsOf struct {
 	tracks []*callTrack // by lane; nil: there are too many
 }
 
-// calls writes traced calls on tracks of their own, below those of their threads, so that nothing that
-// is counted from a thread's slices counts them again. id is the last sequence ID in use; calls returns
+// calls writes the traced calls that are not slices of their threads on tracks of their own. id is the last sequence ID in use; calls returns
 // the last one that it used.
 func (e *exporter) calls(id uint64) uint64 {
 	tr := e.v.Rec.Traced
 	if tr == nil {
 		return id
 	}
-	about := "Each call of the traced functions with exact times, beside the sampled calls of the thread's own track."
-	if tr.Slower > 0 {
-		about = fmt.Sprintf("Each call of the traced functions that took %s or longer, with exact times, beside the sampled calls of the thread's own track.", view.Duration(tr.Slower))
-	}
+	about := "Calls of traced functions, with exact times, that have no place on the thread's own track: of tasks, or while its stack is not known."
 	caller := e.v.Callers()
 	threads := map[[2]int]*callsOf{}
 	tracks, left := 0, 0
-	e.v.Calls(func(c *view.Call) bool {
+	e.v.Apart(func(c *view.Call) bool {
 		key := [2]int{c.Thread, int(c.TID)}
 		if c.Thread >= 0 {
 			key[1] = 0
@@ -67,7 +65,7 @@ func (e *exporter) calls(id uint64) uint64 {
 					e.child(kindExact, tracks, e.uuid(kindSlices, c.Thread), "traced calls", "", about, 1, true)
 				} else {
 					name := "traced calls of " + e.v.ThreadName(c.TID)
-					e.child(kindExact, tracks, e.uuid(kindProcess, 0), name, "", about+" The thread was not sampled.", len(e.v.Threads)+1, true)
+					e.child(kindExact, tracks, e.uuid(kindProcess, 0), name, "", "Calls of traced functions, with exact times, of a thread that was not sampled.", len(e.v.Threads)+1, true)
 				}
 				tracks++
 			}
@@ -138,16 +136,8 @@ func (e *exporter) call(t *callTrack, c *view.Call, caller string) {
 		out.uint(annotationStrIID, uint64(x[1]))
 		out.end(a)
 	}
-	flag := func(name uint64, is bool) {
-		if is {
-			a := out.open(eventAnnotation)
-			out.uint(annotationName, name)
-			out.uint(annotationUint, 1)
-			out.end(a)
-		}
-	}
-	flag(annotateBefore, c.Before)
-	flag(annotateUnsure, c.Unsure)
+	out.flag(annotateBefore, c.Before)
+	out.flag(annotateUnsure, c.Unsure)
 	out.end(ev)
 	out.done(at)
 	t.s.end(c.Exit)
@@ -160,8 +150,41 @@ func (n *interned) callAnnotation() {
 	}
 	n.annotations = true // of a sequence with traced calls only
 	n.entry(internedAnnotation, annotateModule, "module")
+	n.exactAnnotation()
+}
+
+// exactAnnotation interns those of traced calls alone.
+func (n *interned) exactAnnotation() {
+	if n.exact {
+		return
+	}
+	n.exact = true
 	for i, s := range callAnnotations {
 		n.entry(internedAnnotation, uint32(annotateEnded+i), s)
 	}
 	n.entry(internedCategory, categoryCalls, "traced")
+}
+
+// exact annotates the slice of a traced call, ended being how it ended, interned.
+func (o *batches) exact(x *trace.Exact, ended uint32) {
+	if x == nil {
+		return
+	}
+	a := o.open(eventAnnotation)
+	o.uint(annotationName, annotateEnded)
+	o.uint(annotationStrIID, uint64(ended))
+	o.end(a)
+	o.flag(annotateBefore, x.Before)
+	o.flag(annotateUnsure, x.Unsure)
+	o.flag(annotateOrphan, x.Orphan)
+}
+
+// flag writes an annotation if its value is true.
+func (o *batches) flag(name uint64, is bool) {
+	if is {
+		a := o.open(eventAnnotation)
+		o.uint(annotationName, name)
+		o.uint(annotationUint, 1)
+		o.end(a)
+	}
 }

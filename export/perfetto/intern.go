@@ -32,6 +32,7 @@ type interned struct {
 
 	lastName, lastFunction, lastString, lastMap, lastBuild uint32
 	annotations                                            bool
+	exact                                                  bool    // exactAnnotation was called
 	kinds                                                  [8]bool // categories described so far
 }
 

@@ -29,7 +29,7 @@ func (e *exporter) thread(th *view.Thread) {
 	w.weights = e.v.Weights(th)
 	w.knowsCPU = w.weights.Total() > 0
 	w.waits = e.waitsOf(th)
-	w.replay = e.v.Replay(th, w)
+	w.replay = e.v.Timeline(th, w)
 	w.close(w.replay.Run())
 }
 
@@ -95,6 +95,11 @@ func (w *writer) Begin(t stack.Time, depth int, s *trace.Slice) {
 func (w *writer) slice(t stack.Time, s *trace.Slice, track uint64, own bool) {
 	in, o := w.in, w.e.out
 	name, source, module, category := in.name(s.Frame.Func), in.source(&s.Frame), in.module(w.e.v.ModuleOf(s)), in.category(s)
+	ended := uint32(0)
+	if s.Exact != nil {
+		in.exactAnnotation()
+		category, ended = categoryCalls, in.value(s.Exact.How.String())
+	}
 	at := w.slices.begin(t, true)
 	in.take(o)
 	ev := o.open(packetTrackEvent)
@@ -115,6 +120,7 @@ func (w *writer) slice(t stack.Time, s *trace.Slice, track uint64, own bool) {
 		o.uint(annotationStrIID, uint64(module))
 		o.end(a)
 	}
+	o.exact(s.Exact, ended)
 	if own {
 		w.withPause()
 	}

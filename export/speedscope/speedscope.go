@@ -84,7 +84,7 @@ func (o *writer) thread(th *view.Thread) {
 	o.th, o.events = th, 0
 	g := o.v.WithGaps(o)
 	waits := o.v.WithWaits(g)
-	end := o.v.Slices(th, waits)
+	end := o.v.ExactSlices(th, waits)
 	waits.Close(end)
 	g.Close(end)
 	if o.events > 0 {

@@ -164,7 +164,7 @@ func (p *picture) work(th *view.Thread) work {
 func (p *picture) read(l *lane, most int) {
 	r := &reader{p: p, l: l}
 	g := p.v.WithGaps(r)
-	end := p.v.Slices(l.th, g)
+	end := p.v.ExactSlices(l.th, g)
 	g.Close(end)
 	r.endState(end)
 	if l.idle {

@@ -17,15 +17,22 @@ type Call struct {
 
 // Calls yields the traced calls that were under way in the view, in no particular order. Those of
 // threads that were not sampled are there if no threads were chosen.
-func (v *View) Calls(yield func(*Call) bool) {
-	chosen := map[int]int{} // position in View.Threads, by Seq
+func (v *View) Calls(yield func(*Call) bool) { v.eachCall(false, yield) }
+
+// Apart yields those of Calls that are not slices of the threads whose Timeline has run: of threads that were not
+// sampled, of tasks, and from times in which the stack was not known.
+func (v *View) Apart(yield func(*Call) bool) { v.eachCall(true, yield) }
+
+func (v *View) eachCall(apart bool, yield func(*Call) bool) {
+	numbers := map[int]int{} // of the next call of a thread
+	chosen := map[int]int{}  // position in View.Threads, by Seq
 	for i := range v.Threads {
 		chosen[v.Threads[i].Seq] = i
 	}
 	known := map[stack.TID]int{} // the thread that had a number last
 	all := len(v.Threads) == len(v.Rec.Threads)
 	for c, err := range v.Rec.Calls() {
-		if err != nil || c.Exit < v.from || c.Enter > v.to {
+		if err != nil {
 			continue
 		}
 		k, ok := known[c.TID]
@@ -35,10 +42,18 @@ func (v *View) Calls(yield func(*Call) bool) {
 				known[c.TID] = k
 			}
 		}
+		n := numbers[k]
+		numbers[k]++
+		if c.Exit < v.from || c.Enter > v.to {
+			continue
+		}
 		x := Call{Call: c, Thread: -1}
 		if k >= 0 {
 			i, is := chosen[v.Rec.Threads[k].Seq]
 			if !is {
+				continue
+			}
+			if is := v.placed[v.Threads[i].Seq]; apart && n/64 < len(is) && is[n/64]>>(n%64)&1 != 0 {
 				continue
 			}
 			x.Thread = i

@@ -73,6 +73,7 @@ type View struct {
 	tids     map[stack.TID]int    // threads by TID
 	others   map[stack.TID]string // lock holders that are threads of other processes
 	overs    map[string]int       // synthetic functions for waits
+	placed   map[int][]uint64     // traced calls that are slices, by Seq: see Apart
 }
 
 // Thread is a thread with a name and numbers that every reader accepts.
@@ -90,7 +91,7 @@ const maxTID = 1 << 22
 // New returns a view of rec with options o.
 func New(rec *trace.Recording, o Options) *View {
 	v := &View{Rec: rec, Names: trace.NewNames(rec), from: o.From, to: maxTime, start: -1, side: o.Side, kernel: o.Kernel, idle: o.Idle, lines: o.Lines, left: o.Left, idles: map[idleKey]bool{},
-		gaps: map[stack.Why]int{}, waits: map[int]*trace.Wait{}, overs: map[string]int{}}
+		gaps: map[stack.Why]int{}, waits: map[int]*trace.Wait{}, overs: map[string]int{}, placed: map[int][]uint64{}}
 	if o.To > 0 {
 		v.to = min(o.To, maxTime)
 	}
@@ -161,151 +162,6 @@ func (v *View) Stats(th *Thread) trace.ThreadStats {
 // Whole reports whether the threads are shown in full: no range, side or focus is set.
 func (v *View) Whole() bool {
 	return v.side == BothSides && v.focus == nil && v.from <= 0 && v.to >= maxTime
-}
-
-// Slices replays th into h: see Replay.
-func (v *View) Slices(th *Thread, h trace.SliceHandler) stack.Time { return v.Replay(th, h).Run() }
-
-// Replay is a replay of one thread.
-type Replay struct {
-	c   *clip
-	v   *View
-	seq int
-}
-
-// Replay prepares to replay th into h. Times never decrease. Events outside the range are
-// dropped, slices that cross its edges are clipped, and the State, Wait, Lock and Holder in
-// effect at its start come first.
-func (v *View) Replay(th *Thread, h trace.SliceHandler) *Replay {
-	c := &clip{h: h, from: v.from, to: v.to, began: v.from <= 0}
-	if v.focus != nil {
-		c.h = &focus{h: c.h, m: v.focus, c: c, depth: -1}
-	}
-	if v.side != BothSides {
-		c.h = &half{h: c.h, side: v.side, c: c}
-	}
-	c.s = trace.NewSlices(v.Names, c)
-	return &Replay{c, v, th.Seq}
-}
-
-// Stack returns the current stack, outermost first. It is read-only and valid in calls of
-// Other.
-func (r *Replay) Stack() []trace.Slice { return r.c.s.Stack }
-
-// Waiting returns the thread's state and wait as of the last event passed to the handler.
-func (r *Replay) Waiting() diff.Waiting { return r.c.s.Waiting() }
-
-// Run runs the replay. It returns the time of the last event passed to the handler, 0 if
-// there was none.
-func (r *Replay) Run() stack.Time {
-	c := r.c
-	var first sync
-	var held []event.Event // the first Seen may precede the stack that it confirms
-	known := false
-	for e := range r.v.events(r.seq) {
-		if k := e.Kind(); !known && k == event.Seen {
-			held = append(held[:0], e)
-			continue
-		} else if known = known || k == event.Sync; known && len(held) > 0 && first.done(e) {
-			c.s.Apply(held[0])
-			held = held[:0]
-		}
-		c.s.Apply(e)
-		if c.done {
-			return c.at
-		}
-	}
-	if known && len(held) > 0 {
-		c.s.Apply(held[0])
-	}
-	c.s.Close(0)
-	if !c.began {
-		return 0
-	}
-	return c.at
-}
-
-// sync finds the end of a Sync's frames.
-type sync struct {
-	enters uint64 // remaining Enter events
-	begun  bool
-}
-
-// done reports that a Sync and its frames came before e.
-func (s *sync) done(e event.Event) bool {
-	switch e.Kind() {
-	case event.Sync:
-		s.begun, s.enters = true, e.Payload()
-		return false
-	case event.Enter:
-		if s.enters > 0 {
-			s.enters--
-			return false
-		}
-	}
-	return s.begun && s.enters == 0
-}
-
-// clip filters a replay for a handler.
-type clip struct {
-	h        trace.SliceHandler
-	s        *trace.Slices
-	from, to stack.Time
-	at       stack.Time
-	began    bool
-	done     bool
-	open     int          // slices open before the event being passed on
-	before   diff.Waiting // as of from
-}
-
-// step advances to t. open is how many slices of s.Stack are open before the event at t. It
-// reports whether t is inside the range.
-func (c *clip) step(t stack.Time, open int) bool {
-	if c.done {
-		return false
-	}
-	c.at, c.open = max(c.at, min(t, maxTime)), open
-	if !c.began {
-		if c.at < c.from {
-			return false
-		}
-		c.began = true
-		for i := range open {
-			c.h.Begin(c.from, i, &c.s.Stack[i])
-		}
-		for _, e := range c.before.Append(nil, c.from) {
-			c.h.Other(e)
-		}
-	}
-	if c.at > c.to {
-		c.at, c.done = c.to, true
-		for i := open - 1; i >= 0; i-- {
-			c.h.End(c.to, i, &c.s.Stack[i])
-		}
-		return false
-	}
-	return true
-}
-
-func (c *clip) Begin(t stack.Time, depth int, s *trace.Slice) {
-	if c.step(t, depth) {
-		c.h.Begin(c.at, depth, s)
-	}
-}
-
-func (c *clip) End(t stack.Time, depth int, s *trace.Slice) {
-	if c.step(t, depth+1) {
-		c.h.End(c.at, depth, s)
-	}
-}
-
-func (c *clip) Other(e event.Event) {
-	if c.step(e.Time, len(c.s.Stack)) {
-		e.Time = c.at
-		c.h.Other(e)
-		return
-	}
-	c.before.Apply(e)
 }
 
 // Steps receives a thread's time by stack of real frames.

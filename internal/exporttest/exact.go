@@ -7,8 +7,8 @@ import (
 )
 
 // Exact adds a traced call of a function by a thread, made by another function. from and to are in ns
-// after Start.
-func (b *Builder) Exact(tid int, name, caller string, from, to int64, how exact.How) {
+// after Start. The call may be changed until the next one is added.
+func (b *Builder) Exact(tid int, name, caller string, from, to int64, how exact.How) *exact.Call {
 	if b.traced == nil {
 		b.traced = &trace.Traced{At: Start, Began: Start, Engine: "cpu"}
 	}
@@ -26,4 +26,5 @@ func (b *Builder) Exact(tid int, name, caller string, from, to int64, how exact.
 	b.traced.Functions[fn].Calls++
 	b.exact = append(b.exact, exact.Call{Fn: fn, TID: stack.TID(tid), Enter: Start + stack.Time(from), Exit: Start + stack.Time(to),
 		CFA: 0x7ffffff00000, Ret: b.frame(caller, 0, false).PC, How: how})
+	return &b.exact[len(b.exact)-1]
 }

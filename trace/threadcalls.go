@@ -1,0 +1,226 @@
+package trace
+
+import (
+	"cmp"
+	"encoding/binary"
+	"iter"
+	"slices"
+	"sync"
+
+	"github.com/sliverprof/sliver/calls"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace/event"
+)
+
+// maxThreadCalls is how many calls of a thread become slices: they are in memory at once, 48 bytes each.
+const maxThreadCalls = 1 << 21
+
+// callIndex finds the chunks of calls of a thread.
+type callIndex struct {
+	once sync.Once
+	refs map[stack.TID][]chunkRef
+}
+
+// of returns the chunks of calls of a thread.
+func (x *callIndex) of(rec *Recording, tid stack.TID) []chunkRef {
+	x.once.Do(func() {
+		x.refs = map[stack.TID][]chunkRef{}
+		head := make([]byte, binary.MaxVarintLen64)
+		for _, ref := range rec.calls {
+			b := head[:min(ref.length, len(head))]
+			if n, err := rec.r.ReadAt(b, ref.off+chunkHead); err != nil && n < len(b) {
+				continue
+			}
+			if id, n := binary.Uvarint(b); n > 0 && id <= 1<<31-1 {
+				x.refs[stack.TID(id)] = append(x.refs[stack.TID(id)], ref)
+			}
+		}
+	})
+	return x.refs[tid]
+}
+
+// ThreadCalls yields the traced calls of thread i of Threads, in the order of Calls.
+func (rec *Recording) ThreadCalls(i int) iter.Seq[calls.Call] {
+	return func(yield func(calls.Call) bool) {
+		if rec.Traced == nil {
+			return
+		}
+		tid, sharing := rec.Threads[i].TID, 0
+		for k := range rec.Threads {
+			if rec.Threads[k].TID == tid {
+				sharing++
+			}
+		}
+		for c, err := range callRecords.all(rec, rec.callsOf.of(rec, tid)) {
+			if err == nil && c.Fn < len(rec.Traced.Functions) && (sharing == 1 || rec.ThreadOf(tid, c.Exit) == i) && !yield(c) {
+				return
+			}
+		}
+	}
+}
+
+// threadCalls are the traced calls of a thread, and where the traced functions are.
+type threadCalls struct {
+	tid    stack.TID
+	all    []tracedCall // by compareCalls
+	placed []uint64
+	names  *Names
+
+	functions []TracedFunction
+	ranges    []codeRange
+	locs      map[int32]*Loc
+	callers   map[uint64]int32
+	named     map[string]int // functions with symbols
+}
+
+// codeRange is code of a traced function.
+type codeRange struct {
+	from, to uint64
+	fn       int32
+}
+
+// threadCalls loads the calls of thread i; nil: there are none to place. Calls of tasks are not among them: a task
+// may change threads while it is in a call.
+func (rec *Recording) threadCalls(i int, names *Names) *threadCalls {
+	if rec.Traced == nil || len(rec.calls) == 0 || rec.less&(1<<stack.KindNative) != 0 {
+		return nil
+	}
+	x := &threadCalls{tid: rec.Threads[i].TID, names: names, functions: rec.Traced.Functions, locs: map[int32]*Loc{}, callers: map[uint64]int32{}}
+	same := map[uint64]int32{} // functions by address: one may have several names
+	for fn := range x.functions {
+		f := &x.functions[fn]
+		if _, ok := same[f.Addr]; ok {
+			continue
+		}
+		same[f.Addr] = int32(fn)
+		for _, r := range f.Ranges {
+			x.ranges = append(x.ranges, codeRange{r[0], r[1], int32(fn)})
+		}
+	}
+	slices.SortFunc(x.ranges, func(a, b codeRange) int { return cmp.Compare(a.from, b.from) })
+	n := 0
+	for c := range rec.ThreadCalls(i) {
+		if c.Task == 0 && len(x.all) < maxThreadCalls {
+			x.all = append(x.all, tracedCall{enter: c.Enter, exit: c.Exit, ret: c.Ret, fn: same[x.functions[c.Fn].Addr], n: int32(n),
+				how: c.How, before: c.Before, unsure: c.Unsure})
+		}
+		if n++; n > maxPlaced {
+			break
+		}
+	}
+	if len(x.all) == 0 {
+		return nil
+	}
+	slices.SortFunc(x.all, compareCalls)
+	x.placed = make([]uint64, n/64+1)
+	return x
+}
+
+// maxPlaced bounds the numbers of calls.
+const maxPlaced = 1 << 30
+
+// function returns the traced function of a frame, -1 for none.
+func (x *threadCalls) function(w event.Word) int32 {
+	if w.Kind() != stack.KindNative {
+		return -1
+	}
+	a := w.Lookup()
+	i, _ := slices.BinarySearchFunc(x.ranges, a, func(r codeRange, a uint64) int {
+		if r.to <= a {
+			return -1
+		}
+		return 1
+	})
+	if i < len(x.ranges) && x.ranges[i].from <= a {
+		return x.ranges[i].fn
+	}
+	return -1
+}
+
+// frame returns a number of a frame's function, -1 if there is none, and keeps it in f.
+func (x *threadCalls) frame(f *sampledFrame) int32 {
+	if f.of == 0 {
+		f.of = x.funcOf(f.word, f.entered)
+	}
+	return f.of
+}
+
+// caller returns that number of the function that made a call, and keeps it in c.
+func (x *threadCalls) caller(c *tracedCall) int32 {
+	if c.caller != 0 {
+		return c.caller
+	}
+	of, ok := x.callers[c.ret]
+	if !ok {
+		of = -1
+		if c.ret != 0 {
+			of = x.funcOf(event.WordOf(&stack.Frame{Func: 1, PC: c.ret}), c.enter)
+		}
+		if len(x.callers) < maxCallers {
+			x.callers[c.ret] = of
+		}
+	}
+	c.caller = of
+	return of
+}
+
+// maxCallers bounds the return addresses whose functions are kept.
+const maxCallers = 1 << 16
+
+// entry returns that number of a traced function.
+func (x *threadCalls) entry(fn int32, at stack.Time) int32 {
+	return int32(x.loc(fn, at).Frames[0].Func) + 1
+}
+
+// funcOf returns the number of the function of native code.
+func (x *threadCalls) funcOf(w event.Word, at stack.Time) int32 {
+	if w.Kind() != stack.KindNative {
+		return -1
+	}
+	if fn := x.function(w); fn >= 0 { // whatever part of it
+		return x.entry(fn, at)
+	}
+	l := x.names.Resolve(w, at)
+	return int32(l.Frames[len(l.Frames)-1].Func) + 1
+}
+
+// word is a traced function's first instruction.
+func (x *threadCalls) word(fn int32) event.Word {
+	a := x.functions[fn].Addr
+	return event.WordOf(&stack.Frame{Func: a, PC: a, Exact: true, Trust: stack.TrustRegs})
+}
+
+// loc is the location of calls of a traced function of which no sample was taken.
+func (x *threadCalls) loc(fn int32, at stack.Time) *Loc {
+	l := x.locs[fn]
+	if l != nil {
+		return l
+	}
+	f, n := &x.functions[fn], x.names
+	l = n.Resolve(x.word(fn), at)
+	if s := n.rec.Symbols; s == nil || len(s.Locs[l.Key]) == 0 {
+		l = n.place(l, LocFrame{Func: x.symbol(f, l.Key.Module), File: f.File, Line: f.Line})
+	} else if k := len(l.Frames); k > 1 {
+		l = n.place(l, l.Frames[k-1])
+	}
+	x.locs[fn] = l
+	return l
+}
+
+// symbol returns the function that has the name of a traced one.
+func (x *threadCalls) symbol(f *TracedFunction, module int) int {
+	if x.named == nil {
+		x.named = map[string]int{}
+		if s := x.names.rec.Symbols; s != nil {
+			for i := range s.Funcs {
+				if _, ok := x.named[s.Funcs[i].Name]; !ok {
+					x.named[s.Funcs[i].Name] = i
+				}
+			}
+		}
+	}
+	if i, ok := x.named[f.Name]; ok {
+		return i
+	}
+	return x.names.make(f.Name, module)
+}
