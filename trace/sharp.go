@@ -109,6 +109,15 @@ type stackChange struct {
 	moved event.Word     // the last of these has moved here; 0: it has not
 	add   []sampledFrame // new ones
 	held  int            // number of events in Sharp.held that come before it
+	left  exits
+}
+
+// exits are of frames that were left some time before the new ones began, as Recording.Fitted has it of a thread
+// that ran between two waits.
+type exits struct {
+	at   stack.Time // 0: there are none
+	keep int        // frames that stayed
+	held int        // number of events in Sharp.held that come before them
 }
 
 // NewSharp returns a Sharp that replays thread i of rec into out. If no calls of the thread were traced, nothing is
@@ -256,7 +265,10 @@ func (s *Sharp) push(e event.Event) {
 // change takes an event that changes the sampled stack.
 func (s *Sharp) change(e event.Event) {
 	x := &s.next
-	if x.on && (e.Time != x.at || len(s.held) != x.held) { // no sample confirms the change before it
+	if again := x.on && (e.Time != x.at || len(s.held) != x.held); again && len(x.add) == 0 && x.moved == 0 && x.left.at == 0 {
+		x.left = exits{max(x.at, 1), x.keep, x.held}
+		x.at, x.held = e.Time, len(s.held)
+	} else if again { // no sample confirms the change before it
 		s.advance(max(x.at, s.high), s.began(), false)
 	}
 	if !x.on {
@@ -305,10 +317,7 @@ func (s *Sharp) advance(t stack.Time, stages []stage, all bool) {
 		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.frames, b.frames))
 	})
 	x := &s.next
-	whole := never
-	if x.on {
-		whole = max(x.at, s.leaves(t))
-	}
+	left, whole := s.changes(t)
 	i := 0
 	for {
 		hold, begin := never, never
@@ -321,7 +330,7 @@ func (s *Sharp) advance(t stack.Time, stages []stage, all bool) {
 			begin = stages[0].at
 		}
 		edge := s.open.edge()
-		at := min(hold, begin, edge, whole)
+		at := min(hold, begin, edge, whole, left)
 		if at > t || at == never {
 			break
 		}
@@ -337,14 +346,19 @@ func (s *Sharp) advance(t stack.Time, stages []stage, all bool) {
 				s.draw(at)
 			}
 		default:
-			if at == whole && (hold > at || i >= x.held) {
-				s.begin(math.MaxInt)
-				whole = never
+			switch {
+			case at == left && (hold > at || i >= x.left.held):
+				left = never
+				s.leave()
 				s.draw(at)
-				continue
+			case at == whole && (hold > at || i >= x.held):
+				whole = never
+				s.begin(math.MaxInt)
+				s.draw(at)
+			default:
+				s.pass(s.held[i])
+				i++
 			}
-			s.pass(s.held[i])
-			i++
 		}
 	}
 	for ; i < min(x.held, len(s.held)); i++ {
@@ -357,8 +371,22 @@ func (s *Sharp) advance(t stack.Time, stages []stage, all bool) {
 	for ; i < len(s.held) && (all || s.held[i].Time <= t); i++ {
 		s.pass(s.held[i])
 	}
-	x.part, x.held, x.at = false, 0, 0
+	x.part, x.held, x.at, x.left = false, 0, 0, exits{}
 	s.held = append(s.held[:0], s.held[i:]...)
+}
+
+// changes returns when the frames of the present stack are left, and when all frames of the next one exist; never:
+// that does not come.
+func (s *Sharp) changes(t stack.Time) (left, whole stack.Time) {
+	x := &s.next
+	if !x.on {
+		return never, never
+	}
+	left, whole = max(x.left.at, s.leaves(t)), max(x.at, s.leaves(t))
+	if x.left.at == 0 || left >= whole {
+		left = never
+	}
+	return left, whole
 }
 
 // leaves returns when the last call ends, until t, that has one of the frames to be left; 0: there is none.
@@ -369,6 +397,14 @@ func (s *Sharp) leaves(t stack.Time) (last stack.Time) {
 		}
 	}
 	return last
+}
+
+// leave ends the frames that were left before the change, unless it has begun.
+func (s *Sharp) leave() {
+	if x := &s.next; x.on {
+		s.limit = min(s.limit, x.left.keep)
+		s.drawing.dirty = min(s.drawing.dirty, s.limit)
+	}
 }
 
 // begin makes the first frames of the next stack exist.

@@ -186,6 +186,15 @@ func TestSharp(t *testing.T) {
 			want:  "0 main 0..30000|1 handle 10000..24000|2 work 10000..24000|1 handle 24000..25000 returned unsure", placed: 1,
 		},
 		{
+			name:  "a thread that waits for a CPU in the trap at the end of a call is not in it",
+			looks: []look{{0, "main"}, {10, "main handle work"}, {20, "main handle"}, {30, "main handle"}, {40, "main"}},
+			calls: func(b *b) {
+				b.Exact(1, "handle", "main", 5*ms, 15*ms, calls.Returned)
+				b.Exact(1, "handle", "main", 35*ms, 36*ms, calls.Returned)
+			},
+			want: "0 main 0..40000|1 handle 5000..15000 returned|2 work 10000..15000|1 handle 35000..36000 returned", placed: 3,
+		},
+		{
 			name:  "calls of tasks and of another thread are not placed",
 			looks: []look{{0, "main"}, {10, "main"}},
 			calls: func(b *b) {

@@ -22,10 +22,12 @@ type openCalls struct {
 
 	at   []*tracedCall  // result of asOf
 	near map[int32]bool // functions with a call that began or ended about then
+	gone map[int32]bool // functions with a call that ends until then, of those that have not ended yet
 }
 
 func (o *openCalls) init(all []tracedCall) {
 	o.all, o.exit, o.last, o.near = all, never, map[int32]stack.Time{}, map[int32]bool{}
+	o.gone = map[int32]bool{}
 }
 
 // edge returns the time at which the next call begins or ends.
@@ -67,7 +69,11 @@ func (o *openCalls) step() *tracedCall {
 func (o *openCalls) asOf(t stack.Time) []*tracedCall {
 	o.at = o.at[:0]
 	clear(o.near)
+	clear(o.gone)
 	take := func(c *tracedCall) {
+		if c.exit <= t && c.how != calls.Open {
+			o.gone[c.fn] = true
+		}
 		switch {
 		case c.enter > t || c.exit <= t && c.exit >= t-sharpSkew && c.how != calls.Open:
 			o.near[c.fn] = true
@@ -99,60 +105,86 @@ type stage struct {
 
 // match finds the frames of the next stack that belong to calls open at t, and returns when the new ones of these
 // began. sample says that a sample was taken at t.
-func (s *Sharp) match(t stack.Time, sample bool) (out []stage) {
+func (s *Sharp) match(t stack.Time, sample bool) []stage {
 	x := &s.next
-	open, j := s.open.asOf(t), 0
-	keep, add, errors := len(s.frames), []sampledFrame(nil), s.errors
+	m := matching{s: s, t: t, sample: sample, open: s.open.asOf(t), keep: len(s.frames)}
+	errors := s.errors
 	if x.on {
-		keep, add = x.keep, x.add
-		for i := range add {
-			errors += countError(&add[i])
+		m.keep, m.add = x.keep, x.add
+		for i := range x.add {
+			errors += countError(&x.add[i])
 		}
-		for i := keep; i < len(s.frames); i++ {
+		for i := x.keep; i < len(s.frames); i++ {
 			errors -= countError(&s.frames[i])
 		}
 	}
-	whole := errors == 0
-	frame := func(f *sampledFrame, pos int) {
-		k := j
-		for k < len(open) && open[k].fn != f.fn && open[k].stale() {
-			k++
-		}
-		if k == len(open) || open[k].fn != f.fn {
-			if sample {
-				f.covered = s.open.near[f.fn] || s.open.last[f.fn] >= t-sharpSkew && s.open.last[f.fn] > 0
-			}
-			return
-		}
-		if sample {
-			f.covered = true
-			for ; j < k && whole; j++ {
-				s.open.over(open[j], t)
-			}
-		}
-		if c := open[k]; pos > keep && c.enter > s.seen {
-			out = append(out, stage{c.enter, pos})
-		}
-		j = k + 1
-	}
+	m.whole = errors == 0
 	for _, i := range s.traced {
-		if i < keep {
-			frame(&s.frames[i], i+1)
+		if i < m.keep {
+			m.frame(&s.frames[i], i+1)
 		}
 	}
-	for i := range add {
-		if add[i].fn >= 0 {
-			frame(&add[i], keep+i+1)
+	for i := range m.add {
+		if m.add[i].fn >= 0 {
+			m.frame(&m.add[i], m.keep+i+1)
 		}
 	}
-	if (sample || x.on) && whole && keep+len(add) > 0 {
-		for ; j < len(open); j++ {
-			if open[j].stale() && open[j].enter < t-sharpSkew {
-				s.open.over(open[j], t)
+	if (sample || x.on) && m.whole && m.keep+len(m.add) > 0 {
+		for ; m.done < len(m.open); m.done++ {
+			if c := m.open[m.done]; c.stale() && c.enter < t-sharpSkew {
+				s.open.over(c, t)
 			}
 		}
 	}
-	return out
+	return m.out
+}
+
+// matching is a match in progress.
+type matching struct {
+	s      *Sharp
+	t      stack.Time
+	sample bool
+	open   []*tracedCall
+	done   int            // calls before it are matched or over
+	keep   int            // frames of the present stack in the next one
+	add    []sampledFrame // the others
+	whole  bool           // the next stack is complete
+	out    []stage
+}
+
+// frame finds the call of a frame of the next stack, the pos-th from 1 on.
+func (m *matching) frame(f *sampledFrame, pos int) {
+	k := m.done
+	for k < len(m.open) && m.open[k].fn != f.fn && m.open[k].stale() {
+		k++
+	}
+	if k == len(m.open) || m.open[k].fn != f.fn {
+		if m.sample {
+			f.covered = m.edge(f, pos)
+		}
+		return
+	}
+	if m.sample {
+		f.covered = true
+		for ; m.done < k && m.whole; m.done++ {
+			m.s.open.over(m.open[m.done], m.t)
+		}
+	}
+	if c := m.open[k]; pos > m.keep && c.enter > m.s.seen {
+		m.out = append(m.out, stage{c.enter, pos})
+	}
+	m.done = k + 1
+}
+
+// edge reports whether a frame without a call is of one that begins or ends about then.
+func (m *matching) edge(f *sampledFrame, pos int) bool {
+	o, x := &m.s.open, &m.s.next
+	last := o.last[f.fn]
+	if o.near[f.fn] || last > 0 && last >= m.t-sharpSkew {
+		return true
+	}
+	leaf := pos == m.keep+len(m.add) && (f.word.Exact() || x.on && pos == m.keep && x.moved.Exact())
+	return leaf && (last > 0 || o.gone[f.fn]) && m.s.calls.complete(f.fn, m.t)
 }
 
 // countError returns 1 for an error frame.

@@ -67,6 +67,7 @@ type threadCalls struct {
 	names  *Names
 
 	functions []TracedFunction
+	lost      bool // calls are missing
 	ranges    []codeRange
 	locs      map[int32]*Loc
 	callers   map[uint64]int32
@@ -85,7 +86,8 @@ func (rec *Recording) threadCalls(i int, names *Names) *threadCalls {
 	if rec.Traced == nil || len(rec.calls) == 0 || rec.less&(1<<stack.KindNative) != 0 {
 		return nil
 	}
-	x := &threadCalls{tid: rec.Threads[i].TID, names: names, functions: rec.Traced.Functions, locs: map[int32]*Loc{}, callers: map[uint64]int32{}}
+	x := &threadCalls{tid: rec.Threads[i].TID, names: names, functions: rec.Traced.Functions,
+		lost: rec.Traced.Lost > 0 || rec.Traced.Dropped > 0 || rec.Traced.Slower > 0, locs: map[int32]*Loc{}, callers: map[uint64]int32{}}
 	same := map[uint64]int32{} // functions by address: one may have several names
 	for fn := range x.functions {
 		f := &x.functions[fn]
@@ -118,6 +120,13 @@ func (rec *Recording) threadCalls(i int, names *Names) *threadCalls {
 
 // maxPlaced bounds the numbers of calls.
 const maxPlaced = 1 << 30
+
+// complete reports whether all calls of a function are known up to t, from its first call on. A thread in the function
+// that is in no call then is in the trap that reported the end of one: it may wait for a CPU there.
+func (x *threadCalls) complete(fn int32, t stack.Time) bool {
+	f := &x.functions[fn]
+	return !x.lost && (f.Hot == 0 || t < f.HotAt)
+}
 
 // function returns the traced function of a frame, -1 for none.
 func (x *threadCalls) function(w event.Word) int32 {
