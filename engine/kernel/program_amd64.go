@@ -7,6 +7,7 @@ const supported = true
 // Offsets in struct pt_regs (arch/x86/include/asm/ptrace.h).
 const (
 	regG  = 8   // R14: the goroutine
+	regPC = 128 // RIP
 	regSP = 152 // RSP
 )
 
@@ -23,3 +24,6 @@ func returnAddress() asm.Instructions {
 		asm.FnProbeReadUser.Call(),
 	}
 }
+
+// regKept are R12 and RBX, in which Go's functions that call the vDSO keep the stack pointer (gopcln's keptSP).
+var regKept = [2]int32{24, 40}

@@ -9,6 +9,7 @@ const (
 	regG  = 28 * 8 // X28: the goroutine
 	regLR = 30 * 8
 	regSP = 31 * 8
+	regPC = 32 * 8
 )
 
 // pushed is how far the frame's address is above SP at an entry or exit.
@@ -21,3 +22,6 @@ func returnAddress() asm.Instructions {
 		asm.StoreMem(asm.RFP, atRet, asm.R1, asm.DWord),
 	}
 }
+
+// regKept are X20 and X19, in which Go's functions that call the vDSO keep the stack pointer (gopcln's keptSP).
+var regKept = [2]int32{20 * 8, 19 * 8}
