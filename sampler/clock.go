@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/unwind"
 )
 
 // A thread that uses a CPU for a while gets a clock of the kernel (Thread.StartClock), which copies its
@@ -76,6 +77,7 @@ const (
 type clock struct {
 	on      bool
 	machine bool          // it is one of all CPUs
+	aside   bool          // its copies have memory beside the stack
 	refused bool          // no clock any more
 	every   int64         // ns; mean period
 	depth   uint64        // bytes of the stack of the last stop; 0: unknown
@@ -168,8 +170,13 @@ func (g *group) startClock(th *thread, c *Counters, at stack.Time) {
 	if limit := g.s.cfg.MaxOverhead; k.depth == 0 || limit > 0 && float64(limits.Copy)*th.usage.lately > limit*float64(g.tick.every) {
 		return
 	}
+	var aside *unwind.Aside
 	if !g.walker.StackSuffices(&th.walk) {
-		return
+		x, ok := g.walker.Aside(&th.walk)
+		if !ok || g.s.clocks.asideRefused.Load() {
+			return
+		}
+		aside = &x
 	}
 	machine, refusal, most := k.rate.perSecond > g.mostSwitches(th), &g.s.clocks.refused, uint64(limits.Own)
 	if machine {
@@ -187,8 +194,11 @@ func (g *group) startClock(th *thread, c *Counters, at stack.Time) {
 	if machine {
 		k.cpus.tick, k.cpus.delay = g.clockTick(th), limits.Delay()
 	}
-	plan := ClockPlan{Every: g.clockEvery(th), Stack: int(min(max(2*k.depth, 2*k.least, leastClockStack), most)), Tick: k.cpus.tick}
+	plan := ClockPlan{Every: g.clockEvery(th), Stack: int(min(max(2*k.depth, 2*k.least, leastClockStack), most)), Tick: k.cpus.tick, Aside: aside}
 	if err := th.file.StartClock(plan); err != nil {
+		if errors.Is(err, ErrAside) {
+			refusal = &g.s.clocks.asideRefused
+		}
 		if !errors.Is(err, ErrGone) && !errors.Is(err, ErrFiles) && !errors.Is(err, ErrClockBusy) {
 			refusal.Store(true)
 		}
@@ -199,6 +209,7 @@ func (g *group) startClock(th *thread, c *Counters, at stack.Time) {
 		g.s.clocks.own.Add(1)
 	}
 	k.on, k.every, k.since, k.from, k.at, k.drawn = true, plan.Every, at, c.CPU, c.CPU, 0
+	k.aside = aside != nil
 	k.cpus.owed, k.cpus.turns = 0, c.Switches
 }
 
@@ -288,6 +299,11 @@ func (g *group) takeCopies(th *thread, c *Counters) {
 		}
 		g.takeCopy(th, min(max(cpu, last), c.CPU))
 	}
+	if k.on && k.aside {
+		if x, ok := g.walker.Aside(&th.walk); ok {
+			_ = th.file.SetAside(&x) // else copies lack it, which their walks show
+		}
+	}
 	if gone > 0 {
 		g.leftOut(th, missed{g.engine.Now(), int64(gone), int64(gone) * k.every})
 	}
@@ -302,7 +318,9 @@ func (g *group) takeCopy(th *thread, cpu int64) {
 	g.cur.thread = th
 	*s = stack.Sample{Time: v.Stopped, Way: stack.WayClock, CPU: cpu, Delay: th.seen.counters.Delay, Switches: th.seen.counters.Switches,
 		State: stack.StateRunning, Call: stack.Call{Nr: -1}}
+	v.Mem.Past = true
 	g.walkView(th, s)
+	v.Mem.Past = false
 	k.at, k.silent = cpu, 0
 	k.drawn++
 	if k.stack = k.stack[:0]; s.Reason == stack.ReasonNone {
@@ -310,7 +328,7 @@ func (g *group) takeCopy(th *thread, cpu int64) {
 		k.stack = append(k.stack, s.Stack...)
 	} else {
 		k.cut++
-		if s.Reason == stack.ReasonShort || s.Reason == stack.ReasonMemory && th.walk.Wiser() {
+		if s.Reason == stack.ReasonShort && !g.walker.Crossed() || s.Reason == stack.ReasonMemory && th.walk.Wiser() {
 			k.least = max(2*k.least, 2*k.depth, leastClockStack)
 			g.unwind(th)
 		} else if k.cut > clockBad && k.cut > k.whole/8 {

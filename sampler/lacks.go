@@ -1,6 +1,9 @@
 package sampler
 
-import "github.com/sliverprof/sliver/stack"
+import (
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/unwind"
+)
 
 // NoStops is embedded by an Engine that reads blocked threads only.
 type NoStops struct{ NoLate }
@@ -34,6 +37,9 @@ type NoClock struct{}
 
 // StartClock implements Thread.
 func (NoClock) StartClock(ClockPlan) error { return ErrDenied }
+
+// SetAside implements Thread.
+func (NoClock) SetAside(*unwind.Aside) error { return ErrDenied }
 
 // SetClock implements Thread.
 func (NoClock) SetClock(int64) error { return ErrDenied }

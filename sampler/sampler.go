@@ -138,6 +138,7 @@ type controls struct {
 // clockUse is what the clocks of all threads share.
 type clockUse struct {
 	refused        atomic.Bool  // the kernel refuses clocks of threads
+	asideRefused   atomic.Bool  // the kernel copies no memory beside stacks
 	machineRefused atomic.Bool  // … and one of all CPUs
 	all, own       atomic.Int32 // threads that have one, and that have one of their own
 	cost           atomic.Int64 // ns that copies of clocks are assumed to have cost

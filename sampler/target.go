@@ -26,6 +26,8 @@ var (
 	ErrDenied = errors.New("the kernel refuses")
 	// ErrNoStops: the thread runs, and the engine only reads threads that do not.
 	ErrNoStops = errors.New("the engine stops no threads")
+	// ErrAside: the kernel copies the stack of a running thread alone.
+	ErrAside = errors.New("the kernel copies no memory beside a stack")
 	// ErrFiles: sliver has no free file descriptor for the thread's files.
 	ErrFiles = errors.New("sliver has too many open files; raise its limit (ulimit -n)")
 )
@@ -91,8 +93,11 @@ type Thread interface {
 	Died(after stack.Time, v *View) (ok bool)
 	Close() error
 
-	// StartClock makes the kernel copy the thread's registers and stack as planned.
+	// StartClock makes the kernel copy the thread's registers and stack as planned. The error is ErrAside if the kernel does
+	// not allow a plan's Aside.
 	StartClock(ClockPlan) error
+	// SetAside replaces the memory that is copied with the stack.
+	SetAside(x *unwind.Aside) error
 	// SetClock starts a new period, in ns of CPU time.
 	SetClock(period int64) error
 	// NextCopy fills the view with the oldest copy that was not taken yet. ran is for how long, in
@@ -108,9 +113,10 @@ type Thread interface {
 
 // ClockPlan says when a clock of the kernel copies a thread.
 type ClockPlan struct {
-	Every int64 // ns of the thread's CPU time between two copies, in the mean
-	Stack int   // bytes
-	Tick  int64 // ns between ticks of a clock of all CPUs, of whose copies of the thread some are kept by chance; 0: an own clock
+	Every int64         // ns of the thread's CPU time between two copies, in the mean
+	Stack int           // bytes
+	Tick  int64         // ns between ticks of a clock of all CPUs, of whose copies of the thread some are kept by chance; 0: an own clock
+	Aside *unwind.Aside // memory that is copied with the stack; nil: none
 }
 
 // ClockLimits say which clocks a thread may have, and what these cost.

@@ -241,7 +241,12 @@ func (g *group) didAt(th *thread, c *Counters, try int) (stack.State, stack.Call
 func (g *group) stopped(th *thread, c Counters) {
 	g.keepRegs(th)
 	if sp, end := g.sp(g.view.Regs), g.walker.StackEnd(); end > sp && g.sample.Reason == stack.ReasonNone {
-		th.clock.depth = end - sp
+		switch {
+		case !g.walker.Crossed():
+			th.clock.depth = end - sp
+		case th.clock.depth == 0:
+			th.clock.depth = leastClockStack // where its own stack ends is unknown
+		}
 	}
 	th.life.active, th.seen.blocked, th.late.insist = true, false, false
 	th.reuse.kept.ok = false

@@ -81,8 +81,12 @@ func (x *ClockCopy) SP() uint64 { return x.Regs.R[nativeSP] }
 // ErrClockDenied: the kernel allows no such clock, here or to this user.
 var ErrClockDenied = errors.New("the kernel refuses to copy running threads")
 
-// OpenClock starts a clock that copies stackBytes of stack after each period, in ns of CPU time.
-func (t *Thread) OpenClock(period int64, stackBytes int) (*Clock, error) {
+// NoProgram is the program of a clock that has none.
+const NoProgram = -1
+
+// OpenClock starts a clock that copies stackBytes of stack after each period, in ns of CPU time. program is the
+// descriptor of a BPF program that runs before each copy, or NoProgram. The first copy may miss it.
+func (t *Thread) OpenClock(period int64, stackBytes, program int) (*Clock, error) {
 	if period <= 0 || stackBytes <= 0 || stackBytes > MaxClockStack {
 		return nil, fmt.Errorf("clock: period %d ns, %d bytes of stack: out of range", period, stackBytes)
 	}
@@ -98,7 +102,7 @@ func (t *Thread) OpenClock(period int64, stackBytes int) (*Clock, error) {
 		return nil, fmt.Errorf("%w: %w", ErrClockDenied, err)
 	}
 	c := &Clock{perfRing: perfRing{fd: fd}, thread: t}
-	if err := spare(fd); err != nil {
+	if err := errors.Join(spare(fd), setProgram(fd, program)); err != nil {
 		c.Close()
 		return nil, err
 	}
@@ -157,6 +161,17 @@ func (c *Clock) read(b []byte) {
 	} else if c.rec.parse(b, true) && c.rec.tid == c.thread.tid {
 		c.copies.add().fill(&c.rec)
 	}
+}
+
+// setProgram sets the BPF program of an event; NoProgram: none.
+func setProgram(fd, program int) error {
+	if program == NoProgram {
+		return nil
+	}
+	if err := unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_SET_BPF, program); err != nil {
+		return fmt.Errorf("%w: set a program: %w", ErrClockDenied, err)
+	}
+	return nil
 }
 
 // lostIn returns how many records did not fit into the buffer, as the kernel's record says; 0: it

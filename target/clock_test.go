@@ -34,7 +34,7 @@ func TestClock(t *testing.T) {
 	}
 	defer th.Close()
 	const period, size = 2_000_000, 16 << 10
-	c, err := th.OpenClock(period, size)
+	c, err := th.OpenClock(period, size, NoProgram)
 	if errors.Is(err, ErrClockDenied) {
 		testprog.Lack(t, "perf", err.Error())
 	}
@@ -77,11 +77,11 @@ func TestClock(t *testing.T) {
 	for more := true; more; { // copies made before the end remain
 		_, _, more = c.Take()
 	}
-	if _, err := th.OpenClock(period, size); !errors.Is(err, ErrGone) {
+	if _, err := th.OpenClock(period, size, NoProgram); !errors.Is(err, ErrGone) {
 		t.Errorf("a clock of a thread that is gone: %v", err)
 	}
 	for _, x := range [][2]int{{0, size}, {period, 0}, {period, MaxClockStack + 1}} {
-		if _, err := th.OpenClock(int64(x[0]), x[1]); err == nil {
+		if _, err := th.OpenClock(int64(x[0]), x[1], NoProgram); err == nil {
 			t.Errorf("a period of %d ns and %d bytes of stack were accepted", x[0], x[1])
 		}
 	}
@@ -130,7 +130,7 @@ func TestMachineClock(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer threads[i].Close()
-		clocks[i], err = threads[i].OpenMachineClock(tick, period)
+		clocks[i], err = threads[i].OpenMachineClock(tick, period, NoProgram)
 		if errors.Is(err, ErrClockDenied) {
 			testprog.Lack(t, "perf", err.Error())
 		}
@@ -139,10 +139,10 @@ func TestMachineClock(t *testing.T) {
 		}
 		defer clocks[i].Close()
 	}
-	if _, err := threads[0].OpenMachineClock(tick, period); err == nil {
+	if _, err := threads[0].OpenMachineClock(tick, period, NoProgram); err == nil {
 		t.Error("a thread got two clocks")
 	}
-	if _, err := threads[0].OpenMachineClock(3*tick, period); !errors.Is(err, ErrClockPeriod) {
+	if _, err := threads[0].OpenMachineClock(3*tick, period, NoProgram); !errors.Is(err, ErrClockPeriod) {
 		t.Errorf("another period: %v", err)
 	}
 	cpu := func(i int) int64 {
@@ -191,7 +191,7 @@ func TestMachineClock(t *testing.T) {
 	}
 	clocks[0].Close()
 	clocks[0].Close()
-	if c, err := threads[0].OpenMachineClock(tick, period); err != nil {
+	if c, err := threads[0].OpenMachineClock(tick, period, NoProgram); err != nil {
 		t.Error("after Close:", err)
 	} else {
 		c.Close()

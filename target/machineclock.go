@@ -58,7 +58,9 @@ type machineClock struct {
 	period int64
 	each   int                // events of a CPU
 	filter *perffilter.Filter // nil: there is none
-	done   chan struct{}
+	// program is the BPF program that copies memory beside the stack; NoProgram: none. It is guarded by machine's lock.
+	program int
+	done    chan struct{}
 
 	mu     sync.Mutex
 	by     map[stack.TID]*Clock
@@ -131,8 +133,8 @@ func MachineTickCost() int64 {
 
 // OpenMachineClock is OpenClock for a thread that switches often. Ticks are tick ns apart, and the thread's copies period
 // ns of its CPU time, in the mean. The stack of a copy has MaxMachineClockStack bytes. It returns ErrClockPeriod while other
-// threads use ticks of another distance.
-func (t *Thread) OpenMachineClock(tick, period int64) (*Clock, error) {
+// threads use ticks of another distance, or another program than this one.
+func (t *Thread) OpenMachineClock(tick, period int64, program int) (*Clock, error) {
 	machine.Lock()
 	defer machine.Unlock()
 	m := machine.clock
@@ -145,6 +147,9 @@ func (t *Thread) OpenMachineClock(tick, period int64) (*Clock, error) {
 	}
 	if m.period != tick {
 		return nil, ErrClockPeriod
+	}
+	if err := m.run(program); err != nil {
+		return nil, err
 	}
 	c := &Clock{machine: m, thread: t}
 	m.mu.Lock()
@@ -203,7 +208,7 @@ func newMachineClock(period int64) (*machineClock, error) {
 	if err != nil || len(cpus) > machineCPUs {
 		return nil, fmt.Errorf("%w: a clock of all CPUs is for %d CPUs at most, and here are %d", ErrClockDenied, machineCPUs, len(cpus))
 	}
-	m := &machineClock{period: period, each: max(1, min(machineEvents, mostEvents/len(cpus))), by: map[stack.TID]*Clock{}, done: make(chan struct{})}
+	m := &machineClock{period: period, program: NoProgram, each: max(1, min(machineEvents, mostEvents/len(cpus))), by: map[stack.TID]*Clock{}, done: make(chan struct{})}
 	if machine.loadFilter() {
 		m.filter = machine.filter
 	}
@@ -213,6 +218,31 @@ func newMachineClock(period int64) (*machineClock, error) {
 	}
 	go m.follow()
 	return m, nil
+}
+
+// run sets the program of all events, after the filter. Threads that do not need it share the clock.
+func (m *machineClock) run(program int) error {
+	if program == NoProgram || program == m.program {
+		return nil
+	}
+	if m.program != NoProgram {
+		return ErrClockPeriod
+	}
+	if m.filter != nil {
+		if err := m.filter.Then(program); err != nil {
+			return err
+		}
+	}
+	for _, e := range m.events {
+		if m.filter != nil {
+			break
+		}
+		if err := setProgram(e.fd, program); err != nil {
+			return err
+		}
+	}
+	m.program = program
+	return nil
 }
 
 // open opens the events of a CPU.

@@ -258,3 +258,32 @@ func (m *marker) Plan(_ *unwind.Thread, out []rule.Span) []rule.Span {
 	*m.order = append(*m.order, m.name)
 	return out
 }
+
+type herald struct{ unwind.NoPart }
+
+func (herald) Aside(*unwind.Thread) (unwind.Aside, bool) { return unwind.Aside{Pointer: 8}, true }
+
+// TestAside: what a language asks for is copied if it is the only one, since all of them would be needed.
+func TestAside(t *testing.T) {
+	made := func(name string) *unwind.Language {
+		return &unwind.Language{Name: name, Find: func(*unwind.Space, *managed.Table) (unwind.Stepper, error) { return herald{}, nil }}
+	}
+	p := &process{}
+	a, b := made("a"), made("b")
+	s := unwind.NewSpace(rule.AMD64, p, p, a, b)
+	w := unwind.NewWalker(s)
+	var th unwind.Thread
+	check := func(want bool) {
+		t.Helper()
+		if x, ok := w.Aside(&th); ok != want || ok && x.Pointer != 8 {
+			t.Errorf("%+v, %v, want %v", x, ok, want)
+		}
+	}
+	check(false)
+	for i, l := range []*unwind.Language{a, b} {
+		if _, err := s.Follow(l, nil); err != nil {
+			t.Fatal(err)
+		}
+		check(i == 0)
+	}
+}

@@ -84,6 +84,9 @@ type Stepper interface {
 	// Asks reports whether More must be called during the stop, because Plan could not predict the
 	// blocks.
 	Asks(th *Thread) bool
+	// Aside returns the memory that Plan and More would ask for, if its places are known by now. Then copies are
+	// made at moments that are not planned (Copy.Past).
+	Aside(th *Thread) (x Aside, ok bool)
 	// More runs during the stop. It appends further blocks to copy, or reads the target's memory
 	// itself and returns the number of reads.
 	More(w *Walker, th *Thread, regs *stack.Regs, mem *Copy, out []rule.Span) (spans []rule.Span, reads int)
@@ -153,6 +156,7 @@ type NoPart struct{}
 func (NoPart) Peek(*Thread)                                {}
 func (NoPart) Plan(_ *Thread, out []rule.Span) []rule.Span { return out }
 func (NoPart) Asks(*Thread) bool                           { return false }
+func (NoPart) Aside(*Thread) (Aside, bool)                 { return Aside{}, false }
 func (NoPart) Begin(*Walker, *Thread, *stack.Regs)         {}
 func (NoPart) Covers(uint64) bool                          { return false }
 func (NoPart) Step(*Walker, uint64, bool) Step             { return Stop(stack.ReasonNoRule) }
@@ -318,7 +322,7 @@ func (w *Walker) stepRuntime(key, pc uint64, exact bool) Step {
 // cross continues the walk where a runtime's data says. If apply is true, w's registers are ready
 // for the rule itself.
 func (w *Walker) cross(f *stack.Frame, r *rule.Rule) (s Step, apply bool) {
-	w.wanted = 0
+	w.wanted, w.crossed = 0, true
 	for _, x := range w.with.steppers {
 		if s, apply, ok := x.Cross(w, w.th, f, r); ok {
 			return s, apply

@@ -39,6 +39,9 @@ type Copy struct {
 	// Batch is the same for copies that were all made before the first of them is walked; 0: no
 	// batch. A check that passed after one of them is not repeated for the others.
 	Batch uint64
+	// Past: the kernel made the copy at an earlier moment. The target has run since, and no other copy of
+	// that moment can be made.
+	Past bool
 }
 
 // Read fills b from addr if the block has all of it.
@@ -128,6 +131,28 @@ func (w *Walker) StackSuffices(th *Thread) bool {
 		}
 	}
 	return len(th.other) == 0
+}
+
+// Aside is memory beside a thread's stack that walks of its copies need. Its places are known before the copy,
+// except for one pointer.
+type Aside struct {
+	Blocks []rule.Span
+	// Pointer is the address of a pointer to Len bytes about the task that the thread runs; 0: none. Lo, Hi and SP
+	// are the offsets of three words therein: the bounds of the task's stack, and the stack pointer with which
+	// the thread left it. If the thread is on another stack, the task's is needed from there on.
+	Pointer    uint64
+	Len        int
+	Lo, Hi, SP int
+}
+
+// Aside returns what must be copied together with th's stack so that a copy of an unplanned moment mostly shows
+// all of its frames; ok is false if that is unknown. It is valid until the next call for th.
+func (w *Walker) Aside(th *Thread) (x Aside, ok bool) {
+	found := w.space.runtimes.Load().found
+	if len(found) != 1 { // of several runtimes, each needs something
+		return x, false
+	}
+	return found[0].s.Aside(th)
 }
 
 // Lacks reports whether the last walk lacks frames of a managed runtime whose memory the next copy

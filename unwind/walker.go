@@ -51,19 +51,20 @@ type Walker struct {
 	known  uint64
 	saved  [64]uint64
 
-	parked []byte // for WalkParked
-	nobody Thread // for WalkParked, whose stacks have no thread
-	first  uint64 // stack pointer at the leaf
-	ended  bool   // a runtime ended the stack earlier than machine code shows
-	seen   uint8  // flags of all entries
-	stale  bool   // see Replaced
-	null   bool   // the walk ended at a return address of 0
-	reach  uint64 // see Reach
-	end    uint64 // StackEnd, if settle has moved the CFAs since; 0: use the CFAs
-	turns  int    // number of switches to another stack
-	turn   uint64 // stack pointer after the last switch
-	buf    [8]byte
-	bases  map[uint64]base // by pc; see frameBase
+	parked  []byte // for WalkParked
+	nobody  Thread // for WalkParked, whose stacks have no thread
+	first   uint64 // stack pointer at the leaf
+	ended   bool   // a runtime ended the stack earlier than machine code shows
+	seen    uint8  // flags of all entries
+	stale   bool   // see Replaced
+	null    bool   // the walk ended at a return address of 0
+	reach   uint64 // see Reach
+	end     uint64 // StackEnd, if settle has moved the CFAs since; 0: use the CFAs
+	crossed bool   // see Crossed
+	turns   int    // number of switches to another stack
+	turn    uint64 // stack pointer after the last switch
+	buf     [8]byte
+	bases   map[uint64]base // by pc; see frameBase
 
 	marked    []*module // see replaced
 	markSpans []stack.Span
@@ -167,7 +168,7 @@ func (w *Walker) begin(regs *stack.Regs) {
 	w.frames = w.frames[:0]
 	copy(w.regs[:], regs.R[:])
 	w.known = regs.Known & (1<<numRegs - 1)
-	w.turns, w.turn, w.first, w.wanted, w.missing, w.null, w.seen = 0, 0, w.regs[w.sp], 0, 0, false, 0
+	w.turns, w.turn, w.first, w.wanted, w.missing, w.null, w.seen, w.crossed = 0, 0, w.regs[w.sp], 0, 0, false, 0, false
 }
 
 // StackEnd returns the outermost CFA of the last walk on the stack where it started, or 0 if none
@@ -192,6 +193,9 @@ func (w *Walker) stackEnd() (end uint64) {
 }
 
 func (w *Walker) learn(th *Thread, reason stack.Reason) {
+	if w.mem.Past && reason != stack.ReasonNone && (reason != stack.ReasonShort || w.turned()) {
+		return // what to copy next time is not planned by th
+	}
 	switch reason {
 	case stack.ReasonNone:
 		for i := len(w.frames) - 1; i >= 0; i-- {

@@ -2,6 +2,7 @@ package ptrace
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/stack"
@@ -14,6 +15,7 @@ type Thread struct {
 	*target.Thread
 	deaths *target.Deaths // nil: deaths are not recorded
 	clock  *target.Clock  // nil: not started
+	aside  *aside         // of the clock; nil: it copies the stack alone
 	is     state
 }
 
@@ -62,16 +64,29 @@ func (t *Thread) State() (stack.State, error) {
 // StartClock implements sampler.Thread.
 func (t *Thread) StartClock(p sampler.ClockPlan) (err error) {
 	t.StopClock()
+	program := target.NoProgram
+	if p.Aside != nil {
+		if t.aside, err = openAside(t.TID(), p.Aside); err != nil {
+			return fmt.Errorf("%w: %w", sampler.ErrAside, err)
+		}
+		program = t.aside.all.Program()
+	}
 	if p.Tick > 0 {
-		t.clock, err = t.Thread.OpenMachineClock(p.Tick, p.Every)
+		t.clock, err = t.Thread.OpenMachineClock(p.Tick, p.Every, program)
 	} else {
-		t.clock, err = t.Thread.OpenClock(p.Every, p.Stack)
+		t.clock, err = t.Thread.OpenClock(p.Every, p.Stack, program)
+	}
+	if err != nil {
+		t.StopClock()
 	}
 	if errors.Is(err, target.ErrClockPeriod) {
 		return sampler.ErrClockBusy
 	}
 	return Translate(err)
 }
+
+// SetAside implements sampler.Thread.
+func (t *Thread) SetAside(x *unwind.Aside) error { return t.aside.set(x) }
 
 // SetClock implements sampler.Thread.
 func (t *Thread) SetClock(period int64) error { return t.clock.SetPeriod(period) }
@@ -93,7 +108,7 @@ func (t *Thread) NextCopy(v *sampler.View) (ran int64, lost uint64, ok bool) {
 	v.Regs, v.Call, v.Spans = &x.Regs, stack.Call{Nr: -1}, nil
 	v.Asked, v.Halted, v.Stopped, v.Resumed = x.At, 0, x.At, x.At
 	v.Restarted, v.Group, v.Reads, v.Found = false, false, 0, sampler.ActivityOnCPU
-	v.Mem.Blocks = append(v.Mem.Blocks[:0], unwind.Block{Addr: x.SP(), Data: x.Stack})
+	v.Mem.Blocks = append(t.aside.take(x, v.Mem.Blocks[:0]), unwind.Block{Addr: x.SP(), Data: x.Stack})
 	return x.Ran, lost, true
 }
 
@@ -103,6 +118,8 @@ func (t *Thread) StopClock() {
 		t.clock.Close()
 		t.clock = nil
 	}
+	t.aside.close()
+	t.aside = nil
 }
 
 // Close closes the thread's files and its clock.

@@ -26,6 +26,7 @@ var ErrFull = errors.New("too many threads for one filter of perf events")
 type Filter struct {
 	program *ebpf.Program
 	kept    *ebpf.Map // thread to keptThread
+	then    *ebpf.Map // another program, which runs before a copy is made
 	others  *ebpf.Map // ticks of other threads, one count for each CPU
 }
 
@@ -54,6 +55,9 @@ func New() (f *Filter, err error) {
 	if f.others, err = ebpf.NewMap(&ebpf.MapSpec{Name: "sliver_others", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: 1}); err != nil {
 		return f, err
 	}
+	if f.then, err = ebpf.NewMap(&ebpf.MapSpec{Name: "sliver_then", Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: 1}); err != nil {
+		return f, err
+	}
 	f.program, err = ebpf.NewProgram(&ebpf.ProgramSpec{Name: "sliver_filter", Type: ebpf.PerfEvent, License: "GPL", Instructions: f.code()})
 	return f, err
 }
@@ -61,6 +65,7 @@ func New() (f *Filter, err error) {
 // code returns the program: 1 is to copy the thread, 0 is not to (kernel/events/core.c, bpf_overflow_handler).
 func (f *Filter) code() asm.Instructions {
 	return asm.Instructions{
+		asm.Mov.Reg(asm.R7, asm.R1),
 		asm.FnGetCurrentPidTgid.Call(),
 		asm.StoreMem(asm.RFP, -4, asm.R0, asm.Word),
 		asm.LoadMapPtr(asm.R1, f.kept.FD()),
@@ -72,6 +77,8 @@ func (f *Filter) code() asm.Instructions {
 		asm.FnGetPrandomU32.Call(),
 		asm.LSh.Imm(asm.R0, 32), asm.RSh.Imm(asm.R0, 32),
 		asm.JGT.Reg(asm.R0, asm.R6, "out"),
+		asm.Mov.Reg(asm.R1, asm.R7), asm.LoadMapPtr(asm.R2, f.then.FD()), asm.Mov.Imm(asm.R3, 0),
+		asm.FnTailCall.Call(), // which goes on here if there is no other program
 		asm.Mov.Imm(asm.R0, 1), asm.Return(),
 
 		asm.StoreImm(asm.RFP, -4, 0, asm.Word).WithSymbol("other"),
@@ -86,6 +93,9 @@ func (f *Filter) code() asm.Instructions {
 
 // FD returns the program's file, for PERF_EVENT_IOC_SET_BPF.
 func (f *Filter) FD() int { return f.program.FD() }
+
+// Then makes another program run for each copy, before it is made. Its result decides whether it is made.
+func (f *Filter) Then(fd int) error { return f.then.Put(uint32(0), uint32(fd)) }
 
 // Keep copies the thread at a share of its ticks, each by chance.
 func (f *Filter) Keep(tid int, share float64) error {
@@ -122,5 +132,6 @@ func (f *Filter) Others() (n int64) {
 func (f *Filter) Close() {
 	f.program.Close()
 	f.kept.Close()
+	f.then.Close()
 	f.others.Close()
 }

@@ -212,6 +212,7 @@ var programs = map[string]map[string]recipe{
 	"go/slow":     {"default": goVariants["default"]},
 	"go/traced":   {"default": goVariants["default"]},
 	"go/files":    {"default": goVariants["default"]},
+	"go/shares":   goVariants,
 }
 
 // Programs returns the names for Build, sorted.

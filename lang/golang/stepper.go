@@ -70,6 +70,8 @@ type goThread struct {
 	g       uint64  // address of the data of the goroutine that the thread ran; 0: none
 	id      uint64  // its number
 	spans   []rule.Span
+	aside   []rule.Span // of Aside
+	past    bool        // the last walk was of a copy of the past
 }
 
 // goWalk is a Walker's state for Go.
@@ -131,6 +133,14 @@ func (p *goRuntime) Asks(th *unwind.Thread) bool {
 	return !x.tried || x.lacks || x.wait > 0
 }
 
+// Aside implements Stepper.
+func (p *goRuntime) Aside(th *unwind.Thread) (x unwind.Aside, ok bool) {
+	t := p.thread(th)
+	t.aside, x.Pointer, x.Len, ok = t.th.Aside(th.Regs(), t.aside[:0])
+	x.Blocks, x.Lo, x.Hi, x.SP = t.aside, gopcln.StackLo, gopcln.StackHi, gopcln.SavedSP
+	return x, ok
+}
+
 // More implements Stepper.
 func (p *goRuntime) More(_ *unwind.Walker, th *unwind.Thread, regs *stack.Regs, mem *unwind.Copy, out []rule.Span) ([]rule.Span, int) {
 	t := p.thread(th)
@@ -141,6 +151,10 @@ func (p *goRuntime) More(_ *unwind.Walker, th *unwind.Thread, regs *stack.Regs, 
 // Begin implements Stepper.
 func (p *goRuntime) Begin(w *unwind.Walker, th *unwind.Thread, regs *stack.Regs) {
 	t := p.thread(th)
+	if t.past = w.Copied().Past; t.past { // it says nothing about the plan, and what it lacks has changed since
+		t.th.BeginPast(regs, w.Copied())
+		return
+	}
 	if x := &t.guessed; x.asked {
 		x.tried, x.lacks, x.wait = true, false, max(x.wait-1, 0)
 	} else {
@@ -152,7 +166,8 @@ func (p *goRuntime) Begin(w *unwind.Walker, th *unwind.Thread, regs *stack.Regs)
 
 // Report implements Stepper.
 func (p *goRuntime) Report(th *unwind.Thread) unwind.Report {
-	return unwind.Report{Lacks: p.thread(th).guessed.lacks}
+	t := p.thread(th)
+	return unwind.Report{Lacks: t.guessed.lacks && !t.past}
 }
 
 // Of returns the Go runtime of a process, nil if it has none. unwind.Space.Preload finds it.

@@ -100,6 +100,28 @@ func (t *Thread) Plan(regs *stack.Regs, spans []rule.Span) []rule.Span {
 	return spans
 }
 
+// Aside appends Plan's blocks whose addresses are known before a copy, and returns the address of the pointer to
+// the goroutine's g, of which n bytes are needed. The offsets of three words in g are StackLo, StackHi and SavedSP.
+// ok is false if the thread's m is unknown.
+func (t *Thread) Aside(regs *stack.Regs, spans []rule.Span) (_ []rule.Span, pointer uint64, n int, ok bool) {
+	at, ok := t.slot(regs)
+	if !ok || t.m == 0 {
+		return spans, 0, 0, false
+	}
+	spans = append(spans, rule.Span{Addr: at, Len: 8}, rule.Span{Addr: t.m, Len: int(t.layout.curg + 8)}, rule.Span{Addr: t.g0, Len: bufPC})
+	if t.curg != 0 {
+		spans = append(spans, rule.Span{Addr: t.curg, Len: t.layout.gLen()})
+	}
+	return spans, t.m + t.layout.curg, t.layout.gLen(), true
+}
+
+// Offsets in a g: of the bounds of its stack, and of the stack pointer with which the stack was left.
+const (
+	StackLo = gStackLo
+	StackHi = gStackHi
+	SavedSP = bufSP
+)
+
 // More appends what Plan missed. copied must hold exactly the memory copied at this stop. Call it
 // again after copying what it returned; it may return more at most MaxMore times (at a thread's
 // first sample; later once, rarely twice). If it appends nothing, the walk needs no Go data that

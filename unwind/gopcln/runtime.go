@@ -176,6 +176,21 @@ func (t *Thread) slot(regs *stack.Regs) (uint64, bool) {
 
 // Begin starts the walk of a sample. mem holds the copy and may fall back on live memory.
 func (t *Thread) Begin(regs *stack.Regs, mem rule.Words) {
+	t.begin(regs, mem)
+	if t.m != 0 && t.seeks > 0 {
+		t.seek(mem)
+	}
+	t.record(mem)
+}
+
+// BeginPast is Begin for a copy after which the thread has run: mem holds nothing but the copy.
+func (t *Thread) BeginPast(regs *stack.Regs, mem rule.Words) {
+	t.begin(regs, mem)
+	t.record(mem)
+}
+
+// begin finds the thread's g and m.
+func (t *Thread) begin(regs *stack.Regs, mem rule.Words) {
 	t.g, t.base, t.parked, t.native, t.next.g = 0, 0, span{}, span{}, 0
 	t.crosses = max(t.crosses-1, 0)
 	if at, ok := t.slot(regs); ok {
@@ -190,14 +205,16 @@ func (t *Thread) Begin(regs *stack.Regs, mem rule.Words) {
 	if t.m == 0 && t.g != 0 {
 		t.learn(t.g, mem)
 	}
-	if t.m != 0 {
-		if t.seeks > 0 {
-			t.seek(mem)
-		}
-		t.current(mem) // record it for later, when it is locked and waits
-		if sp, ok := mem.Word(t.g0 + bufSP); ok && sp > t.rest {
-			t.rest = sp
-		}
+}
+
+// record notes which goroutine the thread runs, for later, when that is locked and waits.
+func (t *Thread) record(mem rule.Words) {
+	if t.m == 0 {
+		return
+	}
+	t.current(mem)
+	if sp, ok := mem.Word(t.g0 + bufSP); ok && sp > t.rest {
+		t.rest = sp
 	}
 }
 
