@@ -9,6 +9,7 @@ import (
 
 	"github.com/sliverprof/sliver/engine/kernel"
 	"github.com/sliverprof/sliver/internal/testprog"
+	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/trace/event"
@@ -99,7 +100,7 @@ func TestGoClock(t *testing.T) {
 	testprog.Unraced(t, "it compares with clocks, and a slow sampler would take the CPUs")
 	testprog.Need(t, "ptrace")
 	needAsides(t)
-	const want = 1000 // of the goroutine's thread
+	const want = 1000
 	for _, variant := range []string{"default", "pie-stripped", "external"} {
 		t.Run(variant, func(t *testing.T) {
 			if testing.Short() && variant != "default" {
@@ -108,8 +109,13 @@ func TestGoClock(t *testing.T) {
 			p := testprog.Start(t, testprog.Build(t, "go/shares", variant))
 			p.Ready()
 			p.Go()
-			p.Line("go")
-			rec := recordWith(t, p.PID, Options{Interval: time.Millisecond, Jitter: .2, Clock: true}, func(s stack.ThreadStats) bool { return s.Clocked > 3*want })
+			only, err := sampler.ParseSelection(strings.TrimPrefix(p.Line("go "), "go "))
+			if err != nil {
+				t.Fatal(err)
+			}
+			rec := recordWith(t, p.PID, Options{Interval: time.Millisecond, Jitter: .2, Clock: true, Selection: only}, func(s stack.ThreadStats) bool {
+				return s.Clocked > 2*want && s.CPUNS > 2*want*int64(time.Millisecond) // copies also show the thread while it waits for a CPU
+			})
 			p.Say("end")
 			var tid stack.TID
 			var truth [len(shareWays)]int64

@@ -141,7 +141,9 @@ func TestTaskTruth(t *testing.T) {
 			if none*100 > n {
 				t.Errorf("%d of %d looks could not tell the goroutine", none, n)
 			}
-			checkTracks(t, rec, turns)
+			if !clock { // a turn may have looks only while the thread waited for a CPU: they show its last copy
+				checkTracks(t, rec, turns)
+			}
 			checkReads(t, rec.Stats.Total(), 1.1) // each thread has another goroutine every 3 ms: see gopcln.Thread.Peek
 		})
 	}

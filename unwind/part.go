@@ -84,8 +84,8 @@ func (w *Walker) Generation() uint64 { return w.snap.nr }
 // Turns returns how often the walk went on to another stack.
 func (w *Walker) Turns() int { return w.turns }
 
-// Crossed reports whether a runtime continued the walk, possibly on another stack (Stepper.Cross). The
-// distance of the stack's end from the first stack pointer then says nothing.
+// Crossed reports whether a runtime continued the walk, possibly on another stack (Stepper.Cross), or a signal
+// handler ran on one. The distance of the stack's end from the first stack pointer then says nothing.
 func (w *Walker) Crossed() bool { return w.crossed }
 
 // Relocated says that the Stepper has moved the CFAs of the frames found, so that StackEnd returns the

@@ -51,6 +51,9 @@ func (w *Walker) slow(e *entry, pc, sp uint64, exact bool, trust stack.Trust) St
 		s.PC &= pacMask
 	}
 	now := w.regs[w.sp]
+	if s.Exact && now-sp > maxSignalFrame {
+		w.crossed = true // the handler has a stack of its own
+	}
 	switch {
 	case s.PC == pc && !exact && e.op == opRule && w.rules[e.slow].RA.Kind == rule.Register:
 		return Stop(stack.ReasonLoop) // it would return to itself

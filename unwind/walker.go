@@ -16,6 +16,8 @@ const (
 	maxTurns = 64
 	// maxFrame bounds a frame that is found by its frame pointer alone.
 	maxFrame = 256 << 10
+	// maxSignalFrame bounds what the kernel puts on the stack for a signal: registers and vector state.
+	maxSignalFrame = 32 << 10
 	// numRegs is the number of tracked registers: those of stack.Regs.
 	numRegs = 33
 	// pacMask selects the address bits of a code pointer on arm64. The bits above hold the pointer

@@ -1,6 +1,6 @@
 // A goroutine that spends its CPU time in four known ways: code of its own, allocation (the runtime's work on the
 // system stack), the vDSO's clock and system calls. After "ready PID" and a line of input it runs until another
-// line, with "go" as soon as it has begun. Then it prints "shares TID goroutine" and the CPU time, in ns, of spin,
+// line, with "go TID" as soon as it has begun. Then it prints "shares TID goroutine" and the CPU time, in ns, of spin,
 // churn, clocks and calls.
 package main
 
@@ -86,11 +86,12 @@ func main() {
 	in := bufio.NewReader(os.Stdin)
 	_, _ = in.ReadString('\n')
 	var end atomic.Bool
-	done := make(chan string)
+	began, done := make(chan int), make(chan string)
 	go func() {
 		runtime.LockOSThread() // its thread's CPU time is its own
 		ways := [...]func(){spin, churn, clocks, calls}
 		var ns [len(ways)]int64
+		began <- syscall.Gettid()
 		for n := 0; !end.Load(); n++ {
 			for i, f := range ways {
 				from := used()
@@ -100,7 +101,7 @@ func main() {
 		}
 		done <- fmt.Sprintln("shares", syscall.Gettid(), id(), ns[0], ns[1], ns[2], ns[3])
 	}()
-	fmt.Println("go")
+	fmt.Println("go", <-began)
 	_, _ = in.ReadString('\n')
 	end.Store(true)
 	fmt.Print(<-done)
