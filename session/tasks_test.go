@@ -138,7 +138,11 @@ func TestTaskTruth(t *testing.T) {
 			}
 			looks += n
 			t.Logf("%d looks at threads that ran a known goroutine, %d wrong, %d could not tell", n, wrong, none)
-			if none*100 > n {
+			most := 1 // in 100
+			if clock {
+				most = 4 // a copy between two goroutines lacks the data of the last one if that changed since the last tick
+			}
+			if none*100 > most*n {
 				t.Errorf("%d of %d looks could not tell the goroutine", none, n)
 			}
 			if !clock { // a turn may have looks only while the thread waited for a CPU: they show its last copy
