@@ -1,7 +1,7 @@
 // A goroutine that spends its CPU time in four known ways: code of its own, allocation (the runtime's work on the
-// system stack), the vDSO's clock and system calls. After "ready PID" and a line of input it runs until another
-// line, with "go TID" as soon as it has begun. Then it prints "shares TID goroutine" and the CPU time, in ns, of spin,
-// churn, clocks and calls.
+// system stack), the vDSO's clock and system calls. After "ready PID" and a line of input it runs until the
+// third, with "go TID" as soon as it has begun. At the second line it prints "from TIME" (CLOCK_MONOTONIC in ns); at the
+// third "shares TID goroutine" and the CPU time since then, in ns, of spin, churn, clocks and calls.
 package main
 
 import (
@@ -17,11 +17,16 @@ import (
 	"unsafe"
 )
 
-// used returns the thread's CPU time in ns.
-func used() int64 {
-	const threadCPU = 3 // CLOCK_THREAD_CPUTIME_ID
+// Clocks of clock_gettime(2).
+const (
+	monotonic = 1 // CLOCK_MONOTONIC
+	threadCPU = 3 // CLOCK_THREAD_CPUTIME_ID
+)
+
+// clock returns a clock's time in ns.
+func clock(id uintptr) int64 {
 	var ts syscall.Timespec
-	if _, _, errno := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, threadCPU, uintptr(unsafe.Pointer(&ts)), 0); errno != 0 {
+	if _, _, errno := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, id, uintptr(unsafe.Pointer(&ts)), 0); errno != 0 {
 		panic(errno)
 	}
 	return ts.Nano()
@@ -85,23 +90,30 @@ func main() {
 	fmt.Println("ready", os.Getpid())
 	in := bufio.NewReader(os.Stdin)
 	_, _ = in.ReadString('\n')
-	var end atomic.Bool
-	began, done := make(chan int), make(chan string)
+	var count, end atomic.Bool
+	began, from, done := make(chan int), make(chan int64), make(chan string)
 	go func() {
 		runtime.LockOSThread() // its thread's CPU time is its own
 		ways := [...]func(){spin, churn, clocks, calls}
 		var ns [len(ways)]int64
 		began <- syscall.Gettid()
 		for n := 0; !end.Load(); n++ {
+			if count.CompareAndSwap(true, false) {
+				clear(ns[:])
+				from <- clock(monotonic)
+			}
 			for i, f := range ways {
-				from := used()
+				was := clock(threadCPU)
 				deep(n%20, f)
-				ns[i] += used() - from
+				ns[i] += clock(threadCPU) - was
 			}
 		}
 		done <- fmt.Sprintln("shares", syscall.Gettid(), id(), ns[0], ns[1], ns[2], ns[3])
 	}()
 	fmt.Println("go", <-began)
+	_, _ = in.ReadString('\n')
+	count.Store(true)
+	fmt.Println("from", <-from)
 	_, _ = in.ReadString('\n')
 	end.Store(true)
 	fmt.Print(<-done)
