@@ -78,7 +78,7 @@ func (f *Filter) code() asm.Instructions {
 		asm.LSh.Imm(asm.R0, 32), asm.RSh.Imm(asm.R0, 32),
 		asm.JGT.Reg(asm.R0, asm.R6, "out"),
 		asm.Mov.Reg(asm.R1, asm.R7), asm.LoadMapPtr(asm.R2, f.then.FD()), asm.Mov.Imm(asm.R3, 0),
-		asm.FnTailCall.Call(), // if there is no other program, this one goes on
+		asm.FnTailCall.Call(), // without another program, the code goes on here
 		asm.Mov.Imm(asm.R0, 1), asm.Return(),
 
 		asm.StoreImm(asm.RFP, -4, 0, asm.Word).WithSymbol("other"),
