@@ -251,8 +251,12 @@ func heapLeaks(ctx context.Context, e *env, f *heapFlags, args []string) error {
 		return usagef("heap", "choose one of --json, --html, --koom and --format")
 	}
 	format := "text"
-	if len(formats) == 1 {
+	if asJSON, asHTML := byName(f.output); len(formats) == 1 {
 		format = formats[0]
+	} else if asJSON {
+		format = "json"
+	} else if asHTML {
+		format = "html"
 	}
 	if f.koom == 0 && !slices.Contains([]string{"text", "json", "html", "pprof"}, format) {
 		return usagef("heap", "unknown format %q; there are: text, json, html, pprof", f.format)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"path/filepath"
+	"strings"
 
 	"github.com/spf13/pflag"
 
@@ -27,7 +29,7 @@ func reportCommand() *command {
 		flags: func(fs *pflag.FlagSet) {
 			fs.BoolVar(&asJSON, "json", false, "write JSON (docs/report-json.md)")
 			fs.BoolVar(&asHTML, "html", false, "write a self-contained HTML page")
-			fs.StringVarP(&output, "output", "o", "-", "write to this file; - is standard output")
+			fs.StringVarP(&output, "output", "o", "-", "write to this file, in HTML or JSON if its name ends so; - is standard output")
 			fs.IntVarP(&top, "rows", "n", report.DefaultTop, "rows of each table")
 			retire(fs, "top", "rows")
 			part.register(fs)
@@ -42,7 +44,7 @@ timeline, not from the lock or the kernel, is marked "inferred".
 Examples:
   sliver report run.sliver
   sliver report run.sliver --off-cpu --range 2s..3s -t 'worker-*'
-  sliver report run.sliver --html -o report.html
+  sliver report run.sliver -o report.html
   sliver report run.sliver --json | jq '.locks[] | [.name, .total_ns]'`,
 		run: func(_ context.Context, e *env, args []string) error {
 			if len(args) != 1 {
@@ -56,6 +58,9 @@ Examples:
 			}
 			if output == "" {
 				return usagef("report", "the output's name is empty")
+			}
+			if !asJSON && !asHTML {
+				asJSON, asHTML = byName(output)
 			}
 			if err := part.parse("report"); err != nil {
 				return err
@@ -85,4 +90,15 @@ Examples:
 			return nil
 		},
 	}
+}
+
+// byName returns the format that the ending of an output's name asks for.
+func byName(output string) (asJSON, asHTML bool) {
+	switch strings.ToLower(filepath.Ext(output)) {
+	case ".json":
+		asJSON = true
+	case ".html", ".htm":
+		asHTML = true
+	}
+	return asJSON, asHTML
 }

@@ -40,11 +40,17 @@ func TestReport(t *testing.T) {
 	if r := sliver(t, dir, "report", "r.sliver", "--off-cpu"); r.status != 0 || strings.Contains(r.out, "On the CPUs") || !strings.Contains(r.out, "off-CPU time alone") {
 		t.Errorf("%+v", r)
 	}
-	if r := sliver(t, dir, "report", "r.sliver", "--html", "-o", "r.html"); r.status != 0 || !strings.HasPrefix(r.errors, "wrote r.html (report, ") {
+	if r := sliver(t, dir, "report", "r.sliver", "-o", "r.html"); r.status != 0 || !strings.HasPrefix(r.errors, "wrote r.html (report, ") {
 		t.Errorf("%+v", r)
 	}
 	if b, err := os.ReadFile(filepath.Join(dir, "r.html")); err != nil || !strings.HasPrefix(string(b), "<!doctype html>") || !strings.HasSuffix(string(b), "</html>\n") {
 		t.Errorf("%v: %.100s", err, b)
+	}
+	if r := sliver(t, dir, "report", "r.sliver", "-o", "r.json"); r.status != 0 {
+		t.Errorf("%+v", r)
+	}
+	if b, err := os.ReadFile(filepath.Join(dir, "r.json")); err != nil || json.Unmarshal(b, &doc) != nil {
+		t.Errorf("%v: not JSON: %.100s", err, b)
 	}
 	// A thread that runs has all of its time on one side.
 	on, off := sliver(t, dir, "export", "r.sliver", "--format", "collapsed", "-o", "-", "--on-cpu"), sliver(t, dir, "export", "r.sliver", "--format", "collapsed", "-o", "-", "--off-cpu")
