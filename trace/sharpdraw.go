@@ -264,7 +264,7 @@ func (s *Sharp) target() (g goal) {
 			}
 			continue
 		}
-		if s.frames[p].covered {
+		if s.frames[p].covered || s.ended(&s.frames[p]) {
 			g.n = p
 			break
 		}
@@ -274,6 +274,13 @@ func (s *Sharp) target() (g goal) {
 		s.below(&g, last)
 	}
 	return g
+}
+
+// ended reports whether a call of a frame's function has ended since the frame was seen first, of a function whose calls
+// are all known: the frame was that call's.
+func (s *Sharp) ended(f *sampledFrame) bool {
+	last := s.open.last[f.fn]
+	return last > 0 && last >= f.entered && s.calls.complete(f.fn, last)
 }
 
 // below places the calls without a frame: on top of the caller of the outermost. last is how many frames belong to

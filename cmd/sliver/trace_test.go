@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"sort"
 	"strings"
 	"syscall"
 	"testing"
@@ -231,7 +232,8 @@ func TestExactSlices(t *testing.T) {
 	truth, _ := recordEdges(t, dir, "-i", "1ms")
 	r := sliver(t, dir, "sql", "--format", "json", "run.sliver", `select s.ts at, s.dur, s.exact, p.name parent, (select count(*) from slices c where c.parent = s.id) inside
 		from slices s join functions f on f.id = s.function left join slices o on o.id = s.parent left join functions p on p.id = o.function,
-			(select min(ts) a, max(ts) b from samples) where f.name = 'timed' and s.ts > a and s.ts + s.dur < b order by s.ts`)
+			(select min(ts) a, max(ts) b from samples), (select max(s.ts + s.dur) e from slices s join functions f on f.id = s.function where f.name = 'run')
+			where f.name = 'timed' and s.ts > a and s.ts + s.dur < min(b, e) order by s.ts`) // later calls than the last sample of run have no caller
 	var slices []struct {
 		At, Dur       int64
 		Inside        int
@@ -258,10 +260,15 @@ func TestExactSlices(t *testing.T) {
 		t.Fatalf("%d slices of %d calls: %+v", len(slices), len(truth), slices)
 	}
 	var before, after calls.Histogram
-	inside := 0
+	inside, last := 0, -1
 	for i, x := range slices {
-		c := truth[len(truth)-len(slices)+i] // the first ones may be before the first sample
 		enter, leave := begin+x.At, begin+x.At+x.Dur
+		at := sort.Search(len(truth), func(k int) bool { return truth[k].leave >= enter })
+		if at == len(truth) || i > 0 && at <= last {
+			t.Fatalf("slice %d of %d: %+v: the program was in no call, or in that of the slice before", i, len(slices), x)
+		}
+		c := truth[at] // some may be before the first sample
+		last = at
 		if enter > c.enter || leave < c.leave || x.Exact != "returned" || x.Parent != "run" {
 			t.Fatalf("slice %d of %d: %+v, from %d to %d; the program was in it from %d to %d", i, len(slices), x, enter, leave, c.enter, c.leave)
 		}
