@@ -28,8 +28,8 @@ const (
 	// tickPart of it. clockFew is the least share of a CPU for which the period is the interval.
 	clockDense, clockFew = 4, 1.0 / 2
 	clockPart, tickPart  = .25, .5
-	// tickDense is how many ticks of a clock of all CPUs there are an interval.
-	tickDense = 10
+	// tickDense is how many ticks of a clock of all CPUs there are an interval. They are at least leastTick ns apart.
+	tickDense, leastTick = 10, 250_000
 	// clockShared is how many clocks have that many copies; with more of them, each has fewer.
 	clockShared = 2
 	// clockRoom is how many copies a buffer is sure to hold: a thread may run for the whole of a tick.
@@ -215,7 +215,7 @@ func (g *group) startClock(th *thread, c *Counters, at stack.Time) {
 
 // clockTick returns the time between two ticks of a clock of all CPUs. It is the same for all threads.
 func (g *group) clockTick(th *thread) int64 {
-	tick := g.s.ctl.ivl.Load() / tickDense
+	tick := max(g.s.ctl.ivl.Load()/tickDense, leastTick)
 	if limit := g.s.cfg.MaxOverhead; limit > 0 {
 		tick = max(tick, int64(float64(th.file.Clocks().Tick())/(limit*tickPart)))
 	}
