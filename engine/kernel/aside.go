@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
 	"sync"
 	"time"
 
@@ -22,9 +21,8 @@ import (
 // The kernel removes the program when this process ends. All methods may be called concurrently.
 type Asides struct {
 	attached
-	mu  sync.Mutex
-	rec ringbuf.Record
-	by  map[stack.TID]*asideQueue
+	mu sync.Mutex
+	by map[stack.TID]*asideQueue
 }
 
 // Limits of an Aside, and of the records kept.
@@ -201,27 +199,19 @@ func (e *Asides) Take(tid stack.TID, at stack.Time, sp, pc uint64, out []AsideBl
 
 // drain reads the ring. The caller holds e.mu.
 func (e *Asides) drain() {
-	for left := e.reader.AvailableBytes(); left > 0; left -= len(e.rec.RawSample) + 8 {
-		e.reader.SetDeadline(time.Unix(1, 0)) // it waits for nothing
-		if err := e.reader.ReadInto(&e.rec); err != nil {
-			if errors.Is(err, os.ErrDeadlineExceeded) {
-				continue
-			}
-			return
-		}
-		b := e.rec.RawSample
+	e.records(func(b []byte) {
 		if len(b) < xrStack {
-			continue
+			return
 		}
 		q := e.by[stack.TID(int32(binary.NativeEndian.Uint32(b[xrTID:])))]
 		if q == nil {
-			continue
+			return
 		}
 		if len(q.queue) == mostAsides {
 			q.drop(1)
 		}
 		e.rec.RawSample = q.add(b)
-	}
+	})
 }
 
 // add appends a record, and returns memory for the next one.

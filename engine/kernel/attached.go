@@ -3,6 +3,8 @@ package kernel
 import (
 	"errors"
 	"io"
+	"os"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/ringbuf"
@@ -14,6 +16,26 @@ type attached struct {
 	progs  []*ebpf.Program
 	links  []io.Closer
 	reader *ringbuf.Reader
+	rec    ringbuf.Record // its memory is used again
+}
+
+// records calls f for each record in the ring.
+func (a *attached) records(f func(b []byte)) { readRing(a.reader, &a.rec, f) }
+
+// readRing calls f for each record in a ring, at most for one ring's worth: a busy process does not keep the caller here. A
+// record is in rec's memory, which is used again; f may replace it.
+func readRing(r *ringbuf.Reader, rec *ringbuf.Record, f func(b []byte)) {
+	for left := r.AvailableBytes(); left > 0; {
+		r.SetDeadline(time.Unix(1, 0)) // it waits for nothing
+		err := r.ReadInto(rec)
+		left -= len(rec.RawSample) + 8
+		switch {
+		case err == nil:
+			f(rec.RawSample)
+		case !errors.Is(err, os.ErrDeadlineExceeded):
+			return
+		}
+	}
 }
 
 // Stop removes the programs. A last Read still returns the records before that.

@@ -31,7 +31,6 @@ type IO struct {
 	without []string // see Without
 	noRings error
 	news    *ringbuf.Reader // of records that wake Wait
-	rec     ringbuf.Record
 	record  IORecord
 	bad     uint64
 
@@ -262,20 +261,13 @@ func (e *IO) Announce(on bool) error {
 // Read calls f for each record, in the order of their ends per thread. The record is valid until f
 // returns.
 func (e *IO) Read(f func(*IORecord)) {
-	for left := e.reader.AvailableBytes(); left > 0; left -= len(e.rec.RawSample) + 8 {
-		e.reader.SetDeadline(time.Unix(1, 0)) // it waits for nothing
-		if err := e.reader.ReadInto(&e.rec); err != nil {
-			if errors.Is(err, os.ErrDeadlineExceeded) {
-				continue
-			}
+	e.records(func(b []byte) {
+		if err := parseIO(b, &e.record); err != nil {
+			e.bad++
 			return
 		}
-		if err := parseIO(e.rec.RawSample, &e.record); err != nil {
-			e.bad++
-			continue
-		}
 		f(&e.record)
-	}
+	})
 }
 
 // useID is the key of the sums of a thread on a descriptor.

@@ -15,7 +15,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"time"
 
@@ -50,9 +49,9 @@ type Engine struct {
 	ring   *ebpf.Map
 	lost   *ebpf.Map
 	reader *ringbuf.Reader
+	rec    ringbuf.Record
 	pid    uint32 // for the links; 0: the kernel's filter works on threads only (before 6.10)
 	groups []*group
-	rec    ringbuf.Record
 	seen   uint64 // of lost, reported so far
 }
 
@@ -186,19 +185,11 @@ func (e *Engine) Wait(d time.Duration) {
 
 // Read reports all hits of which there are records. A thread's records are in order in the ring.
 func (e *Engine) Read(_ stack.Time, sink calls.Sink, _ bool) {
-	// Not more than one ring's worth, so that a busy process does not keep the caller here.
-	for left := e.reader.AvailableBytes(); left > 0; left -= len(e.rec.RawSample) + 8 {
-		e.reader.SetDeadline(time.Unix(1, 0)) // it waits for nothing
-		if err := e.reader.ReadInto(&e.rec); err != nil {
-			if errors.Is(err, os.ErrDeadlineExceeded) {
-				continue
-			}
-			break
-		}
-		if h, ok := parse(e.rec.RawSample); ok {
+	readRing(e.reader, &e.rec, func(b []byte) {
+		if h, ok := parse(b); ok {
 			sink.Hit(&h)
 		}
-	}
+	})
 	if n := e.losses(); n > e.seen {
 		sink.Lost(n - e.seen)
 		e.seen = n

@@ -33,7 +33,6 @@ import (
 // also if it is killed. A Sched is for one goroutine.
 type Sched struct {
 	attached
-	rec     ringbuf.Record
 	bad     uint64
 	skipped uint64 // of records that were read
 
@@ -338,26 +337,19 @@ func (e *Sched) Wait(d time.Duration) { _, _ = unix.Poll(nil, int(d.Milliseconds
 // returns. It reads at most one ring's worth.
 func (e *Sched) Read(f func(*Switch)) {
 	var s Switch
-	for left := e.reader.AvailableBytes(); left > 0; left -= len(e.rec.RawSample) + 8 {
-		e.reader.SetDeadline(time.Unix(1, 0)) // it waits for nothing
-		if err := e.reader.ReadInto(&e.rec); err != nil {
-			if errors.Is(err, os.ErrDeadlineExceeded) {
-				continue
-			}
-			return
-		}
-		if err := parseSwitch(e.rec.RawSample, &s); err != nil {
+	e.records(func(b []byte) {
+		if err := parseSwitch(b, &s); err != nil {
 			e.bad++
-			continue
+			return
 		}
 		e.skipped += s.Skipped
 		e.frames = e.frames[:0]
-		for b := e.rec.RawSample[schedRecBytes:]; len(b) >= 8 && len(e.frames) < maxKernelFrames; b = b[8:] {
+		for b = b[schedRecBytes:]; len(b) >= 8 && len(e.frames) < maxKernelFrames; b = b[8:] {
 			e.frames = append(e.frames, binary.NativeEndian.Uint64(b))
 		}
 		s.Stack = e.frames
 		f(&s)
-	}
+	})
 }
 
 // Rest calls f for the unfinished time of each thread: Out is not 0 if it is off the CPUs. Otherwise In is when
