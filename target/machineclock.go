@@ -232,13 +232,11 @@ func (m *machineClock) run(program int) error {
 		if err := m.filter.Then(program); err != nil {
 			return err
 		}
-	}
-	for _, e := range m.events {
-		if m.filter != nil {
-			break
-		}
-		if err := setProgram(e.fd, program); err != nil {
-			return err
+	} else {
+		for _, e := range m.events {
+			if err := setProgram(e.fd, program); err != nil {
+				return err
+			}
 		}
 	}
 	m.program = program
