@@ -76,7 +76,6 @@ const (
 // clock is a thread's state for that.
 type clock struct {
 	on      bool
-	machine bool          // it is one of all CPUs
 	aside   bool          // its copies have memory beside the stack
 	refused bool          // no clock any more
 	every   int64         // ns; mean period
@@ -136,7 +135,7 @@ func (g *group) wind(th *thread, c *Counters, at stack.Time) {
 	switch {
 	case k.on:
 		switch {
-		case th.usage.lately < k.idle(), k.rate.perSecond > 2*g.mostSwitches(th) && !k.machine, k.machine && k.cpus.tick != g.clockTick(th):
+		case th.usage.lately < k.idle(), k.rate.perSecond > 2*g.mostSwitches(th) && !k.machine(), k.machine() && k.cpus.tick != g.clockTick(th):
 			g.unwind(th)
 		case c.CPU-k.at > 8*k.every+clockLook:
 			g.unwind(th)
@@ -205,7 +204,7 @@ func (g *group) startClock(th *thread, c *Counters, at stack.Time) {
 		return
 	}
 	g.s.clocks.all.Add(1)
-	if k.machine = machine; !machine {
+	if !machine {
 		g.s.clocks.own.Add(1)
 	}
 	k.on, k.every, k.since, k.from, k.at, k.drawn = true, plan.Every, at, c.CPU, c.CPU, 0
@@ -244,16 +243,19 @@ func (g *group) clockEvery(th *thread) int64 {
 func (g *group) drawClock(th *thread) {
 	k := &th.clock
 	period := float64(k.every)
-	if !k.machine { // which varies by itself
+	if !k.machine() { // which varies by itself
 		period *= 1 + clockVary*(2*rand.Float64()-1)
 	}
 	k.drawn = 0
 	_ = th.file.SetClock(int64(period)) // else the period stays
 }
 
+// machine reports whether the clock, which is on, is one of all CPUs.
+func (k *clock) machine() bool { return k.cpus.tick > 0 }
+
 // idle returns the share of CPU time below which the thread loses its clock.
 func (k *clock) idle() float64 {
-	if k.machine {
+	if k.machine() {
 		return machineBusy * clockIdle
 	}
 	return clockIdle
@@ -273,7 +275,7 @@ func (g *group) unwind(th *thread) {
 		th.clock.on = false
 		th.file.StopClock()
 		g.s.clocks.all.Add(-1)
-		if !th.clock.machine {
+		if !th.clock.machine() {
 			g.s.clocks.own.Add(-1)
 		}
 	}
@@ -307,7 +309,7 @@ func (g *group) takeCopies(th *thread, c *Counters) {
 	if gone > 0 {
 		g.leftOut(th, missed{g.engine.Now(), int64(gone), int64(gone) * k.every})
 	}
-	if k.on && !k.machine && k.drawn >= clockDraw {
+	if k.on && !k.machine() && k.drawn >= clockDraw {
 		g.drawClock(th)
 	}
 }
@@ -400,7 +402,7 @@ func (k *clock) unmet(s *stack.Sample, met int64) int64 {
 // expires after the next switch.
 func (g *group) owedCalls(th *thread) {
 	k, s := &th.clock, &g.sample
-	if !k.on || !k.machine || s.Reason != stack.ReasonNone || len(s.Stack) == 0 {
+	if !k.on || !k.machine() || s.Reason != stack.ReasonNone || len(s.Stack) == 0 {
 		return
 	}
 	n := min((k.unmet(s, th.file.MetByClock())-k.cpus.owed)/k.every, mostOwed)
