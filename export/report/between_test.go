@@ -47,6 +47,7 @@ func TestBuildOfTwo(t *testing.T) {
 	rec.Left = &trace.LeftOut{Processes: []trace.LeftProcess{{PID: 14, Parent: 12, Name: "as", Born: exporttest.Start + 705*ms, Gone: exporttest.Start + 890*ms}}}
 	r := Of(rec, view.Options{}, 0)
 	r.AddProcesses(rec)
+	checkSteps(t, r)
 	var got []string
 	for _, s := range r.CriticalPath {
 		got = append(got, fmt.Sprintf("%s %d..%d", s.Name, s.Begin/ms, (s.Begin+s.Duration)/ms))
@@ -92,5 +93,43 @@ func TestBuildOfTwo(t *testing.T) {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())
 		}
+	}
+}
+
+// checkSteps: each step of the critical path is within the life that the table of processes gives its process.
+func checkSteps(t *testing.T, r *Report) {
+	t.Helper()
+	lives := map[int]Process{}
+	for _, p := range r.Processes {
+		lives[p.PID] = p
+	}
+	for _, s := range r.CriticalPath {
+		if p, ok := lives[s.PID]; ok && (s.Begin < p.Begin || s.Begin+s.Duration > p.End) {
+			t.Errorf("step %+v is outside of %+v", s, p)
+		}
+	}
+}
+
+// TestBornBefore: a process starts within 10 ms of its parent's first event. Its start time, in steps of 10 ms,
+// is before that event, and its first sample is much later.
+func TestBornBefore(t *testing.T) {
+	const ms = exporttest.Ms
+	process := func(pid, parent int, born, first, gone int64) *trace.Recording {
+		b := exporttest.New(t)
+		b.Proc.PID, b.Proc.Parent, b.Proc.Comm, b.Proc.StartTime = pid, parent, "x", exporttest.Start+stack.Time(born*ms)
+		th := b.Thread(pid, "x")
+		th.Look(exporttest.Look{At: first * ms, Times: 1, State: stack.StateRunning, Stack: "main work"})
+		th.End((gone-1)*ms, stack.WhyGone)
+		rec := b.Finish(gone * ms)
+		rec.End.Gone = exporttest.Start + stack.Time(gone*ms)
+		return rec
+	}
+	rec := process(10, 0, -9, 3, 600)
+	rec.Others = []*trace.Recording{process(11, 10, -3, 40, 552)}
+	r := Of(rec, view.Options{}, 0)
+	r.AddProcesses(rec)
+	checkSteps(t, r)
+	if len(r.CriticalPath) == 0 || len(r.Processes) != 2 || r.Processes[0].Begin != 0 || r.Processes[1].Begin != 0 {
+		t.Errorf("processes %+v, path %+v", r.Processes, r.CriticalPath)
 	}
 }

@@ -91,8 +91,8 @@ func (r *Report) AddProcesses(rec *trace.Recording) {
 	for _, one := range rec.All() {
 		p := &one.Process
 		from, to := one.Span()
-		if p.StartTime > begin && p.StartTime < from {
-			from = p.StartTime
+		if p.StartTime > 0 { // in steps of 10 ms: it may be before the first event of its parent
+			from = min(from, max(p.StartTime, begin))
 		}
 		if one.End != nil && one.End.Gone > from {
 			to = one.End.Gone
