@@ -69,7 +69,7 @@ var table = []traits{
 		start: 0x8000_0000_0000, end: 0x8100_0000_0000,
 		files:     regexp.MustCompile(`^(libpython\d.*|python[\d.]*t?d?|pypy.*|libpypy.*)$`),
 		parts:     []string{"/lib-dynload/"},
-		functions: regexp.MustCompile(`^(_?Py[A-Z]|pymain_|pyrun_|cfunction_|slot_tp_|builtin_)`),
+		functions: regexp.MustCompile(`^(_?Py[A-Z_]|pymain_|pyrun_|cfunction_|slot_tp_|builtin_)`),
 		sources:   regexp.MustCompile(`(^|/)(Python|Objects|Modules|Include(/internal|/cpython)?)/(clinic/|_\w+/)?[\w.]+\.[ch]$`),
 		libraries: Library{Files: `/lib/python\d|^<frozen `, Unfiled: true},
 		locking:   "threading.py"}, // Condition.wait, Event.wait, Thread.join

@@ -110,7 +110,7 @@ func TestRuntimeFiles(t *testing.T) {
 		function, source string
 		want             bool
 	}{
-		{"_PyEval_EvalFrameDefault", "", true}, {"v8::internal::Invoke", "", true}, {"node::Start", "", true}, {"handle", "", false},
+		{"_PyEval_EvalFrameDefault", "", true}, {"_Py_Dealloc@plt", "", true}, {"v8::internal::Invoke", "", true}, {"node::Start", "", true}, {"handle", "", false},
 		{"cfunction", "/src/Python-3.12/Objects/methodobject.c", true}, {"turn", "/src/app/turn.c", false},
 	} {
 		if got := Interpreter("/opt/app", c.function, c.source); got != c.want {
