@@ -30,7 +30,8 @@ const maxVDSO = 1 << 20
 
 // OpenMapping opens the file of m. If permissions allow, that is the mapped file itself, even if
 // it was deleted or replaced; otherwise the file at the mapping's path in the target's own file
-// system, provided device and inode agree. [vdso] is read from the target's memory.
+// system, or of a target that has ended in sliver's, provided device and inode agree. [vdso] is read
+// from the target's memory.
 func (p *Process) OpenMapping(m stack.Mapping) (File, error) {
 	if m.Path == "[vdso]" {
 		return p.vdso(m)
@@ -39,7 +40,7 @@ func (p *Process) OpenMapping(m stack.Mapping) (File, error) {
 		return nil, fmt.Errorf("open mapping %#x-%#x %s: %w", m.Start, m.End, m.Path, ErrNoFile)
 	}
 	var errs []error
-	for _, open := range []func(stack.Mapping) (*safefile.File, error){p.openByRange, p.openExe, p.openByPath} {
+	for _, open := range []func(stack.Mapping) (*safefile.File, error){p.openByRange, p.openExe, p.openByPath, p.openHere} {
 		f, err := open(m)
 		if err == nil {
 			return f, nil
@@ -150,6 +151,15 @@ func (p *Process) openByPath(m stack.Mapping) (*safefile.File, error) {
 	}
 	f, err := p.place().Open(m.Path)
 	return checked(f, err, m, true)
+}
+
+// openHere looks the path up in sliver's own root: a target that has ended has none, and most targets shared it.
+func (p *Process) openHere(m stack.Mapping) (*safefile.File, error) {
+	if m.Deleted || p.Alive() {
+		return nil, errors.New("only for targets that have ended")
+	}
+	f, err := safefile.Root("/").Open(m.Path)
+	return checked(f, err, m, false)
 }
 
 // File systems whose files have in maps another device (btrfs, bcachefs), or another device and

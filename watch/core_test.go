@@ -88,7 +88,7 @@ func TestCrashBetweenSamples(t *testing.T) {
 		}
 		names := strings.Join(w.last, " ")
 		if !strings.HasSuffix(names, "main event_loop handle_input handle_command fatal_step") || w.at < begun {
-			t.Errorf("samples %v apart: the last stack is %q, %v after the command", spans, names, time.Duration(w.at-begun))
+			t.Errorf("samples %v apart: the last stack is %q, %v after the command; modules %+v", spans, names, time.Duration(w.at-begun), rec.Modules)
 		}
 	}
 }

@@ -1,4 +1,5 @@
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 
 /**
@@ -63,7 +64,10 @@ public class Thawed {
             few(depth / 2, Thawed::park);
             few(depth / 4, () -> spin("middle"));
         }));
-        runs.await();
+        // Java 21 may leave a thread in the queue while one of two carriers is idle and the other one runs on
+        // (JDK-8322732). Another thread wakes the idle one.
+        while (!runs.await(200, TimeUnit.MILLISECONDS))
+            start("wakes", () -> sum++);
         System.out.println("ready");
         System.in.read();
     }
