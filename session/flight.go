@@ -212,12 +212,17 @@ type Dumped struct {
 	Problems []string      // causes of missing names
 }
 
+// dumpWaits bounds how long a dump waits for files that are being opened.
+const dumpWaits = 2 * time.Second
+
 // Dump writes the current content of the rings while sampling continues. If the target
 // keeps all CPUs busy, the dump, which has a deadline, gets priority while it runs.
 func (f *Flight) Dump(d Dump) (*Dumped, error) {
 	f.dumping.Lock()
 	defer f.dumping.Unlock()
 	begin := time.Now()
+	// Of a target that ended soon after it began, the files may still be opened; without them there are no names.
+	f.mods.catchUp(dumpWaits)
 	var c *flight.Copy
 	background.Urgent(func() { c = f.copy() })
 	out := &Dumped{Frozen: time.Since(begin), Threads: len(c.Threads)}

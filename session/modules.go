@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/sliverprof/sliver/internal/limits"
 	"github.com/sliverprof/sliver/session/internal/live"
@@ -274,6 +275,13 @@ func (m *modules) file(mp *stack.Mapping) (target.File, error) {
 		return m.proc.OpenMapping(*mp)
 	}
 	return m.shared.Open(m.proc, *mp)
+}
+
+// catchUp waits until all generations so far are recorded, or until the limit. More may come meanwhile.
+func (m *modules) catchUp(limit time.Duration) {
+	for end := time.Now().Add(limit); m.waits.Load() > 0 && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // settle waits until all generations so far are recorded. No more may come.
