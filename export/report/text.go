@@ -210,7 +210,7 @@ func (t *table) drop() {
 // left reports whether a column holds words.
 func left(head string) bool {
 	switch head {
-	case "call", "thread", "function", "for", "file", "command", "opened in":
+	case "call", "thread", "function", "for", "file", "command", "opened in", "caller", "woken by":
 		return true
 	}
 	return false

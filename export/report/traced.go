@@ -29,9 +29,35 @@ type Traced struct {
 	P99    int64  `json:"p99_ns"`
 	P999   int64  `json:"p999_ns"`
 	Max    int64  `json:"max_ns"`
+	// CPU, Delay and Off are the times of Timed calls on a CPU, waiting for one, and in waits; they are not known of the
+	// others. Exact says that they are by the kernel's context switches, and not estimated from samples.
+	CPU   int64  `json:"on_cpu_ns"`
+	Delay int64  `json:"runnable_ns"`
+	Off   int64  `json:"off_cpu_ns"`
+	Timed uint64 `json:"timed"`
+	Exact bool   `json:"times_exact"`
+	// Slowest are the calls that took longest, with a known beginning and end.
+	Slowest []TracedCall `json:"slowest"`
 	// Histogram counts calls by duration, in buckets of powers of two; empty ones are left out.
 	Histogram []Bucket `json:"histogram"`
 }
+
+// TracedCall is one call of a traced function.
+type TracedCall struct {
+	At       int64  `json:"at_ns"` // since the recording began
+	Duration int64  `json:"duration_ns"`
+	TID      int32  `json:"tid"`
+	Thread   string `json:"thread"` // "" if it was not sampled
+	Caller   string `json:"caller"`
+	// The times add up to Duration, and are nil where they are not known.
+	CPU   *int64 `json:"on_cpu_ns"`
+	Delay *int64 `json:"runnable_ns"`
+	Off   *int64 `json:"off_cpu_ns"`
+	Woken string `json:"woken_by"` // what ended its longest wait, by the kernel
+}
+
+// maxSlowest is how many of the slowest calls of a function a report has.
+const maxSlowest = 10
 
 // Bucket of a histogram.
 type Bucket struct {
@@ -47,6 +73,8 @@ func (r *Report) traced(v *view.View, top int) {
 	}
 	all := make([]Traced, len(t.Functions))
 	times := make([]calls.Histogram, len(t.Functions))
+	timer := v.CallTimer()
+	slowest := make([][]view.Call, len(t.Functions))
 	v.Calls(func(c *view.Call) bool {
 		x := &all[c.Fn]
 		x.Calls++
@@ -59,9 +87,16 @@ func (r *Report) traced(v *view.View, top int) {
 			x.Open++
 		default:
 			times[c.Fn].Add(c.Duration())
+			slowest[c.Fn] = slower(slowest[c.Fn], c)
+			if y, ok := timer.Of(c); ok {
+				x.Exact = y.Exact && (x.Exact || x.Timed == 0)
+				x.Timed++
+				x.CPU, x.Delay, x.Off = x.CPU+y.CPU, x.Delay+y.Delay, x.Off+y.Off
+			}
 		}
 		return true
 	})
+	callerOf := v.Callers()
 	for i := range all {
 		x, f, h := &all[i], &t.Functions[i], &times[i]
 		x.Name, x.File, x.Line = v.TracedName(i), view.Text(f.File, view.MaxName), f.Line
@@ -71,10 +106,36 @@ func (r *Report) traced(v *view.View, top int) {
 		}
 		x.Total, x.Mean, x.Max = h.Sum, h.Mean(), h.Max
 		x.P50, x.P90, x.P99, x.P999 = h.Percentile(.5), h.Percentile(.9), h.Percentile(.99), h.Percentile(.999)
-		x.Histogram = buckets(h)
+		x.Histogram, x.Slowest = buckets(h), []TracedCall{}
+		for k := range slowest[i] {
+			x.Slowest = append(x.Slowest, tracedCall(v, timer, &slowest[i][k], callerOf))
+		}
 	}
 	slices.SortStableFunc(all, func(a, b Traced) int { return cmp.Or(cmp.Compare(b.Total, a.Total), cmp.Compare(b.Calls, a.Calls)) })
 	r.Traced, r.More.Traced = cut(all, top)
+}
+
+// slower adds a call to the slowest ones if it is one of them.
+func slower(all []view.Call, c *view.Call) []view.Call {
+	at, _ := slices.BinarySearchFunc(all, c, func(a view.Call, c *view.Call) int {
+		return cmp.Or(cmp.Compare(c.Duration(), a.Duration()), cmp.Compare(a.Enter, c.Enter))
+	})
+	if at == maxSlowest {
+		return all
+	}
+	all = slices.Insert(all, at, *c)
+	return all[:min(len(all), maxSlowest)]
+}
+
+func tracedCall(v *view.View, timer *view.CallTimer, c *view.Call, callerOf func(*view.Call) string) TracedCall {
+	x := TracedCall{At: int64(c.Enter - v.Begin()), Duration: c.Duration(), TID: int32(c.TID), Caller: callerOf(c)}
+	if c.Thread >= 0 {
+		x.Thread = v.Threads[c.Thread].Name
+	}
+	if t, ok := timer.Of(c); ok {
+		x.CPU, x.Delay, x.Off, x.Woken = &t.CPU, &t.Delay, &t.Off, v.Woken(t.Woken)
+	}
+	return x
 }
 
 // buckets joins those of a histogram to one for each power of two.
@@ -101,17 +162,24 @@ func (r *Report) textTraced(w io.Writer) {
 		return
 	}
 	fmt.Fprintf(w, "\nTraced functions%s\n", more(r.More.Traced))
-	t := newTable(w, "calls", "total", "p50", "p90", "p99", "p99.9", "longest", "left", "function")
+	t := newTable(w, "calls", "total", "p50", "p90", "p99", "p99.9", "longest", "on CPU", "for a CPU", "waited", "left", "function")
 	for i := range r.Traced {
 		x := &r.Traced[i]
 		t.row(fmt.Sprint(x.Calls), duration(x.Total), duration(x.P50), duration(x.P90), duration(x.P99), duration(x.P999), duration(x.Max),
-			fmt.Sprint(x.Left), cell(x.Name)+at(cell(base(x.File)), x.Line))
+			x.known(x.CPU), x.known(x.Delay), x.known(x.Off), fmt.Sprint(x.Left), cell(x.Name)+at(cell(base(x.File)), x.Line))
 	}
 	t.end()
 	x := &r.Traced[0]
 	if len(x.Histogram) == 0 {
 		return
 	}
+	fmt.Fprintf(w, "  Slowest calls of %s\n", cell(x.Name))
+	t = newTable(w, "at", "took", "on CPU", "for a CPU", "waited", "caller", "woken by", "thread")
+	for i := range x.Slowest[:min(len(x.Slowest), slowestShown)] {
+		c := &x.Slowest[i]
+		t.row(duration(c.At), duration(c.Duration), orUnknown(c.CPU), orUnknown(c.Delay), orUnknown(c.Off), cell(c.Caller), cell(c.Woken), cell(strings.TrimSpace(fmt.Sprintf("%s (%d)", c.Thread, c.TID))))
+	}
+	t.end()
 	var most uint64
 	for _, b := range x.Histogram {
 		most = max(most, b.Calls)
@@ -121,6 +189,25 @@ func (r *Report) textTraced(w io.Writer) {
 		bar := strings.Repeat("#", int((b.Calls*histWidth+most-1)/most))
 		fmt.Fprintf(w, "  %10s  %-*s  %d\n", "≤ "+duration(b.UpTo), histWidth, bar, b.Calls)
 	}
+}
+
+// slowestShown is how many of the slowest calls the text has.
+const slowestShown = 5
+
+// orUnknown is a duration, "-" for nil.
+func orUnknown(ns *int64) string {
+	if ns == nil {
+		return "-"
+	}
+	return duration(*ns)
+}
+
+// known is a sum over the calls whose times are known, "-" if there are none.
+func (x *Traced) known(ns int64) string {
+	if x.Timed == 0 {
+		return "-"
+	}
+	return duration(ns)
 }
 
 // base is a path's last part, "" for none.

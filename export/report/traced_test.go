@@ -8,6 +8,7 @@ import (
 
 	"github.com/sliverprof/sliver/calls"
 	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/internal/exporttest"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 )
@@ -63,6 +64,12 @@ func TestTracedFunctions(t *testing.T) {
 	if y := r.Traced[1]; y.Calls != 3 || y.Before != 1 || y.Left != 1 || y.Open != 1 || y.Total != 0 {
 		t.Errorf("%+v", y)
 	}
+	if n := len(x.Slowest); n != maxSlowest || x.Slowest[0].Duration != 1_000_000 || x.Slowest[n-1].Duration != int64(1000-maxSlowest+1)*1000 || x.Slowest[0].At != 1e9+999e6-4e8 {
+		t.Errorf("slowest: %+v", x.Slowest)
+	}
+	if x.Timed != 0 || x.Slowest[0].CPU != nil {
+		t.Errorf("without samples, times are known: %+v", x)
+	}
 	losses := strings.Join(r.Losses, "\n")
 	if !strings.Contains(losses, "3 entries and exits of traced functions lost") || !strings.Contains(losses, "odd no longer traced: 100000 entries") {
 		t.Error(losses)
@@ -90,5 +97,42 @@ func TestTracedFunctions(t *testing.T) {
 	r = Of(rec, view.Options{From: 1e9 + 100e6, To: 1e9 + 199e6, Threads: []int{0}}, 0)
 	if n := r.Traced[0].Calls; n < 40 || n > 60 {
 		t.Errorf("%d calls in a tenth of one thread", n)
+	}
+}
+
+// TestTracedTimes: a function's calls have their times on and off the CPUs, and the slowest one says what it waited for.
+func TestTracedTimes(t *testing.T) {
+	const ms = exporttest.Ms
+	b := exporttest.New(t)
+	th := b.Thread(1235, "worker")
+	for at := int64(0); at <= 100*ms; at += 10 * ms {
+		th.Look(exporttest.Look{At: at, CPU: at, State: stack.StateRunning, Stack: "main:1"})
+	}
+	b.Off(1235, 1*ms, 1*ms, 1*ms, trace.Waker{}, 0)
+	b.Off(1235, 10*ms, 12*ms, 13*ms, trace.Waker{TID: 77, PID: 1234}, 0)
+	b.Off(1235, 200*ms, 201*ms, 202*ms, trace.Waker{}, 0)
+	b.Exact(1235, "handle", "main:1", 9*ms, 14*ms, calls.Returned)
+	b.Exact(1235, "handle", "main:1", 20*ms, 21*ms, calls.Returned)
+	b.Exact(1235, "handle", "main:1", 22*ms, 29*ms, calls.Left)
+	r := Of(b.Finish(100*ms), view.Options{}, 0)
+	if len(r.Traced) != 1 {
+		t.Fatalf("%+v", r.Traced)
+	}
+	x := &r.Traced[0]
+	if x.CPU != 3*ms || x.Delay != 1*ms || x.Off != 2*ms || x.Timed != 2 || !x.Exact || len(x.Slowest) != 2 {
+		t.Errorf("%+v", x)
+	}
+	if c := &x.Slowest[0]; c.Duration != 5*ms || c.CPU == nil || *c.CPU != 2*ms || *c.Delay != 1*ms || *c.Off != 2*ms || !strings.Contains(c.Woken, "77") || c.Caller != "main" || c.Thread != "worker" {
+		t.Errorf("%+v", c)
+	}
+	var text, page bytes.Buffer
+	if err := r.WriteText(&text); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.WriteHTML(&page); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(text.String(), "Slowest calls of handle\n") || !strings.Contains(page.String(), "<tr><td>9.00ms<td>5.00ms<td>2.00ms<td>1.00ms<td>2.00ms<td class=\"w\">main<") {
+		t.Errorf("%s\n%s", text.String(), page.String())
 	}
 }

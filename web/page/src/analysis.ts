@@ -1,6 +1,8 @@
 // The server's analysis of a range: the numbers of `sliver report`, the call tree behind them, how each
 // thread spent its time, and the tasks of a runtime. All times are ns.
 
+import { count } from './format';
+
 export interface Share {
   name: string;
   waits: number;
@@ -123,6 +125,37 @@ export interface IORing {
   total_ns: number;
   max_ns: number;
 }
+export interface TracedCall {
+  at_ns: number;
+  duration_ns: number;
+  tid: number;
+  thread: string;
+  caller: string;
+  on_cpu_ns: number | null; // null: not known
+  runnable_ns: number | null;
+  off_cpu_ns: number | null;
+  woken_by: string;
+}
+export interface Traced {
+  name: string;
+  file: string;
+  line: number;
+  calls: number;
+  left: number;
+  total_ns: number;
+  p50_ns: number;
+  p90_ns: number;
+  p99_ns: number;
+  p999_ns: number;
+  max_ns: number;
+  on_cpu_ns: number; // of the timed calls
+  runnable_ns: number;
+  off_cpu_ns: number;
+  timed: number;
+  times_exact: boolean;
+  slowest: TracedCall[];
+  histogram: { up_to_ns: number; calls: number }[];
+}
 export interface Left {
   threads: number;
   ns: number;
@@ -140,7 +173,8 @@ export interface Report {
   losses: string[];
   idle: Left;
   io?: { findings: IOFinding[]; files: IOFile[]; uring?: IORing[]; part?: boolean };
-  more: { files?: number };
+  traced?: Traced[];
+  more: { files?: number; traced?: number };
   cost: { samples: number };
 }
 export interface ThreadTime {
@@ -244,7 +278,7 @@ export function cpuTotal(a: Analysis): number {
 
 // A line for something that took or wasted time, the worst first.
 export interface Finding {
-  kind: 'cpu' | 'lock' | 'gil' | 'wait' | 'task' | 'runnable' | 'io';
+  kind: 'cpu' | 'lock' | 'gil' | 'wait' | 'task' | 'runnable' | 'io' | 'call';
   score: number; // ns lost or spent
   head: string; // the name to look for
   text: string; // what it did
@@ -412,6 +446,26 @@ export function findings(a: Analysis, owned: Owned, dur: (ns: number) => string)
   }
   for (const f of (r.io?.findings ?? []).slice(0, 2))
     out.push({ kind: 'io', score: f.longest_ns, head: f.rule, tab: 'io', text: f.advice });
+  const slow = [...(r.traced ?? [])].sort((x, y) => y.max_ns - x.max_ns)[0];
+  if (slow?.slowest[0]) {
+    const c = slow.slowest[0];
+    const went = [
+      [c.on_cpu_ns, 'on a CPU'],
+      [c.runnable_ns, 'waiting for one'],
+      [c.off_cpu_ns, 'in waits'],
+    ] as const;
+    const off = went.map(([ns, where]) => (ns === null ? '' : `, ${dur(ns)} ${where}`)).join('');
+    out.push({
+      kind: 'call',
+      score: Infinity, // the user asked for these
+      head: slow.name,
+      tab: 'traced',
+      text: [
+        `${count(slow.calls)} calls, p50 ${dur(slow.p50_ns)}, p99 ${dur(slow.p99_ns)}`,
+        `; the slowest took ${dur(c.duration_ns)}${off.replace(',', ':')}`,
+      ].join(''),
+    });
+  }
   const runnable = a.threads.reduce((sum, t) => sum + t.runnable, 0);
   if (runnable > 0.25 * range && runnable > 0.25 * cpu) {
     out.push({

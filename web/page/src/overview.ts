@@ -130,6 +130,7 @@ const kindWord: Record<Finding['kind'], string> = {
   task: 'Task',
   runnable: 'CPUs',
   io: 'I/O',
+  call: 'Call',
 };
 
 function summary(a: Analysis, owned: Owned, act: Actions): HTMLElement {

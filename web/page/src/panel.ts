@@ -17,6 +17,7 @@ import { type Actions, excluded, overview, type ProcessTime, whichProcesses } fr
 import { CriticalPath } from './path';
 import { Press } from './press';
 import { ioTab } from './io';
+import { tracedTab } from './traced';
 import { locksTab } from './locks';
 import { covers, folds, mine } from './mycode';
 import type { Sorts } from './table';
@@ -59,6 +60,7 @@ export class Panel implements Desk {
   needle = '';
   private openLock = '';
   private openFinding = '';
+  private openCalls = '';
   private a: Analysis | null = null;
   private asked = ''; // scope of the newest question
   private busy = false;
@@ -258,6 +260,12 @@ export class Panel implements Desk {
     this.show('flame');
   }
 
+  private redraw = (): void => this.draw();
+  private look = (s: string): void => {
+    this.needle = s;
+    this.draw();
+  };
+
   private name = (i: number): Named | undefined => {
     const f = this.a?.funcs[i];
     if (f?.thread === undefined) return f;
@@ -308,6 +316,7 @@ export class Panel implements Desk {
     const names = tabs.filter(
       (t) =>
         (t !== 'io' || this.tab === 'io' || this.a?.report.io) &&
+        (t !== 'traced' || this.tab === 'traced' || this.a?.report.traced) &&
         (t !== 'compare' || v.model.hello?.compare || v.range || this.comparison.before),
     );
     if (!names.includes(this.tab)) this.tab = 'overview';
@@ -410,20 +419,7 @@ export class Panel implements Desk {
         functionsTab(this);
         break;
       case 'waits':
-        fill(
-          this.body,
-          waitsTab(
-            a,
-            this.act,
-            this.sorts,
-            this.needle,
-            (s) => {
-              this.needle = s;
-              this.draw();
-            },
-            () => this.draw(),
-          ),
-        );
+        fill(this.body, waitsTab(a, this.act, this.sorts, this.needle, this.find, this.again));
         break;
       case 'locks':
         fill(
@@ -432,6 +428,22 @@ export class Panel implements Desk {
             this.openLock = n;
             this.draw();
           }),
+        );
+        break;
+      case 'traced':
+        fill(
+          this.body,
+          tracedTab(
+            a,
+            this.act,
+            this.sorts,
+            this.openCalls,
+            (n) => {
+              this.openCalls = n;
+              this.draw();
+            },
+            this.redraw,
+          ),
         );
         break;
       case 'io':
@@ -447,11 +459,8 @@ export class Panel implements Desk {
               this.openFinding = k;
               this.draw();
             },
-            (s) => {
-              this.needle = s;
-              this.draw();
-            },
-            () => this.draw(),
+            this.look,
+            this.redraw,
           ),
         );
         break;

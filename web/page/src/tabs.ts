@@ -2,7 +2,7 @@
 
 import { h } from './dom';
 
-export const tabs = ['overview', 'flame', 'tree', 'functions', 'waits', 'locks', 'io', 'compare', 'notes'] as const;
+export const tabs = ['overview', 'flame', 'tree', 'functions', 'waits', 'locks', 'traced', 'io', 'compare', 'notes'] as const;
 export type Tab = (typeof tabs)[number];
 export const tabWords: Record<Tab, string> = {
   overview: 'Overview',
@@ -11,6 +11,7 @@ export const tabWords: Record<Tab, string> = {
   functions: 'Functions',
   waits: 'Waits',
   locks: 'Locks',
+  traced: 'Traced calls',
   io: 'I/O',
   compare: 'Compare',
   notes: 'Notes',
