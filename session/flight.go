@@ -221,7 +221,7 @@ func (f *Flight) Dump(d Dump) (*Dumped, error) {
 	f.dumping.Lock()
 	defer f.dumping.Unlock()
 	begin := time.Now()
-	// Of a target that ended soon after it began, the files may still be opened; without them there are no names.
+	// Of a target that ended soon after it began, the files may not be open yet, and they have the names.
 	f.mods.catchUp(dumpWaits)
 	var c *flight.Copy
 	background.Urgent(func() { c = f.copy() })

@@ -277,7 +277,7 @@ func (m *modules) file(mp *stack.Mapping) (target.File, error) {
 	return m.shared.Open(m.proc, *mp)
 }
 
-// catchUp waits until all generations so far are recorded, or until the limit. More may come meanwhile.
+// catchUp waits until all generations so far are recorded, or until the limit. More may come during that time.
 func (m *modules) catchUp(limit time.Duration) {
 	for end := time.Now().Add(limit); m.waits.Load() > 0 && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
