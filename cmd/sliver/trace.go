@@ -92,7 +92,26 @@ func (c *callFlags) unmatched(p *target.Process, debug []string) error {
 	for _, x := range names.Inlined {
 		return fmt.Errorf("%s was inlined into %d places and has no code of its own to trace; trace a caller", x.Name, x.Places)
 	}
+	if of := runtimeOf(p); of != "" {
+		return fmt.Errorf("no native function of process %d matches %s; functions in %s are sampled and cannot be traced", p.PID(), what, of)
+	}
 	return fmt.Errorf("no function of process %d matches %s; 'sliver trace --list -p %d -f PATTERN' shows names, for example with -f '*'", p.PID(), what, p.PID())
+}
+
+// runtimeOf is the language whose functions a process runs by an interpreter or a virtual machine; "": there is none.
+func runtimeOf(p *target.Process) string {
+	maps, err := p.Maps()
+	if err != nil {
+		return ""
+	}
+	for i := range maps {
+		for _, k := range stack.Kinds() {
+			if maps[i].Exec && k.Managed() && k.RuntimeFile(maps[i].Path) {
+				return k.Title()
+			}
+		}
+	}
+	return ""
 }
 
 type traceFlags struct {

@@ -182,6 +182,17 @@ func TestTraceLists(t *testing.T) {
 	}
 }
 
+// TestTraceManaged: a function that an interpreter runs cannot be traced, and the error says so.
+func TestTraceManaged(t *testing.T) {
+	testprog.Need(t, "python3.11", "ptrace")
+	p := testprog.StartCmd(t, exec.Command(testprog.Tool(t, "python3.11"), filepath.Join(testprog.Root(t), "testdata", "targets", "python", "gil.py")))
+	p.Line("fighting")
+	r := sliver(t, t.TempDir(), "record", "-p", pidOf(p), "--trace", "deep", "-d", "1s")
+	if r.status != 1 || !strings.Contains(r.errors, "functions in Python are sampled and cannot be traced") || strings.Count(r.errors, "\n") != 1 {
+		t.Errorf("%+v", r)
+	}
+}
+
 // edge is a call by the program's own clock.
 type edge struct{ enter, leave int64 }
 
