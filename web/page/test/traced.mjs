@@ -24,13 +24,13 @@ const check = async (page, name) => {
   // The first screen says what the slow call did.
   const line = panel.getByRole('list', { name: 'What is slow and why' }).getByRole('listitem').first();
   await until(page, (f) => document.querySelector('#panel .findings li')?.textContent.includes(f), func);
-  assert.match(await line.innerText(), /the slowest took \d\d(\.\d+)? ?ms: .* in waits/, await line.innerText());
+  assert.match(await line.innerText(), /the slowest took \d+(\.\d+)? ?m?s: .* in waits/, await line.innerText());
   await picture(page, `traced-${name}-first`);
   await line.getByRole('button').click();
   await until(page, () => window.sliver.state.tab === 'traced');
   const [f] = await rows(page, 'Traced functions');
   assert.match(f.Function, new RegExp(func));
-  assert.ok(Number(f.Calls.replaceAll(',', '')) >= 20 && ms(f.p50) < 15 && ms(f.Longest) >= 30, JSON.stringify(f));
+  assert.ok(Number(f.Calls.replaceAll(',', '')) >= 10 && ms(f.p50) < 15 && ms(f.Longest) >= 30, JSON.stringify(f));
   const slow = await rows(page, `Slowest calls of ${func}`);
   assert.ok(slow.length >= 1 && ms(slow[0].Took) >= 30 && slow.some((c) => ms(c.Waited) >= 20), JSON.stringify(slow));
   const bars = await rows(page, `Durations of ${func}`);
