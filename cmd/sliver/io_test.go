@@ -1,6 +1,8 @@
 package main
 
 import (
+	"encoding/json"
+	"fmt"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -41,6 +43,63 @@ func TestIOCounts(t *testing.T) {
 	}
 	if f := got.Files[i]; f.Opens != 50 || f.Ops != 200 || f.Syncs != 50 || f.Written != 100_000 || f.Read != 50*130 {
 		t.Errorf("%+v", f)
+	}
+}
+
+// TestIOMoves has calls that move bytes between descriptors, or several messages: each is an operation of both
+// descriptors with its bytes, and the calls are those of strace -c.
+func TestIOMoves(t *testing.T) {
+	testprog.Need(t, "gcc", "ptrace")
+	prog, dir := testprog.Build(t, "c/moves", "O2"), t.TempDir()
+	want := straced(t, dir, "", prog, dir, "20", "5000")
+	cmd := slivercmd(t, dir, "io", "--json", "--", prog, dir, "20", "5000")
+	r := runCmd(t, cmd)
+	bpf(t, r)
+	truth, out, found := strings.Cut(r.out, "{\n")
+	var got ioReport
+	if err := json.Unmarshal([]byte("{\n"+out), &got); err != nil || !found || len(got.Lost) > 0 {
+		t.Fatalf("%v: %+v, lost: %q", err, r, got.Lost)
+	}
+	moves := 0
+	for _, c := range got.Calls {
+		if w := want[c.Call]; w != [2]uint64{c.Calls, c.Errors} {
+			t.Errorf("%s: %d calls, %d errors; strace has %v", c.Call, c.Calls, c.Errors, w)
+		}
+		if slices.Contains([]string{"sendfile", "splice", "tee", "vmsplice", "copy_file_range", "sendmmsg", "recvmmsg", "preadv2", "pwritev2"}, c.Call) {
+			moves++
+		}
+	}
+	if moves != 9 {
+		t.Errorf("%+v", got.Calls)
+	}
+	files := 0
+	for line := range strings.Lines(truth) {
+		var name string
+		var reads, in, writes, out uint64
+		if _, err := fmt.Sscanf(line, "truth %s %d %d %d %d", &name, &reads, &in, &writes, &out); err != nil {
+			t.Fatalf("%v: %q", err, line)
+		}
+		i := slices.IndexFunc(got.Files, func(f fileLine) bool { return f.Path == filepath.Join(dir, name) })
+		if i < 0 || got.Files[i].Ops != reads+writes || got.Files[i].Read != in || got.Files[i].Written != out {
+			t.Errorf("%s of %+v", line, got.Files)
+		}
+		files++
+	}
+	// Three pipes' ends and two sockets, one of whose calls has five messages: 100 to 104 bytes each.
+	sent, received, piped, taken := uint64(0), uint64(0), uint64(0), uint64(0)
+	for _, f := range got.Files {
+		switch f.Kind {
+		case "socket":
+			sent, received = sent+f.Written, received+f.Read
+		case "pipe":
+			if strings.HasPrefix(f.Path, "descriptor ") {
+				piped, taken = piped+f.Written, taken+f.Read
+			}
+		}
+	}
+	const spliced = 20 * 4990
+	if files != 4 || sent != 20*510 || received != sent || piped != 2*spliced+20*1000 || taken != 3*spliced+20*1000 {
+		t.Errorf("%d files, %d bytes sent, %d received, %d into pipes, %d out of them", files, sent, received, piped, taken)
 	}
 }
 

@@ -84,6 +84,7 @@ func (e *IO) open(pid int, o IOOptions, s abilities) error {
 		{Name: "io_requests", Type: ebpf.LRUHash, KeySize: 8, ValueSize: reqBytes, MaxEntries: maxRequests},
 		{Name: "io_rings", Type: ebpf.Hash, KeySize: 16, ValueSize: ringUseBytes, MaxEntries: maxRingUses},
 		{Name: "io_news", Type: ebpf.RingBuf, MaxEntries: uint32(max(os.Getpagesize(), 4096))},
+		{Name: "io_after", Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: numAfter},
 	} {
 		m, err := ebpf.NewMap(&s)
 		if err != nil {
@@ -104,7 +105,7 @@ func (e *IO) open(pid int, o IOOptions, s abilities) error {
 	fd := func(name string) int { return e.maps[name].FD() }
 	m := ioMaps{classes: fd("io_classes"), tasks: fd("io_tasks"), fds: fd("io_fds"), uses: fd("io_uses"), zero: fd("io_zero"), mask: fd("io_mask"), stats: fd("io_stats"),
 		lost: fd("io_lost"), plans: fd("io_plans"), ring: fd("io_ring"), news: fd("io_news"),
-		requests: fd("io_requests"), rings: fd("io_rings"), crowded: int32(cmp.Or(o.Ring, ioRingBytes) / 4 * 3)}
+		requests: fd("io_requests"), rings: fd("io_rings"), after: fd("io_after"), crowded: int32(cmp.Or(o.Ring, ioRingBytes) / 4 * 3)}
 	if l.cache, err = cacheOffsets(); err != nil {
 		l.cache = nil
 		e.without = append(e.without, "waits for the page cache are not known: "+err.Error())
@@ -115,6 +116,9 @@ func (e *IO) open(pid int, o IOOptions, s abilities) error {
 	}
 	if e.news, err = ringbuf.NewReader(e.maps["io_news"]); err != nil {
 		return fmt.Errorf("read the ring: %w", err)
+	}
+	if err := e.loadAfter(c, m, l); err != nil {
+		return err
 	}
 	var loaded [2]*ebpf.Program
 	for i, p := range []ebpf.ProgramSpec{
@@ -161,6 +165,7 @@ func kernelLayout(s abilities) (*layout, error) {
 		{&l.size, "inode", []string{"i_size"}},
 		{&l.super, "inode", []string{"i_sb"}},
 		{&l.magic, "super_block", []string{"s_magic"}},
+		{&l.opened, "file", []string{"f_mode"}},
 		{&l.tgid, "task_struct", []string{"tgid"}},
 		{&l.pid, "task_struct", []string{"pid"}},
 	}
@@ -177,7 +182,7 @@ func kernelLayout(s abilities) (*layout, error) {
 	if !fits(l.tgid, l.pid) {
 		l.abilities = abilities{}
 	}
-	if !fits(l.files, l.fdt, l.maxFDs, l.fds, l.inode, l.mode, l.size, l.super, l.magic) {
+	if !fits(l.files, l.fdt, l.maxFDs, l.fds, l.inode, l.mode, l.size, l.super, l.magic, l.opened) {
 		l.casts = nil
 	}
 	return l, nil

@@ -125,10 +125,11 @@ func pageAdded(c *ioConfig, m ioMaps, all *layout) asm.Instructions {
 	a.queued(all)
 	a.add(asm.StoreMem(asm.R9, taskAddQ, asm.R0, asm.DWord))
 	a.add(asm.LoadMem(asm.R1, asm.R9, taskStart, asm.DWord), asm.JEq.Imm(asm.R1, 0, "out"),
-		asm.LoadMem(asm.R1, asm.R9, taskClass, asm.DWord), asm.And.Imm(asm.R1, 0xff), asm.JNE.Imm(asm.R1, classRead, "out"),
-		asm.LoadMem(asm.R1, asm.R9, taskMiss, asm.DWord), asm.JNE.Imm(asm.R1, 0, "out"))
+		asm.LoadMem(asm.R1, asm.R9, taskClass, asm.DWord), asm.And.Imm(asm.R1, 0xff), asm.JEq.Imm(asm.R1, classMove, "reads"), asm.JNE.Imm(asm.R1, classRead, "out"))
+	a.label("reads")
+	a.add(asm.LoadMem(asm.R1, asm.R9, taskMiss, asm.DWord), asm.JNE.Imm(asm.R1, 0, "out"))
 	a.switches(l)
-	a.add(asm.StoreMem(asm.R9, taskMiss, asm.R1, asm.DWord))
+	a.add(asm.StoreMem(asm.R9, taskMiss, asm.R1, asm.DWord), asm.LoadMem(asm.R1, asm.R9, taskAddIno, asm.DWord), asm.StoreMem(asm.R9, taskMissOf, asm.R1, asm.DWord))
 	return a.end()
 }
 
@@ -212,5 +213,6 @@ func faulted(c *ioConfig, m ioMaps, l *layout) asm.Instructions {
 	a.add(asm.Ja.Label("out"))
 	a.label("stack")
 	a.copies(m, l)
+	a.plain(m)
 	return a.end()
 }

@@ -75,7 +75,11 @@ var ioCalls = []ioCall{
 	{unix.SYS_FALLOCATE, "fallocate", classCall},
 	{unix.SYS_SYNCFS, "syncfs", classCall},
 	{unix.SYS_SYNC_FILE_RANGE, "sync_file_range", classCall},
-	{unix.SYS_COPY_FILE_RANGE, "copy_file_range", classCall},
+	{unix.SYS_COPY_FILE_RANGE, "copy_file_range", classMove},
+	{unix.SYS_SENDFILE, "sendfile", classMove},
+	{unix.SYS_SPLICE, "splice", classMove},
+	{unix.SYS_TEE, "tee", classMove},
+	{unix.SYS_VMSPLICE, "vmsplice", classMove},
 	{unix.SYS_STATX, "statx", classCall | classPath1},
 	{unix.SYS_FACCESSAT, "faccessat", classCall | classPath1},
 	{unix.SYS_FACCESSAT2, "faccessat2", classCall | classPath1},
@@ -120,8 +124,10 @@ func (c *ioCall) sort() iowatch.Op {
 	switch c.class & 0xff {
 	case classRead:
 		return iowatch.OpRead
-	case classWrite:
+	case classWrite, classSends:
 		return iowatch.OpWrite
+	case classGets:
+		return iowatch.OpRead
 	}
 	return iowatch.OpNone
 }
@@ -130,10 +136,10 @@ func (c *ioCall) sort() iowatch.Op {
 const lockWait, lockWaitOFD = 7, 38
 
 // called handles slow calls that are neither reads, writes, syncs nor opens: on a path, on a descriptor, and
-// opens that failed. "failed" goes there with the latter.
+// opens and moves that failed. "failed" goes there with the latter.
 func (a *assembler) called(c *ioConfig, m ioMaps, l *layout) {
 	a.label("failed")
-	a.add(asm.JNE.Imm(asm.R6, classOpen, "out"), asm.Mov.Reg(asm.R1, asm.R7), asm.And.Imm(asm.R1, classPath0|classPath1), asm.JEq.Imm(asm.R1, 0, "out"))
+	a.add(asm.JEq.Imm(asm.R6, classMove, "call"), asm.JNE.Imm(asm.R6, classOpen, "out"), asm.Mov.Reg(asm.R1, asm.R7), asm.And.Imm(asm.R1, classPath0|classPath1), asm.JEq.Imm(asm.R1, 0, "out"))
 	a.label("call")
 	a.get(asm.R1, recBusy, asm.DWord)
 	a.add(asm.LoadImm(asm.R2, int64(c.slow), asm.DWord), asm.JLE.Reg(asm.R1, asm.R2, "out"))

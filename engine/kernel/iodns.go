@@ -67,7 +67,7 @@ func (a *assembler) names(m ioMaps) {
 	a.add(asm.Ja.Label("out"))
 	a.label("asks")
 	a.set(recOp, int64(iowatch.OpQuery), asm.Byte)
-	a.add(asm.JEq.Imm(asm.R6, classWrite, "limited"), asm.JEq.Imm(asm.R6, classSends, "limited"))
+	a.add(asm.JEq.Imm(asm.R6, classWrite, "limited"))
 	a.set(recOp, int64(iowatch.OpAnswer), asm.Byte)
 	a.add(asm.Ja.Label("pathonly"))
 }
@@ -101,19 +101,17 @@ func (a *assembler) address(other string) {
 	a.add(asm.Mov.Imm(asm.R0, 0))
 }
 
-// messages handles calls with several messages, which have no sums, and those that open a connection with
-// their message (MSG_FASTOPEN) and go on after the call.
-func (a *assembler) messages(m ioMaps) {
+// fastOpen handles calls that open a connection with their message (MSG_FASTOPEN) and go on after the call.
+func (a *assembler) fastOpen(m ioMaps) {
 	a.label("begins")
 	a.add(asm.JNE.Imm(asm.R6, classWrite, "out"))
 	a.set(recRet, 0, asm.DWord)
-	a.label("batch")
 	a.descriptor(m)
 	a.add(asm.LoadMem(asm.R1, asm.R0, fdGen, asm.Word), asm.LoadMem(asm.R2, asm.R0, fdNames, asm.Word), asm.StoreMem(asm.RFP, onNames, asm.R2, asm.DWord))
 	a.put(recGen, asm.R1, asm.Word)
 	a.set(recMode, 0o140000, asm.Word)
 	a.set(recSize, -1, asm.DWord)
-	a.add(asm.LoadMem(asm.R1, asm.RFP, onNames, asm.DWord), asm.JNE.Imm(asm.R1, 0, "query"), asm.JEq.Imm(asm.R6, classGets, "out"))
+	a.add(asm.LoadMem(asm.R1, asm.RFP, onNames, asm.DWord), asm.JNE.Imm(asm.R1, 0, "query"))
 	a.address("out")
 	a.toServer(m, "out")
 	a.add(asm.Ja.Label("query"))
@@ -162,7 +160,7 @@ func (a *assembler) copyMessages(done string) {
 		if i == 0 {
 			a.add(asm.Mov.Reg(asm.R1, asm.R7), asm.And.Imm(asm.R1, 0xff), asm.JEq.Imm(asm.R1, classSends, end), asm.JNE.Imm(asm.R1, classGets, done))
 			a.label(end)
-			a.get(asm.R1, recRet, asm.DWord)
+			a.get(asm.R1, recFD2, asm.Word)
 			a.add(asm.JLT.Imm(asm.R1, msgCount, done))
 		}
 	}
@@ -190,7 +188,7 @@ func parseMessages(b []byte, r *IORecord) {
 	}
 	size, n := r.Ret, 1
 	if sort := callOf(r.nr).class & 0xff; sort == classSends || sort == classGets {
-		size, n = 0, int(min(max(r.Ret, 0), msgCount))
+		size, n = 0, int(min(r.count, msgCount))
 	}
 	r.Messages = r.messages[:0]
 	for i := range n {

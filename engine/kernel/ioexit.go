@@ -57,16 +57,50 @@ func (a *assembler) most(off int16, r asm.Register) {
 func leave(c *ioConfig, m ioMaps, l *layout) asm.Instructions {
 	a := &assembler{}
 	a.own(c.pid, l)
+	a.add(asm.StoreMem(asm.RFP, onSelf, asm.R6, asm.DWord)) // for hand
 	a.task(m, l, false)
-	for off := 0; off < recBytes; off += 8 {
-		a.set(off, 0, asm.DWord)
-	}
+	a.clear()
 	a.add(asm.LoadMem(asm.R7, asm.R9, taskStart, asm.DWord), asm.JEq.Imm(asm.R7, 0, "out"), storeWord(asm.R9, taskStart, 0),
 		asm.FnKtimeGetNs.Call())
 	a.put(recEnd, asm.R0, asm.DWord)
 	a.add(asm.Sub.Reg(asm.R0, asm.R7))
 	a.put(recBusy, asm.R0, asm.DWord)
 	a.busy(l, taskQueued)
+	a.begin(l)
+	a.mapping(m)
+	a.statistics(m)
+
+	// Failed calls do not count, but a failed close closes too, except with EBADF.
+	a.add(asm.LoadMem(asm.R7, asm.R9, taskClass, asm.DWord), asm.Mov.Reg(asm.R6, asm.R7), asm.And.Imm(asm.R6, 0xff))
+	a.get(asm.R1, recRet, asm.DWord)
+	a.add(asm.JEq.Imm(asm.R6, classClose, "close"), asm.JEq.Imm(asm.R6, classConnect, "connect"), asm.JEq.Imm(asm.R6, classCall, "call"), asm.JEq.Imm(asm.R1, -inProgress, "begins"), asm.JSLT.Imm(asm.R1, 0, "failed"),
+		asm.JEq.Imm(asm.R6, classOpen, "open"), asm.JEq.Imm(asm.R6, classPair, "pair"), asm.JEq.Imm(asm.R6, classRange, "range"),
+		asm.JEq.Imm(asm.R6, classSends, "batch"), asm.JEq.Imm(asm.R6, classGets, "batch"), asm.JEq.Imm(asm.R6, classMove, "move"))
+	a.use(m, l, nil)
+	a.transfer(c, m, l, nil)
+	a.opened(m, l)
+	a.connecting(m)
+	a.closing(m)
+	a.fastOpen(m)
+	a.called(c, m, l)
+	a.label("range")
+	a.set(recOp, int64(iowatch.OpRange), asm.Byte)
+	a.add(asm.Ja.Label("plain"))
+	a.hand(m)
+	a.emit(m, l)
+	a.plain(m)
+	return a.end()
+}
+
+// clear sets the header to zeros.
+func (a *assembler) clear() {
+	for off := 0; off < recBytes; off += 8 {
+		a.set(off, 0, asm.DWord)
+	}
+}
+
+// begin sets what the header has of each call, and copies the registers.
+func (a *assembler) begin(l *layout) {
 	a.add(asm.LoadMem(asm.R1, asm.R6, 8, asm.DWord))
 	a.put(recRet, asm.R1, asm.DWord)
 	a.add(asm.LoadMem(asm.R1, asm.RFP, onTID, asm.Word))
@@ -80,27 +114,6 @@ func leave(c *ioConfig, m ioMaps, l *layout) asm.Instructions {
 	a.callRegisters(l)
 	a.add(asm.LoadMem(asm.R1, asm.RFP, int16(onRegs+regSP), asm.DWord))
 	a.put(recSP, asm.R1, asm.DWord)
-	a.mapping(m)
-	a.statistics(m)
-
-	// Failed calls do not count, but a failed close closes too, except with EBADF.
-	a.add(asm.LoadMem(asm.R7, asm.R9, taskClass, asm.DWord), asm.Mov.Reg(asm.R6, asm.R7), asm.And.Imm(asm.R6, 0xff))
-	a.get(asm.R1, recRet, asm.DWord)
-	a.add(asm.JEq.Imm(asm.R6, classClose, "close"), asm.JEq.Imm(asm.R6, classConnect, "connect"), asm.JEq.Imm(asm.R6, classCall, "call"), asm.JEq.Imm(asm.R1, -inProgress, "begins"), asm.JSLT.Imm(asm.R1, 0, "failed"),
-		asm.JEq.Imm(asm.R6, classOpen, "open"), asm.JEq.Imm(asm.R6, classPair, "pair"), asm.JEq.Imm(asm.R6, classRange, "range"),
-		asm.JEq.Imm(asm.R6, classSends, "batch"), asm.JEq.Imm(asm.R6, classGets, "batch"))
-	a.use(m, l)
-	a.transfer(c, m, l)
-	a.opened(m, l)
-	a.connecting(m)
-	a.closing(m)
-	a.messages(m)
-	a.called(c, m, l)
-	a.label("range")
-	a.set(recOp, int64(iowatch.OpRange), asm.Byte)
-	a.add(asm.Ja.Label("plain"))
-	a.emit(m, l)
-	return a.end()
 }
 
 // mapping wakes Wait if the call mapped code of a file.
@@ -136,6 +149,11 @@ func (a *assembler) statistics(m ioMaps) {
 // descriptor sets R8 and the header to argument 0, and onKey too, and R0 to its value.
 func (a *assembler) descriptor(m ioMaps) {
 	a.add(asm.LoadMem(asm.R8, asm.RFP, int16(onRegs+int(regArgs[0])), asm.Word))
+	a.holds(m)
+}
+
+// holds is descriptor for R8.
+func (a *assembler) holds(m ioMaps) {
 	a.put(recFD, asm.R8, asm.Word)
 	a.entry(m)
 }
@@ -165,9 +183,15 @@ func (a *assembler) useKey(m ioMaps) {
 	a.add(asm.StoreImm(asm.RFP, onUse+12, 0, asm.Word))
 }
 
-// use sets R8 to the sums of the thread on the descriptor, which it makes if there are none.
-func (a *assembler) use(m ioMaps, l *layout) {
-	a.descriptor(m)
+// use sets R8 to the sums of the thread on the descriptor of the call, or of side s of a move, which it makes if
+// there are none.
+func (a *assembler) use(m ioMaps, l *layout, s *side) {
+	if s == nil {
+		a.descriptor(m)
+	} else {
+		a.add(asm.LoadMem(asm.R8, asm.RFP, onOwn, asm.Word))
+		a.holds(m)
+	}
 	a.add(asm.LoadMem(asm.R1, asm.R0, fdGen, asm.Word), asm.LoadMem(asm.R2, asm.R0, fdNames, asm.Word), asm.StoreMem(asm.RFP, onNames, asm.R2, asm.DWord))
 	a.put(recGen, asm.R1, asm.Word)
 	a.useKey(m)
@@ -221,8 +245,8 @@ func (a *assembler) histogram() {
 }
 
 // transfer adds a read, write or sync to the sums, and decides whether it gets a record. The sums are
-// those of iowatch.Sums.Add.
-func (a *assembler) transfer(c *ioConfig, m ioMaps, l *layout) {
+// those of iowatch.Sums.Add. The requested bytes of side s of a move are at onWant.
+func (a *assembler) transfer(c *ioConfig, m ioMaps, l *layout, s *side) {
 	a.get(asm.R1, recBusy, asm.DWord)
 	a.add(asm.JNE.Imm(asm.R6, classSync, "bytes"))
 	a.more(useSync, asm.R1)
@@ -252,8 +276,12 @@ func (a *assembler) transfer(c *ioConfig, m ioMaps, l *layout) {
 	// Bytes.
 	a.get(asm.R4, recRet, asm.DWord)
 	a.more(useGot, asm.R4)
-	a.add(asm.Mov.Reg(asm.R3, asm.R4), asm.Mov.Reg(asm.R1, asm.R7), asm.And.Imm(asm.R1, classSized), asm.JEq.Imm(asm.R1, 0, "want"))
-	a.arg(asm.R3, 2)
+	if s != nil {
+		a.add(asm.LoadMem(asm.R3, asm.RFP, onWant, asm.DWord))
+	} else {
+		a.add(asm.Mov.Reg(asm.R3, asm.R4), asm.Mov.Reg(asm.R1, asm.R7), asm.And.Imm(asm.R1, classSized), asm.JEq.Imm(asm.R1, 0, "want"))
+		a.arg(asm.R3, 2)
+	}
 	a.label("want")
 	a.put(recWant, asm.R3, asm.DWord)
 	a.more(useWant, asm.R3)
@@ -281,8 +309,16 @@ func (a *assembler) transfer(c *ioConfig, m ioMaps, l *layout) {
 	a.add(asm.Ja.Label("stack"))
 	a.label("one")
 	a.missStack()
-	a.names(m)
-	a.message()
+	if s == nil || s.op == iowatch.OpNone {
+		a.names(m)
+	} else {
+		a.label("socket")
+	}
+	if s == nil {
+		a.message()
+	} else {
+		a.label("message")
+	}
 	a.label("each")
 	if !c.each {
 		a.add(asm.Ja.Label("out"))
@@ -527,7 +563,7 @@ func (a *assembler) emit(m ioMaps, l *layout) {
 	a.copies(m, l)
 }
 
-// copies writes the record whose header is complete, with a stack, or at "plain" without.
+// copies writes the record whose header is complete, with a stack.
 func (a *assembler) copies(m ioMaps, l *layout) {
 	a.lookup(m.plans, onTID)
 	a.add(asm.Mov.Reg(asm.R8, asm.R0), asm.JEq.Imm(asm.R8, 0, "guess"), storeWord(asm.R9, taskYoung, 1), asm.Ja.Label("deep"))
@@ -542,7 +578,10 @@ func (a *assembler) copies(m ioMaps, l *layout) {
 	a.label("deep")
 	a.stack(m, l, formDeep, bytesDeep, deep)
 	a.young(m)
+}
 
+// plain writes the record whose header is complete, at "plain", without a stack.
+func (a *assembler) plain(m ioMaps) {
 	a.label("plain")
 	a.reserve(m, bytesPlain)
 	a.header()

@@ -25,6 +25,7 @@ const (
 	classExec    // as is that of another program
 	classSends   // descriptor, messages (struct mmsghdr); the result is their number
 	classGets    // the same, of messages that came
+	classMove    // bytes go from one descriptor to another: see moveArgs
 	classCall    // another call on a path or, without one, on a descriptor: only slow ones have a record
 )
 
@@ -81,7 +82,14 @@ const (
 	taskQueued = 104 // ns in which the thread had waited for a CPU when the call began
 	taskAddQ   = 112 // the same, when it put a page into the cache last
 	taskYoung  = 120 // 1: Wait was woken for its first stack
-	taskBytes  = 128
+	taskMissOf = 128 // inode number of the page of taskMiss
+
+	// Of a call that further programs handle: see hand.
+	taskEnd      = 136
+	taskBusy     = 144
+	taskWaited   = 152 // ns in which it waited for a CPU
+	taskSwitches = 160 // as taskMiss, when it began
+	taskBytes    = 168
 )
 
 // Value of the map of choices.
@@ -196,6 +204,10 @@ const (
 	onNames  = onInode - 8 // 1: the descriptor's peer is a name server
 	onCtx    = onNames - 8 // address of the call's registers
 	onRegs   = onCtx - regBlock
+	onSelf   = onRegs - 8 // the program's context: see after
+	onOwn    = onSelf - 8 // descriptor of this side of a move
+	onOther  = onOwn - 8
+	onWant   = onOther - 8
 )
 
 // layout has offsets in the kernel's structures, from its type information.
@@ -204,13 +216,14 @@ type layout struct {
 	tls                                                      uint32 // in task_struct; 0: not read
 	queued                                                   uint32 // in task_struct: ns in which the thread waited for a CPU; 0: not read
 	tgid, pid                                                uint32 // in task_struct
+	opened                                                   uint32 // f_mode of file: how it was opened
 	abilities
 	cache *cacheLayout // nil: the page cache is not watched
 }
 
 // ioMaps are the maps of the programs.
 type ioMaps struct {
-	classes, tasks, fds, uses, zero, mask, stats, lost, plans, ring, news, requests, rings int
+	classes, tasks, fds, uses, zero, mask, stats, lost, plans, ring, news, requests, rings, after int
 
 	crowded int32 // bytes in the ring, beyond which only slow operations have stacks
 }
@@ -399,6 +412,7 @@ func entry(c *ioConfig, m ioMaps, l *layout) asm.Instructions {
 		asm.LoadMem(asm.R1, asm.RFP, onSize, asm.DWord), asm.StoreMem(asm.R9, taskSize, asm.R1, asm.DWord))
 	a.label("start")
 	a.add(storeWord(asm.R9, taskMiss, 0))
+	a.movesBegin(l)
 	a.queued(l)
 	a.add(asm.StoreMem(asm.R9, taskQueued, asm.R0, asm.DWord), asm.FnKtimeGetNs.Call(), asm.StoreMem(asm.R9, taskStart, asm.R0, asm.DWord))
 	return a.end()

@@ -15,8 +15,7 @@ import (
 type IORecord struct {
 	iowatch.Event
 	Cut bool // Path is longer than the copy of it
-	// Sort is Op, or with OpMark, OpQuery and OpAnswer what the call did: OpRead, OpWrite, or OpNone of several
-	// messages.
+	// Sort is Op, or with OpMark, OpQuery and OpAnswer what the call did: OpRead or OpWrite.
 	Sort iowatch.Op
 
 	// Dir is of an OpOpen or OpCall the descriptor of the folder of a relative Path, negative for the working folder. Of
@@ -41,6 +40,7 @@ type IORecord struct {
 	Extras []Page // pages that IO.Plan asked for
 
 	nr       uint32
+	count    uint32 // of an OpQuery or OpAnswer by a call with several messages, their number
 	sums     iowatch.Sums
 	messages [msgCount]iowatch.Message
 }
@@ -61,12 +61,14 @@ func parseIO(b []byte, r *IORecord) error {
 	call := callOf(half(recNr))
 	*r = IORecord{Event: iowatch.Event{Op: iowatch.Op(b[recOp]), End: stack.Time(word(recEnd)), Took: int64(word(recBusy) + word(recQueued)), Queued: int64(word(recQueued)), TID: stack.TID(half(recTID)),
 		FD: int32(half(recFD)), Gen: half(recGen), Want: int64(word(recWant)), Ret: int64(word(recRet)), Size: int64(word(recSize)), SP: word(recSP),
-		Loop: b[recLoop] != 0, Written: word(recWritten), Missed: b[recMissed] != 0, Call: call.name, Summed: true, Kind: iowatch.KindOf(half(recMode))}, nr: half(recNr)}
+		Loop: b[recLoop] != 0, Written: word(recWritten), Missed: b[recMissed] != 0, Call: call.name, Summed: true, Kind: iowatch.KindOf(half(recMode))}, nr: half(recNr), count: half(recFD2)}
 	if r.Op == iowatch.OpNone || r.Op > iowatch.OpCall {
 		return fmt.Errorf("record with unknown operation %d", r.Op)
 	}
 	if r.Sort = r.Op; r.Op == iowatch.OpMark || r.Op == iowatch.OpQuery || r.Op == iowatch.OpAnswer {
-		r.Sort = call.sort()
+		if r.Sort = call.sort(); call.class&0xff == classMove {
+			r.Sort = iowatch.Op(b[recFD2])
+		}
 	}
 	if r.Kind == iowatch.KindUnknown {
 		r.Size = -1

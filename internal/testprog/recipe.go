@@ -160,6 +160,7 @@ var programs = map[string]map[string]recipe{
 	"c/requests":         {"O2": cVariants["O2"]},
 	"c/unusual":          {"O2": cVariants["O2"]},
 	"c/files":            {"O2": cVariants["O2"]},
+	"c/moves":            {"O2": cVariants["O2"]},
 	"c/backs":            {"O2": cVariants["O2"]},
 	"c/lookups":          {"O2": cVariants["O2"], "musl-static": cVariants["musl-static"]},
 	"c/fsyncs":           {"O2": cVariants["O2"]},

@@ -1,0 +1,62 @@
+package canary
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sliverprof/sliver/internal/testprog"
+	"github.com/sliverprof/sliver/iowatch"
+)
+
+// TestMoves sends a file to a socket with sendfile. A wait for the peer is not one of the file: main-io does not
+// fire. A wait for the file's data does, with the stack.
+func TestMoves(t *testing.T) {
+	testprog.Unraced(t, "it compares with clocks, and a slow sampler would take the CPUs")
+	testprog.Need(t, "gcc", "ptrace")
+	prog := testprog.Build(t, "c/moves", "O2")
+	run := func(path string, n, size int) *seen {
+		p := testprog.Start(t, prog, filepath.Dir(path), strconv.Itoa(-n), strconv.Itoa(size))
+		p.Ready()
+		s := watchEach(t, p.PID, "main-io")
+		p.Go()
+		p.Done()
+		s.end(t)
+		return s
+	}
+	const peer = 20 * time.Millisecond
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, make([]byte, 1<<16), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := run(path, 5, 1<<16)
+	if all := s.Engine.Findings(); len(all) > 0 {
+		t.Errorf("%+v", all[0])
+	}
+	waited := false
+	var moved, sent int64
+	for _, op := range s.ops {
+		if op.Call == "sendfile" && op.Op == iowatch.OpRead {
+			moved += op.Ret
+			if op.path != path || op.Want > 1<<16 || op.Busy() > int64(peer) {
+				t.Errorf("%+v of %s", op.Event, op.path)
+			}
+		} else if op.Call == "sendfile" && op.Op == iowatch.OpWrite {
+			sent += op.Ret
+			waited = waited || op.Kind == iowatch.KindSocket && op.Busy() > int64(peer)
+		}
+	}
+	if moved != 5<<16 || sent != moved || !waited {
+		t.Errorf("%d bytes are read, %d written, waited for the peer: %v", moved, sent, waited)
+	}
+
+	path = mount(t, &slowFile{delay: peer, size: 4096, cached: true})
+	s = run(path, 1, 4096)
+	f := only(t, s)
+	if f.Path != path || f.Longer < int64(peer) || f.First != iowatch.OpRead || f.Bytes != 4096 || !strings.Contains(s.stackOf(f.Where), "slowly main ") {
+		t.Errorf("%+v at %s", f, s.stackOf(f.Where))
+	}
+}
