@@ -407,6 +407,9 @@ func (e *Engine) Name(fd int32, gen uint32, path string, kind Kind) {
 // copied reports whether the descriptor is a copy of another one.
 func (d *desc) copied() bool { return d.call == "fcntl" || strings.HasPrefix(d.call, "dup") }
 
+// Knows reports whether a descriptor is open as far as the events say.
+func (e *Engine) Knows(fd int32, gen uint32) bool { return e.open[descKey{fd, gen}] != nil }
+
 // Path returns the path and the kind of an open descriptor; "": unknown.
 func (e *Engine) Path(fd int32, gen uint32) (string, Kind) {
 	if d := e.open[descKey{fd, gen}]; d != nil {
@@ -555,10 +558,10 @@ func (e *Engine) Files() []File {
 }
 
 // Findings returns all findings, the oldest first. One without a stack gets that of another open of the
-// same path, if there was one.
+// same path, if there was one, but for a leak of descriptors that no system call made.
 func (e *Engine) Findings() []*Finding {
 	for _, f := range e.found {
-		if file := e.files[f.Path]; file != nil && f.Stack == 0 && f.Where == 0 {
+		if file := e.files[f.Path]; file != nil && f.Stack == 0 && f.Where == 0 && (f.Rule != Leak || f.Call != "") {
 			f.Stack = file.Stack
 		}
 	}

@@ -3,6 +3,7 @@ package iowatch
 import (
 	"fmt"
 	"path"
+	"strings"
 	"time"
 )
 
@@ -73,11 +74,7 @@ func (f *Finding) Advice() string {
 	case RepeatRead:
 		return fmt.Sprintf("%s was read %d times in the same way without a change: keep its contents in memory.", name, f.Count)
 	case Leak:
-		what := f.Kind.String() + " descriptors"
-		if f.Kind == KindFile {
-			what = "files"
-		}
-		return fmt.Sprintf("%d %s that were opened at this place are still open, and the number grows: close them on every path.", f.Count, what)
+		return fmt.Sprintf("%d %s that were opened at this place are still open, and the number grows: close them on every path.", f.Count, f.leaking())
 	case Fsync:
 		if f.Kind == KindDir {
 			name = "The folder " + name
@@ -108,6 +105,24 @@ func (f *Finding) Advice() string {
 		return fmt.Sprintf("%d page faults in %s waited for storage, %s in all, since its pages were not in memory: have it read ahead (madvise MADV_WILLNEED, MAP_POPULATE), or read it.", f.Count, name, took)
 	}
 	return ""
+}
+
+// leaking names the descriptors of a leak by what they are: anonymous ones by their path, as /proc has it.
+func (f *Finding) leaking() string {
+	if name, ok := strings.CutPrefix(f.Path, "anon_inode:"); ok {
+		return strings.Trim(name, "[]") + " descriptors"
+	}
+	switch {
+	case strings.HasPrefix(f.Path, "/memfd:"):
+		return "memfd descriptors"
+	case f.Kind == KindFile:
+		return "files"
+	case f.Kind == KindDir:
+		return "folders"
+	case f.Kind == KindFIFO, f.Kind == KindSocket:
+		return f.Kind.String() + "s"
+	}
+	return f.Kind.String() + " descriptors"
 }
 
 // held is the sentence for a call that is neither read nor write.

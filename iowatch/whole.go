@@ -26,7 +26,8 @@ func (e *Engine) better(f, old *Finding) bool {
 	return good(f.Stack, old.Stack)+good(f.Where, old.Where) > 0
 }
 
-// publish reports a finding if its rule has none yet for the path and the top four frames.
+// publish reports a finding if its rule has none yet for the path and the top four frames; of a leak, for the kind,
+// the call and the top four frames.
 func (e *Engine) publish(f *Finding) {
 	if !e.c.On[f.Rule] {
 		return
@@ -41,8 +42,11 @@ func (e *Engine) publish(f *Finding) {
 		top = e.Top(at)
 	}
 	about := string(f.Rule) + "\x00" + f.Path
-	if f.Rule == MainIO || f.Rule == LoopIO { // a slow open does not hide slow reads
+	switch f.Rule {
+	case MainIO, LoopIO: // a slow open does not hide slow reads
 		about += "\x00" + f.Call
+	case Leak: // each descriptor of a group may have a path of its own
+		about = fmt.Sprint(f.Rule, "\x00", f.Kind, "\x00", f.Call)
 	}
 	key := about + "\x00" + top
 	old := e.known[key]

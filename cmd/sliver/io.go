@@ -291,7 +291,7 @@ func (f *ioFlags) findings(w io.Writer, c *canary.Canary) {
 			f.stack(w, c, "operation at", x.Where)
 		}
 		if x.Stack == 0 && x.Where == 0 {
-			fmt.Fprintln(w, "  no stack: it was open before, or the thread opened too many files in that second")
+			fmt.Fprintln(w, "  no stack: it was open before, the thread opened too many files in that second, or no system call made it")
 		}
 	}
 }

@@ -26,7 +26,7 @@ var ioCallsArch = []ioCall{
 	{unix.SYS_DUP2, "dup2", classOpen},
 	{unix.SYS_EVENTFD, "eventfd", classOpen},
 	{unix.SYS_EPOLL_CREATE, "epoll_create", classOpen},
-	{unix.SYS_SIGNALFD, "signalfd", classOpen},
+	{unix.SYS_SIGNALFD, "signalfd", classOpen | classSome},
 	{unix.SYS_INOTIFY_INIT, "inotify_init", classOpen},
 	{unix.SYS_PIPE, "pipe", classPair | classPtr0},
 	{unix.SYS_NEWFSTATAT, "newfstatat", classCall | classPath1},

@@ -79,6 +79,7 @@ func leave(c *ioConfig, m ioMaps, l *layout) asm.Instructions {
 	a.use(m, l, nil)
 	a.transfer(c, m, l, nil)
 	a.opened(m, l)
+	a.some()
 	a.connecting(m)
 	a.closing(m)
 	a.fastOpen(m)
@@ -402,7 +403,8 @@ func (a *assembler) opened(m ioMaps, l *layout) {
 	a.add(asm.LoadMem(asm.R1, asm.RFP, int16(onRegs+int(regArgs[1])), asm.Word), asm.JEq.Imm(asm.R1, 0, "made"), asm.JEq.Imm(asm.R1, 1030, "made"),
 		asm.JEq.Imm(asm.R1, lockWait, "call"), asm.JEq.Imm(asm.R1, lockWaitOFD, "call"), asm.Ja.Label("out"))
 	a.label("path")
-	a.add(asm.Mov.Reg(asm.R1, asm.R7), asm.And.Imm(asm.R1, classPath0|classPath1), asm.JEq.Imm(asm.R1, 0, "made"))
+	a.add(asm.Mov.Reg(asm.R1, asm.R7), asm.And.Imm(asm.R1, classSome), asm.JNE.Imm(asm.R1, 0, "some"),
+		asm.Mov.Reg(asm.R1, asm.R7), asm.And.Imm(asm.R1, classPath0|classPath1), asm.JEq.Imm(asm.R1, 0, "made"))
 	a.set(recOp, int64(iowatch.OpOpen), asm.Byte)
 	a.arg(asm.R2, 2)
 	a.add(asm.JEq.Imm(asm.R1, classPath1, "flags"))

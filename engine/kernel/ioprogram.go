@@ -41,6 +41,7 @@ const (
 	classHead  = 1 << 15 // argument 1 is a message (struct msghdr), with its buffers and its address
 	classVec   = 1 << 16 // argument 1 is a list of buffers
 	classAddr  = 1 << 17 // argument 4 is an address
+	classSome  = 1 << 18 // only some of these calls make a descriptor: see makes
 )
 
 // Bounds of the program.
@@ -332,13 +333,22 @@ func (a *assembler) inode(l *layout) {
 	a.add(asm.LoadMem(asm.R3, asm.RFP, onInode, asm.DWord))
 	follow(l.super)
 	follow(l.magic)
-	a.add(asm.JNE.Imm(asm.R3, anonMagic, done), storeWord(asm.RFP, onMode, 0o600))
+	a.anonymous(asm.R3, done)
 	a.label(done)
 	a.add(asm.Mov.Imm(asm.R0, 0))
 }
 
-// anonMagic is ANON_INODE_FS_MAGIC (include/uapi/linux/magic.h).
-const anonMagic = 0x09041934
+// anonMagic is ANON_INODE_FS_MAGIC, and pidMagic PID_FS_MAGIC (include/uapi/linux/magic.h).
+const anonMagic, pidMagic = 0x09041934, 0x50494446
+
+// anonymous sets the mode to one without a type if the file system in a register is that of anonymous inodes or, since
+// Linux 6.9, of pidfds. Else it goes to a label.
+func (a *assembler) anonymous(magic asm.Register, other string) {
+	is := a.fresh("anonymous")
+	a.add(asm.JEq.Imm(magic, anonMagic, is), asm.JNE.Imm(magic, pidMagic, other))
+	a.label(is)
+	a.add(storeWord(asm.RFP, onMode, 0o600))
+}
 
 // own begins a program: R6 is the context. Other processes leave at once.
 func (a *assembler) own(pid uint32, l *layout) {

@@ -131,7 +131,8 @@ func (a *assembler) inodeDirect(l *layout) {
 	a.add(load(asm.R0, asm.R0, l.inode, asm.DWord), asm.JEq.Imm(asm.R0, 0, done), asm.StoreMem(asm.RFP, onInode, asm.R0, asm.DWord),
 		load(asm.R1, asm.R0, l.mode, asm.Half), asm.StoreMem(asm.RFP, onMode, asm.R1, asm.DWord),
 		load(asm.R1, asm.R0, l.size, asm.DWord), asm.StoreMem(asm.RFP, onSize, asm.R1, asm.DWord),
-		load(asm.R0, asm.R0, l.super, asm.DWord), load(asm.R0, asm.R0, l.magic, asm.DWord), asm.JNE.Imm(asm.R0, anonMagic, done), storeWord(asm.RFP, onMode, 0o600))
+		load(asm.R0, asm.R0, l.super, asm.DWord), load(asm.R0, asm.R0, l.magic, asm.DWord))
+	a.anonymous(asm.R0, done)
 	a.label(done)
 	a.add(asm.Mov.Imm(asm.R0, 0))
 }

@@ -65,6 +65,9 @@ type Canary struct {
 	maps   []stack.Mapping  // sorted; nil: not read in this round
 
 	unknown map[[2]uint32]bool // descriptors with sums that the engine did not know, by number and generation
+	unseen  map[[2]uint32]bool // open ones that it did not know at the last compare
+	compare time.Time          // when that was
+	leakAge time.Duration
 
 	listed   map[int32]bool // open descriptors at listedAt; nil: not needed
 	listedAt stack.Time
@@ -98,7 +101,7 @@ const (
 
 // Open begins to watch p: when it returns, every further call is seen.
 func Open(p *target.Process, o Options) (*Canary, error) {
-	c := &Canary{proc: p, Engine: iowatch.New(o.Rules, stack.TID(p.PID())), began: time.Now(), names: map[stack.TID]string{}, dups: map[int32]string{}, listeners: map[int32]listener{}, inodes: map[inode]string{}, rings: map[ringFD]string{}, each: o.Each}
+	c := &Canary{proc: p, Engine: iowatch.New(o.Rules, stack.TID(p.PID())), began: time.Now(), names: map[stack.TID]string{}, dups: map[int32]string{}, listeners: map[int32]listener{}, inodes: map[inode]string{}, rings: map[ringFD]string{}, each: o.Each, leakAge: o.Rules.LeakAge, compare: time.Now()}
 	var err error
 	if c.dir, err = live.OpenProc(p); err != nil {
 		return nil, err
@@ -219,6 +222,7 @@ func (c *Canary) refresh() {
 			c.Engine.Name(fd, gen, name, kind)
 		}
 	})
+	c.compared()
 	c.Engine.Tick(now)
 }
 

@@ -6,6 +6,7 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/sliverprof/sliver/iowatch"
 	"github.com/sliverprof/sliver/target"
@@ -34,6 +35,37 @@ func (c *Canary) seed() {
 			c.inodes[k] = name
 		}
 	}
+}
+
+// compared compares the engine's descriptors with those that are open, as often as leaks are looked for. Some have
+// no record: those that an ioctl or io_uring opens or closes, fanotify's, and most of a message that brings several.
+func (c *Canary) compared() {
+	now := time.Now()
+	if now.Sub(c.compare) < c.leakAge {
+		return
+	}
+	c.compare = now
+	c.relist()
+	unseen := map[[2]uint32]bool{}
+	for fd := range c.listed {
+		k := [2]uint32{uint32(fd), c.io.Gen(fd)}
+		name, kind := c.link(fd)
+		if c.Engine.Knows(fd, k[1]) {
+			if _, was := c.Engine.Path(fd, k[1]); kind == iowatch.KindUnknown || was == iowatch.KindUnknown || was == kind {
+				continue
+			}
+			c.Engine.Gone(fd, target.Now()) // closed unseen, and another one has its number
+		}
+		unseen[k] = true
+		if !c.unseen[k] || name == "" || c.io.Gen(fd) != k[1] { // its record may be on the way
+			continue
+		}
+		if kind == iowatch.KindUnknown {
+			kind = iowatch.KindFile
+		}
+		c.Engine.Apply(&iowatch.Event{Op: iowatch.OpMake, End: target.Now(), FD: fd, Gen: k[1], Kind: kind, Size: -1, Path: name})
+	}
+	c.unseen = unseen
 }
 
 // list returns the open descriptors.

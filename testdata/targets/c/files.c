@@ -23,8 +23,11 @@
  *   rights   N messages with a descriptor of PATH, every other with two, received in receiving;
  *            they stay open
  *   leak     N sockets that stay open, opened in leaking
- *   leaks    N descriptors of each kind that stay open, opened in a function of its own: leaking_file …
- *   keeps    the same; at each further line of input it opens as many, and closes these
+ *   leaks    N descriptors of each kind that stay open, opened in a function of its own: leaking_file …;
+ *            prints "lacks" with those that this kernel or user does not have
+ *   unseen   N pairs of descriptors that stay open: of an ioctl, and the last of a message with three; and one that
+ *            io_uring closes
+ *   keeps    the same as leaks; at each further line of input it opens as many, and closes these
  *   stat, open, close, unlink, rename, readdir
  *            main makes this call on PATH, or for readdir on its folder, once in calling
  *   flock:US, ofd:US
@@ -42,7 +45,9 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/bpf.h>
 #include <linux/io_uring.h>
+#include <linux/openat2.h>
 #include <linux/perf_event.h>
 #include <netinet/in.h>
 #include <pthread.h>
@@ -62,11 +67,13 @@
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/inotify.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <sys/uio.h>
+#include <sys/wait.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -257,16 +264,19 @@ static void connections(void)
 	operations = ntohs(at.sin_port);
 }
 
+static int received[3];
+
 static void message(int s, int receive, int fds)
 {
 	union {
 		struct cmsghdr head;
-		char room[CMSG_SPACE(2 * sizeof(int))];
+		char room[CMSG_SPACE(3 * sizeof(int))];
 	} control = { { 0 } };
 	struct iovec v = { buf, 1 };
 	struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control };
 	if (receive) {
 		check(recvmsg(s, &m, 0), "recvmsg");
+		memcpy(received, CMSG_DATA(&control.head), fds * sizeof(int));
 		operations += (m.msg_controllen >= sizeof control.head) * fds;
 		return;
 	}
@@ -295,7 +305,8 @@ static void rights(void)
 	}
 }
 
-static int listening = -1, highest = 2000;
+static int listening = -1, highest = 2000, own_pidfd = -1;
+static char queue_name[100];
 
 #define LEAKING(what, call)                 \
 	NOINLINE void leaking_##what(void)      \
@@ -321,6 +332,72 @@ LEAKING(fanotify, syscall(SYS_fanotify_init, 0x200, 0)) /* FAN_REPORT_FID */
 LEAKING(perf, syscall(SYS_perf_event_open, &(struct perf_event_attr){ .type = PERF_TYPE_SOFTWARE, .size = sizeof(struct perf_event_attr), .config = PERF_COUNT_SW_TASK_CLOCK, .exclude_kernel = 1 }, 0, -1, -1, 0))
 LEAKING(accept, accept4(listening, NULL, NULL, SOCK_CLOEXEC))
 
+/* Those that a kernel or a user may not have. */
+static char lacks[1000];
+
+static void may_lack(long result, const char *what)
+{
+	if (result < 0 && errno != ENOSYS && errno != EPERM && errno != EACCES && errno != EOPNOTSUPP && errno != EINVAL)
+		check(result, what);
+	if (result < 0 && !strstr(lacks, what)) {
+		strcat(lacks, " leaking_");
+		strcat(lacks, what);
+	}
+}
+
+#define MAY_LEAK(what, call)                \
+	NOINLINE void leaking_##what(void)      \
+	{                                       \
+		may_lack(call, #what);              \
+		__asm__ volatile("");               \
+	}
+static struct {
+	struct file_handle head;
+	char room[MAX_HANDLE_SZ];
+} handle;
+static struct io_uring_params uring_params;
+static union bpf_attr array_map = { .map_type = BPF_MAP_TYPE_ARRAY, .key_size = 4, .value_size = 8, .max_entries = 1 };
+static struct { uint64_t access; } all_files = { 1 };
+LEAKING(openat2, syscall(SYS_openat2, AT_FDCWD, path, &(struct open_how){ .flags = O_RDONLY }, sizeof(struct open_how)))
+LEAKING(epoll1, epoll_create(1))
+LEAKING(accept0, accept(listening, NULL, NULL))
+#ifdef SYS_inotify_init
+LEAKING(inotify0, syscall(SYS_inotify_init))
+LEAKING(eventfd0, syscall(SYS_eventfd, 0))
+LEAKING(signal0, syscall(SYS_signalfd, -1, &(sigset_t){ 0 }, 8))
+#endif
+MAY_LEAK(uring, syscall(SYS_io_uring_setup, 2, (memset(&uring_params, 0, sizeof uring_params), &uring_params)))
+MAY_LEAK(secret, syscall(SYS_memfd_secret, 0))
+MAY_LEAK(taken, syscall(SYS_pidfd_getfd, own_pidfd, 0, 0))
+MAY_LEAK(handle, open_by_handle_at(AT_FDCWD, &handle.head, O_RDONLY))
+MAY_LEAK(bpf, syscall(SYS_bpf, BPF_MAP_CREATE, &array_map, sizeof array_map))
+MAY_LEAK(fsopen, syscall(SYS_fsopen, "tmpfs", 0))
+MAY_LEAK(tree, syscall(SYS_open_tree, AT_FDCWD, "/", 0))
+MAY_LEAK(landlock, syscall(SYS_landlock_create_ruleset, &all_files, sizeof all_files, 0))
+MAY_LEAK(queue, syscall(SYS_mq_open, queue_name, O_RDWR | O_CREAT, 0600, (long[8]){ 0, 1, 8 })) /* a small one */
+
+NOINLINE void leaking_child(void)
+{
+	int fd = -1;
+	long pid = syscall(SYS_clone, CLONE_PIDFD | SIGCHLD, NULL, &fd, NULL, NULL);
+	if (!pid)
+		_exit(0);
+	check(pid, "clone");
+	check(fd, "pidfd of clone");
+	check(waitpid(pid, NULL, 0), "waitpid");
+}
+
+/* These make no descriptor, and change none. */
+static void not_making(void)
+{
+	int fd = eventfd(0, 0), s = signalfd(-1, &(sigset_t){ 0 }, 0);
+	check(signalfd(s, &(sigset_t){ 0 }, 0) == s ? 0 : -1, "signalfd");
+	may_lack(syscall(SYS_landlock_create_ruleset, NULL, 0, 1), "landlock");
+	check(fcntl(fd, F_GETFL), "fcntl");
+	check(close(fd), "close");
+	check(close(s), "close");
+}
+
 NOINLINE void leaking_pipe(void)
 {
 	int p[2];
@@ -345,7 +422,34 @@ static void leaks(void)
 	check(bind(listening, (struct sockaddr *)&at, sizeof at.sun_family), "bind");
 	check(listen(listening, 1), "listen");
 	check(getsockname(listening, (struct sockaddr *)&at, &n), "getsockname");
+	struct rlimit most;
+	int mount;
+	check(getrlimit(RLIMIT_NOFILE, &most), "getrlimit");
+	most.rlim_cur = most.rlim_max;
+	check(setrlimit(RLIMIT_NOFILE, &most), "setrlimit");
+	check(own_pidfd = syscall(SYS_pidfd_open, getpid(), 0), "pidfd_open");
+	handle.head.handle_bytes = MAX_HANDLE_SZ;
+	may_lack(name_to_handle_at(AT_FDCWD, path, &handle.head, &mount, 0), "handle");
+	snprintf(queue_name, sizeof queue_name, "sliver-test-%d", getpid());
 	for (long i = 0; i < count; i++) {
+		not_making();
+		leaking_openat2();
+		leaking_epoll1();
+#ifdef SYS_inotify_init
+		leaking_inotify0();
+		leaking_eventfd0();
+		leaking_signal0();
+#endif
+		leaking_uring();
+		leaking_secret();
+		leaking_taken();
+		leaking_handle();
+		leaking_bpf();
+		leaking_fsopen();
+		leaking_tree();
+		leaking_landlock();
+		leaking_queue();
+		leaking_child();
 		leaking_file();
 		leaking_folder();
 		leaking_stream();
@@ -366,6 +470,10 @@ static void leaks(void)
 		check(connect(client, (struct sockaddr *)&at, n), "connect");
 		leaking_accept();
 		check(close(client), "close");
+		check(client = socket(AF_UNIX, SOCK_STREAM, 0), "socket");
+		check(connect(client, (struct sockaddr *)&at, n), "connect");
+		leaking_accept0();
+		check(close(client), "close");
 		leaking_pipe();
 		leaking_pair();
 		message(s[0], 0, 1);
@@ -374,6 +482,9 @@ static void leaks(void)
 	check(close(s[0]), "close");
 	check(close(s[1]), "close");
 	check(close(listening), "close");
+	check(close(own_pidfd), "close");
+	syscall(SYS_mq_unlink, queue_name);
+	printf("lacks%s\n", lacks);
 }
 
 static void keeps(void)
@@ -600,19 +711,24 @@ static int submit(struct ring *r, int op, int fd, int flags)
 	return result;
 }
 
-static void uring(int fd)
+static void start(struct ring *r)
 {
 	struct io_uring_params p = { 0 };
-	struct ring r = { .fd = syscall(SYS_io_uring_setup, 8, &p) };
-	check(r.fd, "io_uring_setup");
+	check(r->fd = syscall(SYS_io_uring_setup, 8, &p), "io_uring_setup");
 	char *m = mmap(NULL, p.sq_off.array + p.sq_entries * sizeof(unsigned) + p.cq_off.cqes + p.cq_entries * sizeof(struct io_uring_cqe),
-		PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, r.fd, IORING_OFF_SQ_RING);
+		PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, r->fd, IORING_OFF_SQ_RING);
 	check(m == MAP_FAILED || !(p.features & IORING_FEAT_SINGLE_MMAP) ? -1 : 0, "mmap");
-	r.sqes = mmap(NULL, p.sq_entries * sizeof *r.sqes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, r.fd, IORING_OFF_SQES);
-	check(r.sqes == MAP_FAILED ? -1 : 0, "mmap");
-	r.sq_tail = (unsigned *)(m + p.sq_off.tail), r.sq_mask = (unsigned *)(m + p.sq_off.ring_mask), r.array = (unsigned *)(m + p.sq_off.array);
-	r.cq_head = (unsigned *)(m + p.cq_off.head), r.cq_mask = (unsigned *)(m + p.cq_off.ring_mask);
-	r.cqes = (struct io_uring_cqe *)(m + p.cq_off.cqes);
+	r->sqes = mmap(NULL, p.sq_entries * sizeof *r->sqes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, r->fd, IORING_OFF_SQES);
+	check(r->sqes == MAP_FAILED ? -1 : 0, "mmap");
+	r->sq_tail = (unsigned *)(m + p.sq_off.tail), r->sq_mask = (unsigned *)(m + p.sq_off.ring_mask), r->array = (unsigned *)(m + p.sq_off.array);
+	r->cq_head = (unsigned *)(m + p.cq_off.head), r->cq_mask = (unsigned *)(m + p.cq_off.ring_mask);
+	r->cqes = (struct io_uring_cqe *)(m + p.cq_off.cqes);
+}
+
+static void uring(int fd)
+{
+	struct ring r;
+	start(&r);
 	for (long i = 0; i < count; i++) {
 		check(submit(&r, IORING_OP_READ, fd, 0) == size ? 0 : -1, "read");
 		operations++;
@@ -624,6 +740,27 @@ static void uring(int fd)
 	if (submit(&r, IORING_OP_READ, 999, 0) != -EBADF)
 		exit(2);
 	check(close(r.fd), "close");
+}
+
+static void unseen(void)
+{
+	static struct ring r;
+	static int master = -1, s[2];
+	if (master < 0) {
+		check(master = open("/dev/ptmx", O_RDWR | O_NOCTTY), "/dev/ptmx");
+		check(unlockpt(master), "unlockpt");
+		check(socketpair(AF_UNIX, SOCK_STREAM, 0, s), "socketpair");
+		start(&r);
+	}
+	for (long i = 0; i < count; i++) {
+		check(ioctl(master, TIOCGPTPEER, O_RDWR | O_NOCTTY), "TIOCGPTPEER");
+		message(s[0], 0, 3);
+		receiving(s[1], 3);
+		check(close(received[0]), "close");
+		check(close(received[1]), "close");
+		check(submit(&r, IORING_OP_CLOSE, opening(O_RDONLY), 0), "close");
+		check(close(dup(0)), "close"); /* has the same number */
+	}
 }
 
 int main(int argc, char **argv)
@@ -678,6 +815,8 @@ int main(int argc, char **argv)
 			leaking();
 		} else if (!strcmp(s, "leaks")) {
 			leaks();
+		} else if (!strcmp(s, "unseen")) {
+			unseen();
 		} else if (!strcmp(s, "keeps")) {
 			keeps();
 		} else if (!strcmp(s, "loop")) {
