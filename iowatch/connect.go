@@ -41,7 +41,7 @@ func (e *Engine) peerOf(d *desc, peer string) {
 	d.path = ConnectedTo + d.peer
 	if f := e.file(d); f != nil && !d.seeded && !counted {
 		f.Opens++
-		f.stack(d)
+		e.placed(f, d)
 	}
 }
 

@@ -139,12 +139,13 @@ type File struct {
 	Faults  uint64 // major page faults
 	Faulted uint64 // ns in those, as far as that is known
 	Hist    [Buckets]uint64
-	Stack   StackID // of the last open whose stack is known
+	Stack   StackID // of the last open whose stack is known, of the complete ones if there are any
 }
 
-func (f *File) stack(d *desc) {
-	if d.place.stack != 0 {
-		f.Stack = d.place.stack
+// placed sets the stack of a file's last open, of those that are complete if there are any.
+func (e *Engine) placed(f *File, d *desc) {
+	if id := d.place.stack; id != 0 && (e.complete(id) || !e.complete(f.Stack)) {
+		f.Stack = id
 	}
 }
 
@@ -302,7 +303,7 @@ func (e *Engine) Apply(ev *Event) {
 		e.opened(d)
 		if f := e.file(d); f != nil {
 			f.Opens++
-			f.stack(d)
+			e.placed(f, d)
 		}
 		if ev.Op == OpOpen {
 			e.reopened(d)
@@ -396,7 +397,7 @@ func (e *Engine) Name(fd int32, gen uint32, path string, kind Kind) {
 		d.path = path
 		if f := e.file(d); f != nil && !d.seeded && !d.copied() {
 			f.Opens++
-			f.stack(d)
+			e.placed(f, d)
 		}
 	}
 	if d.kind == KindUnknown {
@@ -487,7 +488,7 @@ func (e *Engine) closed(d *desc, at stack.Time) {
 		d.path = shortLived + d.call
 		if f := e.file(d); f != nil {
 			f.Opens++
-			f.stack(d)
+			e.placed(f, d)
 		}
 	}
 	f := e.file(d)

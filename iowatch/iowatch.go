@@ -103,7 +103,7 @@ type Event struct {
 	Op      Op
 	End     stack.Time // when it ended
 	Took    int64      // ns from its begin to its end
-	Queued  int64      // ns of those in which the thread waited for a CPU; 0: none, or the kernel has no account
+	Queued  int64      // ns of those in which the thread waited for a CPU, or for the peer of a move's other descriptor; 0: none, or the kernel has no account
 	TID     stack.TID
 	FD      int32
 	Gen     uint32 // numbers the descriptors that had FD one after the other

@@ -20,7 +20,7 @@ func ioTables(ts, dur, process Column) []Table {
 			tid, thread, ts, dur, {"op", "TEXT", "read, write, sync, open, make (a socket, pipe, …), close, connect, fault (a page of a mapped file was read), call (flock, stat, rename …, only slow ones)"}, {"call", "TEXT", "system call"},
 			path, kind, {"fd", "INTEGER", "descriptor; NULL of a fault, and of a call on a path"}, {"requested", "INTEGER", "bytes; NULL if it moves none"}, {"bytes", "INTEGER", "that were read or written"},
 			{"missed", "INTEGER", "1: a read waited, since the page cache did not have the data"},
-			{"queued", "INTEGER", "ns of dur in which the thread waited for a CPU: rules and sums leave them out"},
+			{"queued", "INTEGER", "ns of dur in which the thread waited for a CPU or, in a sendfile or splice, for the peer of the other descriptor: rules and sums leave them out"},
 			{"stack", "TEXT", "functions, leaf first, with ' < ' between them; NULL for quick operations"}, process}},
 		{"io_files", "the files of `io`, with all operations; of the whole recording", []Column{
 			path, kind, {"opens", "INTEGER", ""}, {"open", "INTEGER", "descriptors that were open at the end"}, {"ops", "INTEGER", "reads and writes"}, {"syncs", "INTEGER", ""},

@@ -243,7 +243,7 @@ func memberOffset(members []btf.Member, path []string) (uint32, bool) {
 
 // Wait sleeps for d, or until the process maps code of a file or runs another program: mapped is true
 // then. A program that ends soon has its maps until then only. After Announce, it also returns when a thread
-// without a plan has its first stack.
+// without a plan has its first stack, and as Plan says.
 func (e *IO) Wait(d time.Duration) (mapped bool) {
 	e.news.SetDeadline(time.Now().Add(d))
 	for e.news.ReadInto(&e.rec) == nil {
@@ -331,16 +331,17 @@ func (e *IO) Gen(fd int32) uint32 {
 }
 
 // Plan sets which pages of memory are copied with the stacks of a thread, whose stacks are copied
-// further too. Pages beyond the most that fit are dropped.
-func (e *IO) Plan(tid stack.TID, pages []uint64) {
-	e.plan(uint32(tid), pages, 0)
+// further too. Pages beyond the most that fit are dropped. The next wakes stacks let Wait return, after Announce: the
+// thread may need other pages by then.
+func (e *IO) Plan(tid stack.TID, pages []uint64, wakes uint64) {
+	e.plan(uint32(tid), pages, 0, wakes)
 }
 
 // Guess sets which pages are copied with the stacks of threads that have no plan, for the next stacks only.
-func (e *IO) Guess(pages []uint64, stacks uint64) { e.plan(0, pages, stacks) }
+func (e *IO) Guess(pages []uint64, stacks uint64) { e.plan(0, pages, stacks, 0) }
 
-func (e *IO) plan(key uint32, pages []uint64, left uint64) {
-	v := [planBytes / 8]uint64{planLeft / 8: left}
+func (e *IO) plan(key uint32, pages []uint64, left, wakes uint64) {
+	v := [planBytes / 8]uint64{planLeft / 8: left, planWakes / 8: wakes}
 	n := 0
 	for _, p := range pages {
 		if n < maxExtras && p != 0 {

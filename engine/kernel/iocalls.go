@@ -104,7 +104,8 @@ var ioCalls = []ioCall{
 	{unix.SYS_UTIMENSAT, "utimensat", classCall | classPath1},
 	{unix.SYS_STATFS, "statfs", classCall | classPath0},
 	{unix.SYS_TRUNCATE, "truncate", classCall | classPath0},
-	{unix.SYS_CHDIR, "chdir", classCall | classPath0},
+	{unix.SYS_CHDIR, "chdir", classChdir | classPath0},
+	{unix.SYS_FCHDIR, "fchdir", classChdir},
 	{unix.SYS_EPOLL_PWAIT, "epoll_pwait", classPoll},
 	{unix.SYS_EPOLL_PWAIT2, "epoll_pwait2", classPoll},
 	{unix.SYS_PPOLL, "ppoll", classPoll},
@@ -152,15 +153,18 @@ func (a *assembler) called(c *ioConfig, m ioMaps, l *layout) {
 	a.add(asm.JEq.Imm(asm.R6, classMove, "call"), asm.JNE.Imm(asm.R6, classOpen, "out"), asm.Mov.Reg(asm.R1, asm.R7), asm.And.Imm(asm.R1, classPath0|classPath1), asm.JEq.Imm(asm.R1, 0, "out"))
 	a.label("call")
 	a.get(asm.R1, recBusy, asm.DWord)
-	a.add(asm.LoadImm(asm.R2, int64(c.slow), asm.DWord), asm.JLE.Reg(asm.R1, asm.R2, "out"))
+	a.add(asm.LoadImm(asm.R2, int64(c.slow), asm.DWord), asm.JGT.Reg(asm.R1, asm.R2, "slow"), asm.JNE.Imm(asm.R6, classChdir, "out"))
+	a.get(asm.R1, recRet, asm.DWord)
+	a.add(asm.JNE.Imm(asm.R1, 0, "out"))
+	a.label("slow")
 	a.set(recOp, int64(iowatch.OpCall), asm.Byte)
 	a.set(recDir, atCwd, asm.Word)
 	a.set(recFD, -1, asm.Word)
 	a.set(recSize, -1, asm.DWord)
-	a.add(asm.Mov.Reg(asm.R1, asm.R7), asm.And.Imm(asm.R1, classPath0|classPath1), asm.JEq.Imm(asm.R1, 0, "held"), asm.JEq.Imm(asm.R1, classPath0, "stack"))
+	a.add(asm.Mov.Reg(asm.R1, asm.R7), asm.And.Imm(asm.R1, classPath0|classPath1), asm.JEq.Imm(asm.R1, 0, "held"), asm.JEq.Imm(asm.R1, classPath0, "known"))
 	a.arg(asm.R1, 0)
 	a.put(recDir, asm.R1, asm.Word)
-	a.add(asm.Ja.Label("stack"))
+	a.add(asm.Ja.Label("known"))
 	a.label("held")
 	a.descriptor(m)
 	a.add(asm.LoadMem(asm.R1, asm.R0, fdGen, asm.Word))
@@ -170,7 +174,9 @@ func (a *assembler) called(c *ioConfig, m ioMaps, l *layout) {
 	a.put(recMode, asm.R1, asm.Word)
 	a.add(asm.LoadMem(asm.R1, asm.RFP, onSize, asm.DWord))
 	a.put(recSize, asm.R1, asm.DWord)
-	a.add(asm.Ja.Label("stack"))
+	a.label("known")
+	a.get(asm.R1, recBusy, asm.DWord)
+	a.add(asm.LoadImm(asm.R2, int64(c.slow), asm.DWord), asm.JGT.Reg(asm.R1, asm.R2, "stack"), asm.Ja.Label("pathonly"))
 }
 
 // wake sends a record that wakes Wait, and ends.

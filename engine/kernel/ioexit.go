@@ -73,7 +73,7 @@ func leave(c *ioConfig, m ioMaps, l *layout) asm.Instructions {
 	// Failed calls do not count, but a failed close closes too, except with EBADF.
 	a.add(asm.LoadMem(asm.R7, asm.R9, taskClass, asm.DWord), asm.Mov.Reg(asm.R6, asm.R7), asm.And.Imm(asm.R6, 0xff))
 	a.get(asm.R1, recRet, asm.DWord)
-	a.add(asm.JEq.Imm(asm.R6, classClose, "close"), asm.JEq.Imm(asm.R6, classConnect, "connect"), asm.JEq.Imm(asm.R6, classCall, "call"), asm.JEq.Imm(asm.R1, -inProgress, "begins"), asm.JSLT.Imm(asm.R1, 0, "failed"),
+	a.add(asm.JEq.Imm(asm.R6, classClose, "close"), asm.JEq.Imm(asm.R6, classConnect, "connect"), asm.JEq.Imm(asm.R6, classCall, "call"), asm.JEq.Imm(asm.R6, classChdir, "call"), asm.JEq.Imm(asm.R1, -inProgress, "begins"), asm.JSLT.Imm(asm.R1, 0, "failed"),
 		asm.JEq.Imm(asm.R6, classOpen, "open"), asm.JEq.Imm(asm.R6, classPair, "pair"), asm.JEq.Imm(asm.R6, classRange, "range"),
 		asm.JEq.Imm(asm.R6, classSends, "batch"), asm.JEq.Imm(asm.R6, classGets, "batch"), asm.JEq.Imm(asm.R6, classMove, "move"))
 	a.use(m, l, nil)
@@ -416,6 +416,14 @@ func (a *assembler) opened(m ioMaps, l *layout) {
 	a.put(recFD, asm.R8, asm.Word)
 	a.generation(m)
 	a.put(recGen, asm.R1, asm.Word)
+	a.get(asm.R1, recOp, asm.Byte)
+	a.get(asm.R2, recFD2, asm.Word)
+	a.add(asm.JEq.Imm(asm.R1, int32(iowatch.OpOpen), "opened"), asm.JNE.Imm(asm.R2, 0, "replaced"))
+	a.put(recUsers, asm.R3, asm.Word)
+	a.add(asm.Ja.Label("replaced"))
+	a.label("opened")
+	a.put(recFD2, asm.R3, asm.Word)
+	a.label("replaced")
 	a.inode(l)
 	a.add(asm.LoadMem(asm.R1, asm.RFP, onMode, asm.DWord))
 	a.put(recMode, asm.R1, asm.Word)
@@ -436,11 +444,12 @@ func (a *assembler) opened(m ioMaps, l *layout) {
 // atCwd is AT_FDCWD (include/uapi/linux/fcntl.h).
 const atCwd = -100
 
-// generation begins a new generation of descriptor R8, and sets R1 to it.
+// generation begins a new generation of descriptor R8, and sets R1 to it and R3 to how many threads have sums of the
+// one before, if that was not closed by a call.
 func (a *assembler) generation(m ioMaps) {
 	a.entry(m)
 	a.add(asm.LoadMem(asm.R1, asm.R0, fdGen, asm.Word), asm.Add.Imm(asm.R1, 1), asm.StoreMem(asm.R0, fdGen, asm.R1, asm.Word),
-		asm.StoreImm(asm.R0, fdUsers, 0, asm.Word), asm.StoreImm(asm.R0, fdNames, 0, asm.Word))
+		asm.LoadMem(asm.R3, asm.R0, fdUsers, asm.Word), asm.StoreImm(asm.R0, fdUsers, 0, asm.Word), asm.StoreImm(asm.R0, fdNames, 0, asm.Word))
 }
 
 // connecting handles connect. One that does not wait goes on after the call.
@@ -568,7 +577,9 @@ func (a *assembler) emit(m ioMaps, l *layout) {
 // copies writes the record whose header is complete, with a stack.
 func (a *assembler) copies(m ioMaps, l *layout) {
 	a.lookup(m.plans, onTID)
-	a.add(asm.Mov.Reg(asm.R8, asm.R0), asm.JEq.Imm(asm.R8, 0, "guess"), storeWord(asm.R9, taskYoung, 1), asm.Ja.Label("deep"))
+	a.add(asm.Mov.Reg(asm.R8, asm.R0), asm.JEq.Imm(asm.R8, 0, "guess"), storeWord(asm.R9, taskYoung, 1),
+		asm.LoadMem(asm.R1, asm.R8, planWakes, asm.DWord), asm.JEq.Imm(asm.R1, 0, "deep"),
+		asm.Sub.Imm(asm.R1, 1), asm.StoreMem(asm.R8, planWakes, asm.R1, asm.DWord), storeWord(asm.R9, taskYoung, 0), asm.Ja.Label("deep"))
 	a.label("guess") // thread 0 has it
 	a.add(storeWord(asm.RFP, onKey, 0))
 	a.lookup(m.plans, onKey)

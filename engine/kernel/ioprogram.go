@@ -25,6 +25,7 @@ const (
 	classExec    // as is that of another program
 	classSends   // descriptor, messages (struct mmsghdr); the result is their number
 	classGets    // the same, of messages that came
+	classChdir   // as classCall, but each has a record: paths are relative to that folder
 	classMove    // bytes go from one descriptor to another: see moveArgs
 	classCall    // another call on a path or, without one, on a descriptor: only slow ones have a record
 )
@@ -152,8 +153,8 @@ const (
 	recSP      = 64
 	recWritten = 72
 	recIno     = recWritten // of an open or a fault
-	recFD2     = 80         // 32 bits
-	recUsers   = 84         // 32 bits; of a pair: generation of FD2
+	recFD2     = 80         // 32 bits; of an open as recUsers of the descriptor that had the number
+	recUsers   = 84         // 32 bits; of a pair: generation of FD2; of another OpMake: see recFD2
 	recDev     = recUsers   // 32 bits: of an open or a fault, as recIno
 	recDir     = 88         // 32 bits: of an open, the folder's descriptor; of a dup or accept, argument 0
 	recQueued  = 96         // ns in which the thread waited for a CPU
@@ -188,7 +189,8 @@ const (
 const (
 	planPages = 0             // maxExtras addresses
 	planLeft  = maxExtras * 8 // of the guess: how many stacks may use it
-	planBytes = planLeft + 8
+	planWakes = planLeft + 8  // how many further stacks wake Wait
+	planBytes = planWakes + 8
 )
 
 // Places on the program's stack, from the frame pointer down.

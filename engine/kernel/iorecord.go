@@ -28,7 +28,8 @@ type IORecord struct {
 	// device (20 bits of minor); 0: unknown. Addr is of an OpFault the address.
 	Ino, Addr uint64
 	Dev       uint32
-	// Users is how many threads have sums for the descriptor that was closed.
+	// Users is how many threads have sums for the descriptor that was closed; of an OpOpen and an OpMake for one that
+	// had the number and was not closed by a call of its own.
 	Users uint32
 
 	// Regs is the kernel's block of registers, nil if the record has no stack; target.RegsAMD64 or
@@ -76,6 +77,7 @@ func parseIO(b []byte, r *IORecord) error {
 	switch r.Op {
 	case iowatch.OpOpen:
 		r.Dir, r.Ino, r.Dev, r.Written = int32(half(recDir)), word(recIno), half(recDev), 0
+		r.Users = half(recFD2)
 	case iowatch.OpCall:
 		r.Dir = int32(half(recDir))
 	case iowatch.OpFault:
@@ -87,6 +89,8 @@ func parseIO(b []byte, r *IORecord) error {
 		}
 		if r.FD2 = int32(half(recFD2)); r.FD2 != 0 {
 			r.Gen2 = half(recUsers)
+		} else {
+			r.Users = half(recUsers)
 		}
 	case iowatch.OpClose:
 		r.Users = half(recUsers)

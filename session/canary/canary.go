@@ -47,9 +47,13 @@ type Canary struct {
 	began  time.Time
 	looked time.Time // for runtimes
 	image  uint64
-	guess  []uint64 // pages that stacks of other threads needed, the oldest first
-	young  bool     // the first stacks of threads are announced
-	execed bool     // it changed, and the descriptors were not listed since
+	guess  []uint64           // pages that stacks of other threads needed, the oldest first
+	good   int                // stacks since the last guess that it made complete
+	room   int                // how many stacks the next guess is for
+	woken  int                // stacks in this second after which the next ones are read at once
+	plans  map[stack.TID]bool // threads with a plan
+	young  bool               // the first stacks of threads are announced
+	execed bool               // it changed, and the descriptors were not listed since
 	cwd    string
 	names  map[stack.TID]string
 	dups   map[int32]string // paths of descriptors that were duplicated: a file's table has opens alone
@@ -68,6 +72,7 @@ type Canary struct {
 	unseen  map[[2]uint32]bool // open ones that it did not know at the last compare
 	compare time.Time          // when that was
 	leakAge time.Duration
+	slow    time.Duration
 
 	listed   map[int32]bool // open descriptors at listedAt; nil: not needed
 	listedAt stack.Time
@@ -96,12 +101,15 @@ const (
 	maxList    = 1 << 17         // descriptors of a process that are read
 	maxInfo    = 4096            // bytes of fdinfo
 	maxNames   = 1 << 14
-	guesses    = 50 // stacks in a second with memory that was guessed
+	guesses    = 50  // stacks in a second with memory that was guessed
+	wakesAfter = 4   // stacks that are read at once after one that lacks frames
+	maxWoken   = 100 // such stacks in a second
+	maxGuesses = 500 // the same, as long as most guesses make a stack complete
 )
 
 // Open begins to watch p: when it returns, every further call is seen.
 func Open(p *target.Process, o Options) (*Canary, error) {
-	c := &Canary{proc: p, Engine: iowatch.New(o.Rules, stack.TID(p.PID())), began: time.Now(), names: map[stack.TID]string{}, dups: map[int32]string{}, listeners: map[int32]listener{}, inodes: map[inode]string{}, rings: map[ringFD]string{}, each: o.Each, leakAge: o.Rules.LeakAge, compare: time.Now()}
+	c := &Canary{proc: p, Engine: iowatch.New(o.Rules, stack.TID(p.PID())), began: time.Now(), names: map[stack.TID]string{}, plans: map[stack.TID]bool{}, room: guesses, dups: map[int32]string{}, listeners: map[int32]listener{}, inodes: map[inode]string{}, rings: map[ringFD]string{}, each: o.Each, leakAge: o.Rules.LeakAge, slow: o.Rules.Slow, compare: time.Now()}
 	var err error
 	if c.dir, err = live.OpenProc(p); err != nil {
 		return nil, err
@@ -162,7 +170,7 @@ func (c *Canary) learn() {
 	}
 	for _, tid := range c.Stacks.Learn() {
 		if pages := c.Stacks.Pages(tid, kernel.Extras); len(pages) > 0 {
-			c.io.Plan(tid, pages)
+			c.plan(tid, pages, true)
 		}
 	}
 }
@@ -211,9 +219,12 @@ func (c *Canary) Run(ctx context.Context, tick func()) error {
 // refresh brings the engine up to date with the kernel's sums and with /proc.
 func (c *Canary) refresh() {
 	now := target.Now()
-	c.cwd, _ = c.proc.Dir()
 	c.Stacks.Refresh()
 	c.learn()
+	c.woken = 0
+	if c.good < c.room/4 {
+		c.room = guesses
+	}
 	c.guessed()
 	c.sums()
 	c.ringPaths()
@@ -278,7 +289,7 @@ func (c *Canary) read() {
 	if c.exec(); c.execed {
 		c.execed = false
 		c.relist() // close-on-exec
-	} else if now := time.Now(); now.Sub(c.began) < settles && now.Sub(c.looked) > settles/20 {
+	} else if now := time.Now(); now.Sub(c.began) < settles && (now.Sub(c.looked) > settles/20 || now.Sub(c.began) < settles/5) {
 		c.looked = now
 		c.Stacks.Refresh() // a command may load its runtime now
 		_ = c.share()
@@ -286,6 +297,7 @@ func (c *Canary) read() {
 	}
 	c.io.Read(c.record)
 	if open != nil {
+		c.sums() // those of descriptors that are closed now
 		c.Engine.Only(func(fd int32) bool { return open[fd] }, at)
 	}
 }
@@ -297,6 +309,7 @@ func (c *Canary) record(r *kernel.IORecord) {
 	}
 	switch r.Op {
 	case iowatch.OpOpen:
+		c.replaced(r)
 		r.Path = c.path(r)
 		c.opened(r)
 	case iowatch.OpFault:
@@ -305,7 +318,11 @@ func (c *Canary) record(r *kernel.IORecord) {
 		if r.FD < 0 {
 			r.Path, r.Kind = c.joined(r), iowatch.KindFile
 		}
+		if (r.Call == "chdir" || r.Call == "fchdir") && c.moves(r) {
+			return
+		}
 	case iowatch.OpMake:
+		c.replaced(r)
 		c.uring = c.uring || r.Call == "io_uring_setup"
 		delete(c.dups, r.FD)
 		if r.FD2 != 0 {
@@ -336,6 +353,30 @@ func (c *Canary) record(r *kernel.IORecord) {
 		c.Engine.Apply(&r.Event)
 		c.note(r)
 	}
+}
+
+// replaced adds the sums of a descriptor that had the number and was not closed by a call of its own: by dup2, for
+// example.
+func (c *Canary) replaced(r *kernel.IORecord) {
+	if r.Users > 0 {
+		c.lastSums(&kernel.IORecord{Event: iowatch.Event{FD: r.FD, Gen: r.Gen - 1, End: r.End}, Users: r.Users})
+	}
+}
+
+// moves notes the working folder of a chdir or fchdir, and reports whether that is all: it was quick.
+func (c *Canary) moves(r *kernel.IORecord) bool {
+	if r.Ret == 0 {
+		dir := r.Path
+		if r.FD >= 0 {
+			dir = c.folder(r.FD)
+		}
+		if path.IsAbs(dir) && !r.Cut {
+			c.cwd = dir
+		} else if now, err := c.proc.Dir(); err == nil {
+			c.cwd = now
+		}
+	}
+	return time.Duration(r.Busy()) <= c.slow
 }
 
 // note passes a record to Each.
@@ -438,9 +479,13 @@ func (c *Canary) walk(r *kernel.IORecord) {
 	}
 	c.Thread(r.TID) // while it lives: a finding may come after its end
 	r.Event.Stack = iowatch.StackID(c.Stacks.Walk(r.TID, r.End, &regs, pages, unwind.Block{Addr: r.Base, Data: r.Memory}))
+	if len(r.Extras) > 0 && !c.plans[r.TID] && c.Stacks.Complete(uint32(r.Event.Stack)) {
+		c.guessedWell()
+	}
 	want := c.Stacks.Pages(r.TID, kernel.Extras)
+	whole := !c.young || c.Stacks.Complete(uint32(r.Event.Stack))
 	if len(want) > 0 || len(r.Memory) >= kernel.StackPages*4096 {
-		c.io.Plan(r.TID, want)
+		c.plan(r.TID, want, whole)
 	}
 	if int(r.TID) != c.proc.PID() {
 		c.needed(want)
@@ -470,8 +515,32 @@ func (c *Canary) needed(pages []uint64) {
 // their number is bounded.
 func (c *Canary) guessed() {
 	if len(c.guess) > 0 {
-		c.io.Guess(c.guess, guesses)
+		c.good = 0
+		c.io.Guess(c.guess, uint64(c.room))
 	}
+}
+
+// guessedWell notes that a guess made a stack complete. As long as most do, more are made.
+func (c *Canary) guessedWell() {
+	if c.good++; c.good >= c.room/2 && c.room < maxGuesses {
+		c.room = min(2*c.room, maxGuesses)
+		c.guessed()
+	}
+}
+
+// plan sets which pages are copied with the stacks of a thread. After a stack that was not whole, the next ones are
+// read at once: they may need other pages.
+func (c *Canary) plan(tid stack.TID, pages []uint64, whole bool) {
+	wakes := uint64(0)
+	if !whole && c.woken < maxWoken {
+		c.woken++
+		wakes = wakesAfter
+	}
+	if len(c.plans) >= maxNames {
+		clear(c.plans)
+	}
+	c.plans[tid] = true
+	c.io.Plan(tid, pages, wakes)
 }
 
 // Thread returns a thread's name, as it was when it was asked for first.
@@ -516,9 +585,24 @@ func (c *Canary) Losses() (lines []string) {
 			lines = append(lines, fmt.Sprintf("%d %s", x.n, x.what))
 		}
 	}
+	lines = append(lines, c.incomplete()...)
 	lines = append(lines, c.io.Without()...)
 	if c.uring {
 		lines = append(lines, c.uringLine())
+	}
+	return lines
+}
+
+// incomplete returns a line for each reason for which stacks lack frames.
+func (c *Canary) incomplete() (lines []string) {
+	for why, n := range c.Stacks.Incomplete {
+		text := stack.Reason(why).String()
+		if stack.Reason(why) == stack.ReasonNone {
+			text = "the memory of a runtime was not copied yet, as for the first ones of a thread, or the process had ended"
+		}
+		if n > 0 {
+			lines = append(lines, fmt.Sprintf("%d of %d stacks lack frames: %s", n, c.Stacks.Walked, text))
+		}
 	}
 	return lines
 }

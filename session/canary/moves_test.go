@@ -60,3 +60,28 @@ func TestMoves(t *testing.T) {
 		t.Errorf("%+v at %s", f, s.stackOf(f.Where))
 	}
 }
+
+// TestReplaced has descriptors that end without a close of their own, and paths that are relative to a folder of
+// which the process has just made its working folder. No operation is lost, and each is one of its file.
+func TestReplaced(t *testing.T) {
+	testprog.Need(t, "gcc", "ptrace")
+	const times, size = 20, 1000
+	path := filepath.Join(t.TempDir(), "data")
+	p := testprog.Start(t, testprog.Build(t, "c/files", "O2"), "replaced", path, strconv.Itoa(times), strconv.Itoa(size))
+	p.Ready()
+	s := watch(t, p.PID)
+	p.Go()
+	p.Line("truth ")
+	p.Done()
+	s.end(t)
+	got := map[string]iowatch.File{}
+	for _, f := range s.Engine.Files() {
+		got[f.Path] = f
+	}
+	away := filepath.Join("/tmp", "sliver-rel-"+strconv.Itoa(p.PID))
+	for _, name := range []string{path + ".1", path + ".2", path + ".3", path + ".4", filepath.Join(filepath.Dir(path), "rel"), away} {
+		if f := got[name]; f.Opens != times || f.Ops != times || f.Written != times*size || f.Open != 0 {
+			t.Errorf("%s: %+v", name, f)
+		}
+	}
+}

@@ -32,8 +32,9 @@ type Copies struct {
 
 	mapped stack.Time // when the maps were read last because of a stack
 
-	Incomplete uint64 // stacks that could not be followed to their end
-	Dropped    uint64 // stacks beyond maxCopies
+	Walked     uint64                  // stacks
+	Incomplete [stack.MaxReason]uint64 // of those, that lack frames, by reason; ReasonNone: the runtime's memory was not copied
+	Dropped    uint64                  // stacks beyond maxCopies
 }
 
 // copier is a thread whose stacks are copied.
@@ -100,11 +101,12 @@ func (c *Copies) Walk(tid stack.TID, at stack.Time, regs *stack.Regs, pages []un
 	if s.Reason != stack.ReasonNone && len(frames) > 0 {
 		frames = frames[:len(frames)-1] // the last one is the reason
 	}
-	gap := th.Gaps()
-	if gap || s.Reason != stack.ReasonNone {
-		c.Incomplete++
+	id := c.number(frames, s.Reason, th.Gaps())
+	c.Walked++
+	if !c.Complete(id) {
+		c.Incomplete[s.Reason%stack.MaxReason]++
 	}
-	return c.number(frames, s.Reason, gap)
+	return id
 }
 
 // remapEvery is the least time in ns between two readings of the maps because of stacks.
@@ -278,8 +280,11 @@ func (c *Copies) number(frames []stack.Frame, why stack.Reason, gap bool) uint32
 }
 
 // lost reports whether frames of a runtime are missing without a trace: a command may have made calls before
-// its interpreter was found.
+// its interpreter was found, or it has ended.
 func (c *Copies) lost(frames []stack.Frame) bool {
+	if c.Managed() && slices.ContainsFunc(frames, c.foreign) {
+		return true
+	}
 	found := false
 	for i := range frames {
 		f := &frames[i]
@@ -294,6 +299,16 @@ func (c *Copies) lost(frames []stack.Frame) bool {
 		}
 	}
 	return found
+}
+
+// foreign reports whether a frame is machine code of no file. In a process with a runtime that is a function of the
+// runtime, of which a walk after the end of the process knows no more.
+func (c *Copies) foreign(f stack.Frame) bool {
+	if !machine(&f) {
+		return false
+	}
+	mod := c.v.names.at[lookup(&f)].mod
+	return mod == nil || mod.Key.Path == ""
 }
 
 // libraries are files in whose functions every call ends: they say nothing about a place in a program.

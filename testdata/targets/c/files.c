@@ -25,6 +25,8 @@
  *   leak     N sockets that stay open, opened in leaking
  *   leaks    N descriptors of each kind that stay open, opened in a function of its own: leaking_file …;
  *            prints "lacks" with those that this kernel or user does not have
+ *   replaced main writes SIZE bytes to PATH.1, PATH.2 and PATH.3, whose descriptors end by dup2 and close_range, and to PATH.4
+ *            over the copy of another one; then to rel in the folder of PATH and in /tmp, after chdir and fchdir, N times all
  *   unseen   N pairs of descriptors that stay open: of an ioctl, and the last of a message with three; and one that
  *            io_uring closes
  *   keeps    the same as leaks; at each further line of input it opens as many, and closes these
@@ -742,6 +744,56 @@ static void uring(int fd)
 	check(close(r.fd), "close");
 }
 
+static int numbered(int n)
+{
+	char name[4096];
+	int fd;
+	snprintf(name, sizeof name, "%s.%d", path, n);
+	check(fd = open(name, O_RDWR | O_CREAT, 0600), name);
+	return fd;
+}
+
+static void writing(int fd)
+{
+	check(write(fd, buf, size) == size ? 0 : -1, "write");
+	operations++;
+}
+
+static void replaced(void)
+{
+	static char folder[4096];
+	snprintf(folder, sizeof folder, "%.*s", (int)(strrchr(path, '/') - path), path);
+	for (long i = 0; i < count; i++) {
+		int one = numbered(1), four = numbered(4), top, away, rel;
+		writing(one);
+		check(dup2(four, one), "dup2");
+		writing(one); /* to PATH.4 */
+		check(close(one), "close");
+		check(close(four), "close");
+		for (int n = 2; n <= 3; n++) {
+			int fd = numbered(n);
+			writing(fd);
+			check(syscall(SYS_close_range, fd, fd, 0), "close_range");
+		}
+		check(away = open("/tmp", O_RDONLY | O_DIRECTORY), "/tmp");
+		check(chdir(folder), folder);
+		check(rel = open("rel", O_RDWR | O_CREAT, 0600), "rel");
+		writing(rel);
+		check(close(rel), "close");
+		check(fchdir(away), "fchdir");
+		char name[100];
+		snprintf(name, sizeof name, "sliver-rel-%d", getpid());
+		check(rel = open(name, O_RDWR | O_CREAT, 0600), name);
+		writing(rel);
+		check(close(rel), "close");
+		check(unlink(name), name);
+		check(top = open("/", O_RDONLY | O_DIRECTORY), "/");
+		check(fchdir(top), "fchdir");
+		check(close(top), "close");
+		check(close(away), "close");
+	}
+}
+
 static void unseen(void)
 {
 	static struct ring r;
@@ -815,6 +867,8 @@ int main(int argc, char **argv)
 			leaking();
 		} else if (!strcmp(s, "leaks")) {
 			leaks();
+		} else if (!strcmp(s, "replaced")) {
+			replaced();
 		} else if (!strcmp(s, "unseen")) {
 			unseen();
 		} else if (!strcmp(s, "keeps")) {
