@@ -208,8 +208,8 @@ func (a *assembler) storage(l *layout, other string) {
 	a.label(is)
 }
 
-// theirs takes the time of a move out of recBusy of a file if the thread slept in it for the other descriptor:
-// one of a peer, unless the file's page cache lacked what was read.
+// theirs takes the time of a move out of recBusy if the descriptor is a file, the other one is not, and the thread
+// slept: it waited for a peer. If the file's page cache lacked the data, it waited for the file.
 func (a *assembler) theirs(s *side, l *layout) {
 	if s.op == iowatch.OpWrite {
 		a.add(storeWord(asm.R9, taskMiss, 0))

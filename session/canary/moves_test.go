@@ -3,6 +3,7 @@ package canary
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -32,8 +33,11 @@ func TestMoves(t *testing.T) {
 	if err := os.WriteFile(path, make([]byte, 1<<16), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	found := func(s *seen) []*iowatch.Finding { // an open may be slow on a busy machine
+		return slices.DeleteFunc(slices.Clone(s.Engine.Findings()), func(f *iowatch.Finding) bool { return f.Call != "" })
+	}
 	s := run(path, 5, 1<<16)
-	if all := s.Engine.Findings(); len(all) > 0 {
+	if all := found(s); len(all) > 0 {
 		t.Errorf("%+v", all[0])
 	}
 	waited := false
@@ -55,7 +59,7 @@ func TestMoves(t *testing.T) {
 
 	path = mount(t, &slowFile{delay: peer, size: 4096, cached: true})
 	s = run(path, 1, 4096)
-	f := only(t, s)
+	f := single(t, found(s))
 	if f.Path != path || f.Longer < int64(peer) || f.First != iowatch.OpRead || f.Bytes != 4096 || !strings.Contains(s.stackOf(f.Where), "slowly main ") {
 		t.Errorf("%+v at %s", f, s.stackOf(f.Where))
 	}

@@ -1,0 +1,109 @@
+package kernel
+
+import (
+	"github.com/cilium/ebpf/asm"
+
+	"github.com/sliverprof/sliver/iowatch"
+)
+
+// emit writes the record whose header is complete: "limited" with a stack if the thread has not had
+// too many in this second, "stack" with one in any case.
+func (a *assembler) emit(m ioMaps, l *layout) {
+	a.label("limited")
+	const unread = 0 // BPF_RB_AVAIL_DATA
+	a.add(asm.LoadMapPtr(asm.R1, m.ring), asm.Mov.Imm(asm.R2, unread), asm.FnRingbufQuery.Call(), asm.JGT.Imm(asm.R0, m.crowded, "crowded"))
+	a.window()
+	a.get(asm.R1, recOp, asm.Byte)
+	a.add(asm.JEq.Imm(asm.R1, int32(iowatch.OpSync), "syncs"))
+	a.limit(taskStacks)
+	a.label("syncs")
+	a.limit(taskSyncs)
+
+	a.label("crowded")
+	a.count(m, lostStacks)
+	a.label("pathonly")
+	a.set(recForm, formPath, asm.Byte)
+	a.reserve(m, bytesPath)
+	a.header()
+	a.path()
+	a.submit()
+	a.add(asm.Ja.Label("out"))
+	a.label("stack")
+	if l.casts != nil { // so far there are those of the arguments
+		a.allRegisters()
+	}
+	a.copies(m, l)
+}
+
+// copies writes the record whose header is complete, with a stack.
+func (a *assembler) copies(m ioMaps, l *layout) {
+	a.lookup(m.plans, onTID)
+	a.add(asm.Mov.Reg(asm.R8, asm.R0), asm.JEq.Imm(asm.R8, 0, "guess"), storeWord(asm.R9, taskYoung, 1),
+		asm.LoadMem(asm.R1, asm.R8, planWakes, asm.DWord), asm.JEq.Imm(asm.R1, 0, "deep"),
+		asm.Sub.Imm(asm.R1, 1), asm.StoreMem(asm.R8, planWakes, asm.R1, asm.DWord), storeWord(asm.R9, taskYoung, 0), asm.Ja.Label("deep"))
+	a.label("guess") // thread 0 has it
+	a.add(storeWord(asm.RFP, onKey, 0))
+	a.lookup(m.plans, onKey)
+	a.add(asm.Mov.Reg(asm.R8, asm.R0), asm.JEq.Imm(asm.R8, 0, "small"), asm.LoadMem(asm.R1, asm.R8, planLeft, asm.DWord), asm.JEq.Imm(asm.R1, 0, "small"),
+		asm.Sub.Imm(asm.R1, 1), asm.StoreMem(asm.R8, planLeft, asm.R1, asm.DWord), asm.Ja.Label("deep"))
+	a.label("small")
+	a.stack(m, l, formSmall, bytesSmall, shallow)
+	a.add(asm.Ja.Label("young"))
+	a.label("deep")
+	a.stack(m, l, formDeep, bytesDeep, deep)
+	a.young(m)
+}
+
+// plain writes the record whose header is complete, at "plain", without a stack.
+func (a *assembler) plain(m ioMaps) {
+	a.label("plain")
+	a.reserve(m, bytesPlain)
+	a.header()
+	a.submit()
+}
+
+// limit goes to "stack" as long as a counter of the thread is below the limit, and else to "pathonly".
+func (a *assembler) limit(counter int16) {
+	a.add(asm.LoadMem(asm.R1, asm.R9, counter, asm.Word), asm.JGE.Imm(asm.R1, stacksLimit, "pathonly"), asm.Add.Imm(asm.R1, 1),
+		asm.StoreMem(asm.R9, counter, asm.R1, asm.Word), asm.Ja.Label("stack"))
+}
+
+// stack writes a record with registers and stack, and if it is formDeep the pages of the plan, R8.
+func (a *assembler) stack(m ioMaps, l *layout, form int64, size int32, pages int) {
+	a.set(recForm, form, asm.Byte)
+	a.reserve(m, size)
+	a.header()
+	a.path()
+	for off := 0; off < regBlock; off += 8 {
+		a.add(asm.LoadMem(asm.R1, asm.RFP, int16(onRegs+off), asm.DWord), asm.StoreMem(asm.R6, int16(recRegs+off), asm.R1, asm.DWord))
+	}
+	a.add(storeWord(asm.R6, recTLS, 0))
+	if l.tls != 0 {
+		a.add(asm.FnGetCurrentTask.Call(), asm.Mov.Reg(asm.R3, asm.R0), asm.Add.Imm(asm.R3, int32(l.tls)), asm.Mov.Reg(asm.R1, asm.R6), asm.Add.Imm(asm.R1, recTLS),
+			asm.Mov.Imm(asm.R2, 8), asm.FnProbeReadKernel.Call())
+	}
+	if form == formDeep {
+		for i := range maxExtras {
+			next := a.fresh("extra")
+			at := int32(recExtras + 8*i)
+			// Offsets beyond 16 bits take an addition.
+			a.add(asm.Mov.Reg(asm.R7, asm.R6), asm.Add.Imm(asm.R7, at), storeWord(asm.R7, 0, 0),
+				asm.LoadMem(asm.R3, asm.R8, int16(planPages+8*i), asm.DWord), asm.JEq.Imm(asm.R3, 0, next),
+				asm.StoreMem(asm.RFP, onTmp, asm.R3, asm.DWord), asm.Mov.Reg(asm.R1, asm.R6), asm.Add.Imm(asm.R1, int32(recExtra0+i*pageBytes)), asm.Mov.Imm(asm.R2, pageBytes),
+				asm.FnProbeReadUser.Call(), asm.JNE.Imm(asm.R0, 0, next), asm.LoadMem(asm.R3, asm.RFP, onTmp, asm.DWord), asm.StoreMem(asm.R7, 0, asm.R3, asm.DWord))
+			a.label(next)
+			a.add(asm.Mov.Imm(asm.R0, 0))
+		}
+	}
+	// From the page of the red zone up, until a page cannot be read.
+	a.add(asm.LoadMem(asm.R7, asm.RFP, int16(onRegs+regSP), asm.DWord), asm.Sub.Imm(asm.R7, 128), asm.RSh.Imm(asm.R7, 12), asm.LSh.Imm(asm.R7, 12),
+		asm.StoreMem(asm.R6, recBase, asm.R7, asm.DWord), asm.Mov.Imm(asm.R8, 0))
+	done := a.fresh("copied")
+	for i := range pages {
+		a.add(asm.Mov.Reg(asm.R1, asm.R6), asm.Add.Imm(asm.R1, int32(recStack+i*pageBytes)), asm.Mov.Imm(asm.R2, pageBytes), asm.Mov.Reg(asm.R3, asm.R7),
+			asm.FnProbeReadUser.Call(), asm.JNE.Imm(asm.R0, 0, done), asm.Add.Imm(asm.R7, pageBytes), asm.Add.Imm(asm.R8, 1))
+	}
+	a.label(done)
+	a.add(asm.StoreMem(asm.R6, recPages, asm.R8, asm.DWord))
+	a.submit()
+}
