@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -64,7 +65,13 @@ func ioWatched(t *testing.T, dir, input string, argv ...string) ioReport {
 	} else if err := json.Unmarshal([]byte(r.out[i:]), &got); err != nil {
 		t.Fatalf("%v: %+v", err, r)
 	}
+	got.Lost = dropped(got.Lost)
 	return got
+}
+
+// dropped leaves out that stacks lack frames: on a busy machine, a command may end before sliver has read its maps.
+func dropped(lost []string) []string {
+	return slices.DeleteFunc(slices.Clone(lost), func(l string) bool { return strings.Contains(l, " stacks lack frames: ") })
 }
 
 // TestIORealPrograms compares the calls of real programs with those that strace -c counts, each run in a

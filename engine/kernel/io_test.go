@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sliverprof/sliver/internal/testprog"
 	"github.com/sliverprof/sliver/iowatch"
 	"github.com/sliverprof/sliver/stack"
@@ -59,6 +61,14 @@ func TestParseIO(t *testing.T) {
 		binary.NativeEndian.PutUint32(b[recDir:], 9)
 		if err := parseIO(b, &r); err != nil || r.Dir != want || r.Call != call {
 			t.Errorf("%s: folder %d, %v", call, r.Dir, err)
+		}
+	}
+	for side, want := range map[iowatch.Op]bool{iowatch.OpRead: true, iowatch.OpWrite: true, iowatch.OpOpen: false} {
+		b := record(formSmall, byte(iowatch.OpMark), bytesSmall)
+		binary.NativeEndian.PutUint32(b[recNr:], unix.SYS_SENDFILE)
+		b[recFD2] = byte(side)
+		if err := parseIO(b, &r); (err == nil) != want || want && r.Sort != side {
+			t.Errorf("mark of side %v: %v, %v", side, r.Sort, err)
 		}
 	}
 	for name, b := range map[string][]byte{

@@ -68,7 +68,9 @@ func parseIO(b []byte, r *IORecord) error {
 	}
 	if r.Sort = r.Op; r.Op == iowatch.OpMark || r.Op == iowatch.OpQuery || r.Op == iowatch.OpAnswer {
 		if r.Sort = call.sort(); call.class&0xff == classMove {
-			r.Sort = iowatch.Op(b[recFD2])
+			if r.Sort = iowatch.Op(b[recFD2]); r.Sort != iowatch.OpRead && r.Sort != iowatch.OpWrite {
+				return fmt.Errorf("record of %s with unknown side %d", call.name, r.Sort)
+			}
 		}
 	}
 	if r.Kind == iowatch.KindUnknown {

@@ -18,21 +18,24 @@ import (
 // Blocked is a system call on a file in which the main thread was seen blocked for longer than the
 // limit.
 type Blocked struct {
-	Call string
-	Path string
-	Long time.Duration // at least
+	Call string        `json:"call"`
+	Path string        `json:"path"`
+	Long time.Duration `json:"longest_ns"` // at least
 }
 
 // Report is the contents of /proc that need no further rights.
 type Report struct {
-	Span           time.Duration
-	Read, Written  int64 // bytes that the process's calls moved; -1: unknown
-	ReadCalls      int64
-	WriteCalls     int64
-	Disk, DiskOut  int64 // bytes from and to storage
-	Before, After  map[string]int
-	Blocked        []Blocked
-	BlockedDropped int
+	Span           time.Duration  `json:"span_ns"`
+	Read           int64          `json:"read_bytes"` // that the process's calls moved; -1: unknown
+	Written        int64          `json:"written_bytes"`
+	ReadCalls      int64          `json:"read_calls"`
+	WriteCalls     int64          `json:"write_calls"`
+	Disk           int64          `json:"storage_read_bytes"`
+	DiskOut        int64          `json:"storage_written_bytes"`
+	Before         map[string]int `json:"descriptors_before"` // by kind
+	After          map[string]int `json:"descriptors"`
+	Blocked        []Blocked      `json:"blocked"`
+	BlockedDropped int            `json:"blocked_dropped"`
 }
 
 // Outside looks at a process from outside until ctx or the process ends: counters of /proc/PID/io, the
@@ -51,7 +54,7 @@ func outsideFrom(ctx context.Context, p *target.Process, slow time.Duration, beg
 	o := &outside{p: p, fs: dir.Config(nil).Proc, slow: slow}
 	o.table = files.New(files.Config{PID: p.PID(), Proc: o.fs, Now: func() int64 { return int64(target.Now()) }})
 	start := time.Now()
-	r := &Report{Before: o.kinds()}
+	r := &Report{Before: o.kinds(), Blocked: []Blocked{}}
 	first := o.counters()
 	th, err := p.Thread(stack.TID(p.PID()))
 	if err != nil {
@@ -109,8 +112,8 @@ type outside struct {
 }
 
 // waiting are calls that wait for storage, if their descriptor is a file.
-var waiting = map[string]bool{"read": true, "pread64": true, "readv": true, "preadv": true, "write": true, "pwrite64": true, "writev": true,
-	"pwritev": true, "fsync": true, "fdatasync": true, "sync_file_range": true, "ftruncate": true, "fallocate": true}
+var waiting = map[string]bool{"read": true, "pread64": true, "readv": true, "preadv": true, "preadv2": true, "write": true, "pwrite64": true, "writev": true,
+	"pwritev": true, "pwritev2": true, "copy_file_range": true, "getdents64": true, "fsync": true, "fdatasync": true, "sync_file_range": true, "ftruncate": true, "fallocate": true}
 
 // look sees whether the thread is still in the call of the look before.
 func (o *outside) look(th *target.Thread, r *Report) {
