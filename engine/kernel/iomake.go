@@ -5,7 +5,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// makersOfBPF has a bit for each command of bpf(2) whose result is a new descriptor (enum bpf_cmd,
+// makersOfBPF is a mask of the commands of bpf(2) that return a new descriptor (enum bpf_cmd,
 // include/uapi/linux/bpf.h).
 const makersOfBPF = 1<<unix.BPF_MAP_CREATE | 1<<unix.BPF_PROG_LOAD | 1<<unix.BPF_OBJ_GET | 1<<unix.BPF_PROG_GET_FD_BY_ID | 1<<unix.BPF_MAP_GET_FD_BY_ID |
 	1<<unix.BPF_RAW_TRACEPOINT_OPEN | 1<<unix.BPF_BTF_LOAD | 1<<unix.BPF_BTF_GET_FD_BY_ID | 1<<unix.BPF_LINK_CREATE | 1<<unix.BPF_LINK_GET_FD_BY_ID |
