@@ -359,13 +359,9 @@ func (d *dumper) write(w io.Writer) error {
 		d.f.notes = append(d.f.notes, fmt.Sprintf("sliver: process %d: written by HotSpot itself, stopped for %s", d.p.PID(), millis(s.Stood)))
 		return nil
 	}
-	b := bufio.NewWriterSize(w, 1<<20)
 	n, err := d.j.Dump(d.ctx)
 	if err == nil {
-		err = n.Write(d.ctx, b)
-	}
-	if err == nil {
-		err = b.Flush()
+		err = n.Write(d.ctx, w)
 	}
 	d.close()
 	if err != nil {

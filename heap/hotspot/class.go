@@ -56,9 +56,13 @@ type Class struct {
 	layout int32
 	bottom uint64   // of an array: the class of its innermost elements
 	all    []Field  // with those of the classes above
+	copies []move   // how those of all come into a record
 	refs   []uint32 // offsets of those of all that are references
 	end    uint64   // of the last of all, in the object
 	size   uint32   // of an instance's fields in a dump
+	fixed  uint64   // the size of each object; 0: not the same for all, or not known
+	unit   uint32   // the bytes of an array's element in a dump
+	plain  bool     // an instance or array of which nothing but its head and its size matters to a walk
 	weak   uint8    // of a class derived from java.lang.ref.Reference, while marking: how it holds its referent
 }
 
@@ -138,18 +142,30 @@ func (v *VM) classes() (map[uint64]*Class, error) {
 		c.Super = all[c.super]
 	}
 	for _, c := range all {
-		for k, n := c, 0; k != nil && n < maxSupers; k, n = k.Super, n+1 {
-			c.all = append(c.all, k.Fields...)
-		}
-		for _, f := range c.all {
-			if f.Type == hprof.TypeObject {
-				c.refs = append(c.refs, f.Offset)
-			}
-			c.size += uint32(f.Type.Size(8))
-			c.end = max(c.end, uint64(f.Offset)+v.size(f.Type))
-		}
+		c.settle(v)
 	}
 	return all, nil
+}
+
+// settle derives how objects of the class look from its fields and those of the classes above.
+func (c *Class) settle(v *VM) {
+	for k, n := c, 0; k != nil && n < maxSupers; k, n = k.Super, n+1 {
+		c.all = append(c.all, k.Fields...)
+	}
+	for _, f := range c.all {
+		if f.Type == hprof.TypeObject {
+			c.refs = append(c.refs, f.Offset)
+		}
+		c.copies = append(c.copies, v.move(f))
+		c.size += uint32(f.Type.Size(idBytes))
+		c.end = max(c.end, uint64(f.Offset)+v.size(f.Type))
+	}
+	switch {
+	case c.layout < 0:
+		c.unit = uint32(c.Element.Size(idBytes))
+	case c.Kind == KindInstance && c.layout >= 8:
+		c.fixed = up(uint64(c.layout&^7), v.align)
+	}
 }
 
 // class reads one Klass.

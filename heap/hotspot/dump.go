@@ -174,7 +174,7 @@ type piece struct {
 	done  chan struct{}
 }
 
-// Write writes the dump. Several goroutines encode.
+// Write writes the dump, about pieceBytes at a time. Several goroutines encode.
 func (d *Dump) Write(ctx context.Context, w io.Writer) error {
 	workers := min(runtime.GOMAXPROCS(0), maxWorkers)
 	ctx, cancel := context.WithCancel(ctx)

@@ -52,7 +52,7 @@ func (e *encoder) object(addr uint64) (o object, err error) {
 // begin reads the beginning of the object at addr: firstBytes or what it has of them.
 func (e *encoder) begin(addr uint64) (o object, err error) {
 	b := e.at(addr, firstBytes)
-	if len(b) < 16 {
+	if uint64(len(b)) < e.h.VM.least {
 		return o, fmt.Errorf("object at %#x: %w", addr, errChanged)
 	}
 	c := e.h.classOf(b, e.known)
@@ -97,6 +97,10 @@ func (e *encoder) block(i int, out []byte) error {
 		if addr >= e.top {
 			return fmt.Errorf("objects before %#x: %w", addr, errChanged)
 		}
+		to, addr = e.plain(to, len(out), addr)
+		if len(to) >= len(out) || addr >= e.top {
+			continue
+		}
 		o, err := e.object(addr)
 		if err != nil {
 			return err
@@ -136,11 +140,14 @@ func (e *encoder) record(to []byte, o *object) []byte {
 	be.PutUint64(p[13:], c.Mirror)
 	be.PutUint32(p[21:], c.size)
 	p = p[instanceHead:]
-	whole := c.end <= uint64(len(o.data))
+	if c.end <= uint64(len(o.data)) {
+		e.fields(p, c, o.data)
+		return to
+	}
 	for i := range c.all {
 		f := &c.all[i]
 		b := unread[:]
-		if at := uint64(f.Offset); whole || at+e.h.VM.size(f.Type) <= uint64(len(o.data)) {
+		if at := uint64(f.Offset); at+e.h.VM.size(f.Type) <= uint64(len(o.data)) {
 			b = o.data[at:]
 		}
 		p = p[e.put(p, f.Type, b):]
@@ -243,14 +250,19 @@ func (e *encoder) piece(addr, n uint64) ([]byte, error) {
 	return e.raw[:n], nil
 }
 
-// ref returns the object that a reference in the heap means, by its bytes in memory; 0 for
-// null, and for one that leads to no object, which is counted.
-func (e *encoder) ref(b []byte) uint64 {
-	addr := e.h.VM.decode(b)
-	if addr == 0 || e.h.Begins(addr) {
+// ref returns the object that a reference in the heap means, by its bytes in memory, as refTo does.
+func (e *encoder) ref(b []byte) uint64 { return e.refTo(e.h.VM.decode(b)) }
+
+// refTo returns an address at which an object begins; 0 for null, and for one that leads to no object, which is counted.
+func (e *encoder) refTo(addr uint64) uint64 {
+	if e.h.Begins(addr) {
 		return addr
 	}
-	if !e.h.live && !e.h.mirrors[addr] {
+	return e.noObject(addr)
+}
+
+func (e *encoder) noObject(addr uint64) uint64 {
+	if addr != 0 && !e.h.live && !e.h.mirrors[addr] {
 		e.lost++
 	}
 	return 0
@@ -282,10 +294,11 @@ func (e *encoder) values(to []byte, t hprof.Type, b []byte) []byte {
 	be := binary.BigEndian
 	size := int(e.h.VM.size(t))
 	n := len(b) / size
+	if t == hprof.TypeBoolean || t == hprof.TypeByte {
+		return append(to, b...)
+	}
 	to, p := extend(to, n*t.Size(idBytes))
 	switch t {
-	case hprof.TypeBoolean, hprof.TypeByte:
-		copy(p, b)
 	case hprof.TypeChar, hprof.TypeShort:
 		for ; len(b) >= 2 && len(p) >= 2; b, p = b[2:], p[2:] {
 			be.PutUint16(p, le16(b))
@@ -295,8 +308,19 @@ func (e *encoder) values(to []byte, t hprof.Type, b []byte) []byte {
 			be.PutUint32(p, le32(b))
 		}
 	case hprof.TypeObject:
-		for ; len(p) >= idBytes; b, p = b[size:], p[idBytes:] {
-			be.PutUint64(p, e.ref(b))
+		v := e.h.VM
+		if !v.narrow {
+			for ; len(p) >= 8 && len(b) >= 8; b, p = b[8:], p[8:] {
+				be.PutUint64(p, e.refTo(le64(b)))
+			}
+			break
+		}
+		for ; len(p) >= 8 && len(b) >= 4; b, p = b[4:], p[8:] {
+			addr := uint64(0)
+			if n := le32(b); n != 0 {
+				addr = e.refTo(v.base + uint64(n)<<v.shift)
+			}
+			be.PutUint64(p, addr)
 		}
 	default:
 		for ; len(b) >= 8 && len(p) >= 8; b, p = b[8:], p[8:] {

@@ -68,6 +68,7 @@ type VM struct {
 	classBase, classShift        uint64
 	align                        uint64
 	lengthAt                     uint64 // of an array
+	least                        uint64 // bytes of the smallest object
 	missing                      []string
 	stores                       []named // see storages
 }
@@ -165,9 +166,10 @@ func Examine(s Source) (*VM, error) {
 	}
 	v.Gate = v.heap + active
 	v.shift, v.classShift = uint64(s1)&31, uint64(s2)&31
+	v.least = 16
 	switch { // src/hotspot/share/oops/arrayOop.hpp, length_offset_in_bytes
-	case v.compact:
-		v.lengthAt = 8
+	case v.compact: // a java.lang.Object is its head alone
+		v.lengthAt, v.least = 8, 8
 	case v.narrowClass:
 		v.lengthAt = 12
 	default:

@@ -39,12 +39,23 @@ type layout struct {
 	objects   uint64 // that have a record
 	truncated uint64 // arrays whose elements are cut
 	first     int    // block with which the open segment begins, -1: none is open
+	until     int64  // size up to which the next record goes into the last block
 }
 
 func newLayout() layout { return layout{first: -1} }
 
 // add appends the record of an object, of n bytes.
 func (l *layout) add(addr uint64, n int64, large bool) {
+	if large || l.size >= l.until {
+		l.begin(addr, n, large)
+		return
+	}
+	l.objects++
+	l.size += n
+}
+
+// begin appends a record with which a block begins.
+func (l *layout) begin(addr uint64, n int64, large bool) {
 	l.objects++
 	if large {
 		l.end()
@@ -55,14 +66,13 @@ func (l *layout) add(addr uint64, n int64, large bool) {
 	if l.first >= 0 && l.size-l.blocks[l.first].off >= segmentBytes {
 		l.end()
 	}
-	switch {
-	case l.first < 0:
-		l.first = len(l.blocks)
-		l.blocks = append(l.blocks, block{addr: addr, off: l.size})
+	l.blocks = append(l.blocks, block{addr: addr, off: l.size})
+	l.until = l.size + blockBytes
+	if l.first < 0 {
+		l.first = len(l.blocks) - 1
 		l.size += headBytes
-	case l.size-l.blocks[len(l.blocks)-1].off >= blockBytes:
-		l.blocks = append(l.blocks, block{addr: addr, off: l.size})
 	}
+	l.until = min(l.until, l.blocks[l.first].off+segmentBytes)
 	l.size += n
 }
 
@@ -70,7 +80,7 @@ func (l *layout) add(addr uint64, n int64, large bool) {
 func (l *layout) end() {
 	if l.first >= 0 {
 		l.blocks[l.first].segment = uint32(l.size - l.blocks[l.first].off - headBytes)
-		l.first = -1
+		l.first, l.until = -1, 0
 	}
 }
 
@@ -130,13 +140,8 @@ func (p *placed) place(h *Heap, o *object) {
 		if n < uint64(o.length) {
 			p.blocks.truncated++
 		}
-		if c.Kind == KindObjects {
-			p.counts.Add(tally.ObjectArray, c.Mirror, o.addr, uint32(n))
-			p.blocks.add(o.addr, objectsHead+int64(out), h.large(o))
-		} else {
-			p.counts.Add(tally.PrimitiveArray, uint64(c.Element), o.addr, uint32(n))
-			p.blocks.add(o.addr, primitivesHead+int64(out), h.large(o))
-		}
+		p.counts.AddTo(p.number(c), o.addr, uint32(n))
+		p.blocks.add(o.addr, c.recordHead()+int64(out), h.large(o))
 		return
 	case KindMirror:
 		if h.isMirror(o) {
@@ -148,14 +153,36 @@ func (p *placed) place(h *Heap, o *object) {
 	if c == h.virtualClass {
 		p.virtual = append(p.virtual, o.addr)
 	}
-	p.counts.Add(tally.Instance, c.Mirror, o.addr, c.size)
+	p.counts.AddTo(p.number(c), o.addr, c.size)
 	p.blocks.add(o.addr, instanceHead+int64(c.size), false)
+}
+
+// number returns the number of a class's tally.
+func (p *placed) number(c *Class) int {
+	switch c.Kind {
+	case KindObjects:
+		return p.counts.Number(tally.ObjectArray, c.Mirror)
+	case KindPrimitives:
+		return p.counts.Number(tally.PrimitiveArray, uint64(c.Element))
+	}
+	return p.counts.Number(tally.Instance, c.Mirror)
+}
+
+// recordHead is the bytes before the content of an object's record.
+func (c *Class) recordHead() int64 {
+	switch c.Kind {
+	case KindObjects:
+		return objectsHead
+	case KindPrimitives:
+		return primitivesHead
+	}
+	return instanceHead
 }
 
 // elements returns how many elements of an array a dump has, and their bytes there.
 func (h *Heap) elements(c *Class, length uint32) (n, out uint64) {
 	n = uint64(length)
-	each := uint64(c.Element.Size(idBytes))
+	each := uint64(c.unit)
 	if n*each > maxArray {
 		n = maxArray / each
 	}

@@ -236,7 +236,7 @@ func (m *marker) object(addr uint64) (o object, err error) {
 
 // objectOf returns the object that b begins with. ok: b has all of it that a visit needs.
 func (m *marker) objectOf(addr uint64, b []byte) (o object, ok bool) {
-	if len(b) < 16 {
+	if uint64(len(b)) < m.h.VM.least {
 		return o, false
 	}
 	if o.class = m.h.classOf(b, &m.h.cache); o.class == nil {

@@ -253,7 +253,7 @@ func (d *Dump) ReadRecord(p []byte, id uint64, from int64) (int, error) {
 		return 0, err
 	}
 	c := (*Class)(nil)
-	if len(b) >= 16 {
+	if uint64(len(b)) >= h.VM.least {
 		c = h.classOf(b, e.known)
 	}
 	if c != nil && (c.Kind == KindMirror || c.Kind == KindChunk) {

@@ -76,7 +76,10 @@ type found struct {
 }
 
 // classCount counts the objects of a class.
-type classCount struct{ objects, bytes uint64 }
+type classCount struct {
+	objects, bytes uint64
+	number         int // see placed.number; 0: not known
+}
 
 // Scan walks the heap, marks where objects begin and counts the objects of each class. Several goroutines walk
 // stretches of it.
@@ -255,7 +258,7 @@ func (w *walker) limit(pos uint64) (addr uint64, unused bool) {
 
 // object returns the object at addr, which begins with b; class nil: there is none.
 func (w *walker) object(addr uint64, b []byte) (o object) {
-	if len(b) < 16 {
+	if uint64(len(b)) < w.h.VM.least {
 		return o
 	}
 	c := w.h.classOf(b, &w.known)
@@ -324,10 +327,51 @@ func (w *walker) resync(pos, stop uint64) uint64 {
 	return stop
 }
 
+// plain visits the objects from pos on as long as they are of plain classes, begin before stop and end at limit or
+// before. It returns where the next one begins. Most objects are visited here.
+func (w *walker) plain(pos, stop, limit uint64) uint64 {
+	h := w.h
+	for pos < stop {
+		b := w.at(pos, firstBytes)
+		if uint64(len(b)) < h.VM.least {
+			return pos
+		}
+		c := h.classOf(b, &w.known)
+		if c == nil || !c.plain {
+			return pos
+		}
+		size, length := c.fixed, c.size
+		out := uint64(c.size)
+		if size == 0 {
+			if size, length = h.sizeOf(c, b); size == 0 || size > wholeBytes {
+				return pos
+			}
+			out = uint64(length) * uint64(c.unit)
+		}
+		if size > limit-pos {
+			return pos
+		}
+		n := &w.count[c.number]
+		if n.objects == 0 {
+			w.classes = append(w.classes, c)
+		}
+		if n.number == 0 {
+			n.number = w.number(c)
+		}
+		n.objects++
+		n.bytes += size
+		w.mark(pos)
+		w.counts.AddTo(n.number, pos, length)
+		w.blocks.add(pos, c.recordHead()+int64(out), false)
+		pos += size
+	}
+	return pos
+}
+
 // walk visits the objects from pos up to stop, by address. Where it finds none it looks for the next one.
 func (w *walker) walk(ctx context.Context, pos, stop uint64) error {
 	for n := 0; pos < stop; n++ {
-		if n&0xffff == 0 {
+		if n&0xfff == 0 {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
@@ -335,6 +379,13 @@ func (w *walker) walk(ctx context.Context, pos, stop uint64) error {
 		limit, unused := w.limit(pos)
 		if unused {
 			pos = limit
+			continue
+		}
+		until := min(stop, limit)
+		if w.tlab < len(w.h.tlabs) && w.h.tlabs[w.tlab].start > pos {
+			until = min(until, w.h.tlabs[w.tlab].start) // where the limit is another one
+		}
+		if pos = w.plain(pos, until, limit); pos >= until {
 			continue
 		}
 		o := w.object(pos, w.at(pos, firstBytes))

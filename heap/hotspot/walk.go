@@ -77,6 +77,7 @@ func Open(v *VM) (*Heap, error) {
 	slices.SortFunc(h.Classes, func(a, b *Class) int { return cmp.Compare(a.Addr, b.Addr) })
 	for i, c := range h.Classes {
 		c.number = int32(i)
+		c.plain = c.Mirror != 0 && c != h.virtualClass && (c.fixed > 0 || c.layout < 0)
 	}
 	if h.threads, h.tlabs, err = v.threads(); err != nil {
 		return nil, err
@@ -149,7 +150,7 @@ type object struct {
 	data       []byte
 }
 
-// classOf returns the class of the object whose first 16 bytes are b; nil: there is none.
+// classOf returns the class of the object that begins with b, at least VM.least bytes; nil: there is none.
 func (h *Heap) classOf(b []byte, known *cache) *Class {
 	v := h.VM
 	var key uint64
@@ -181,6 +182,8 @@ func (h *Heap) classOf(b []byte, known *cache) *Class {
 func (h *Heap) sizeOf(c *Class, b []byte) (size uint64, length uint32) {
 	v := h.VM
 	switch {
+	case c.fixed > 0:
+		return c.fixed, 0
 	case c.layout < 0:
 		if uint64(len(b)) < v.lengthAt+4 {
 			return 0, 0
@@ -211,10 +214,8 @@ func (h *Heap) sizeOf(c *Class, b []byte) (size uint64, length uint32) {
 			bits = 2 * n
 		}
 		size = uint64(c.layout&^7) + 8*(n+(bits+63)/64)
-	case c.layout == 0: // it cannot be read
+	default: // it cannot be read
 		return 0, 0
-	default:
-		size = uint64(c.layout &^ 7)
 	}
 	if size < 8 {
 		return 0, 0
@@ -279,7 +280,7 @@ func (h *Heap) ClassAt(addr uint64) *Class {
 		return nil
 	}
 	var b [16]byte
-	if h.VM.mem.read(b[:], addr) != nil {
+	if h.VM.mem.read(b[:h.VM.least], addr) != nil {
 		return nil
 	}
 	return h.classOf(b[:], &h.cache)

@@ -180,7 +180,8 @@ var configurations = map[string][][]string{
 	"17": {{"-XX:+UseG1GC"}, {"-XX:+UseSerialGC"}, {"-XX:+UseParallelGC"}, {"-XX:+UseG1GC", "-XX:-UseCompressedOops", "-XX:-UseCompressedClassPointers"}},
 	"21": {{"-XX:+UseG1GC"}, {"-XX:+UseSerialGC"}, {"-XX:+UseParallelGC"}, {"-XX:+UseSerialGC", "-XX:-UseCompressedOops"}},
 	"25": {{"-XX:+UseG1GC"}, {"-XX:+UseSerialGC"}, {"-XX:+UseParallelGC"},
-		{"-XX:+UseParallelGC", "-XX:-UseCompressedOops"}, {"-XX:+UseG1GC", "-XX:ObjectAlignmentInBytes=16"}},
+		{"-XX:+UseParallelGC", "-XX:-UseCompressedOops"}, {"-XX:+UseG1GC", "-XX:ObjectAlignmentInBytes=16"},
+		{"-XX:+UseParallelGC", "-XX:+UseCompactObjectHeaders"}},
 }
 
 // chosen returns the configurations to test: all with SLIVER_LONG=1, otherwise some with each version, each
@@ -190,7 +191,7 @@ func chosen() map[string][][]string {
 		return configurations
 	}
 	few := map[string][][]string{}
-	for version, of := range map[string][]int{"17": {0, 3}, "21": {1, 3}, "25": {2, 4}} {
+	for version, of := range map[string][]int{"17": {0, 3}, "21": {1, 3}, "25": {4, 5}} {
 		for _, i := range of {
 			few[version] = append(few[version], configurations[version][i])
 		}
@@ -207,7 +208,7 @@ func TestEqualsJcmd(t *testing.T) {
 		}
 		for _, flags := range all {
 			t.Run(version+strings.Join(flags, ""), func(t *testing.T) {
-				kinds := "map,list,loader,threadlocal,duplicates,fill,zeros,nulls,array"
+				kinds := "map,list,loader,threadlocal,duplicates,fill,zeros,nulls,array,heads"
 				if version != "17" {
 					kinds += ",virtual"
 				}

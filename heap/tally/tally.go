@@ -33,6 +33,7 @@ type Tally struct {
 	Kind     Kind
 	Gap      uint32 // of instances: the least distance to the next object, 0: none
 	Agree    uint32 // how many had that
+	each     uint8  // of primitive arrays: bytes of an element
 	// Lengths counts arrays by their elements modulo 16, which is what padding depends on.
 	Lengths *[16]uint64
 }
@@ -85,21 +86,28 @@ type object struct {
 func (c *Counter) Add(kind Kind, key, id uint64, length uint32) {
 	n := c.last.number
 	if n == 0 || c.All[n-1].ID != key || c.All[n-1].Kind != kind {
-		n = c.place(kind, key) + 1
+		n = c.Number(kind, key)
 	}
+	c.AddTo(n, id, length)
+}
+
+// Number returns a number for AddTo, 1 or more. It is valid until Reset.
+func (c *Counter) Number(kind Kind, key uint64) int { return c.place(kind, key) + 1 }
+
+// AddTo counts an object as Add does, by the number of its class.
+func (c *Counter) AddTo(n int, id uint64, length uint32) {
 	y := &c.All[n-1]
 	y.Count++
 	y.Elements += uint64(length)
 	if y.Lengths != nil {
 		y.Lengths[length%16]++
 	}
-	o := object{id, n, length}
 	if c.first.number == 0 {
-		c.first, c.apart = o, c.ended
+		c.first, c.apart = object{id, n, length}, c.ended
 	} else if !c.ended {
 		c.measure(id)
 	}
-	c.last, c.ended = o, false
+	c.last.id, c.last.number, c.last.length, c.ended = id, n, length, false
 }
 
 // Break says that the next object does not follow the last one.
@@ -114,6 +122,9 @@ func (c *Counter) place(kind Kind, id uint64) int {
 	y := Tally{ID: id, Kind: kind}
 	if kind != Instance {
 		y.Lengths = new([16]uint64)
+	}
+	if kind == PrimitiveArray {
+		y.each = uint8(hprof.Type(id).Size(8))
 	}
 	c.All = append(c.All, y)
 	return len(c.All) - 1
@@ -135,11 +146,7 @@ func (c *Counter) measure(id uint64) {
 		}
 		return
 	}
-	e := 0
-	if y.Kind == PrimitiveArray {
-		e = hprof.Type(y.ID).Size(8)
-	}
-	if a := &c.Arrays[e]; len(*a) < maxSamples {
+	if a := &c.Arrays[y.each]; len(*a) < maxSamples {
 		*a = append(*a, Sample{last.length, d})
 	}
 }

@@ -18,6 +18,7 @@ public class HeapLeaks {
     static final List<byte[]> zeros = new ArrayList<>();
     static final List<Object[]> nulls = new ArrayList<>();
     static final List<Thread> parked = new ArrayList<>();
+    static final List<Object> heads = new ArrayList<>();
     static byte[] held;
     static long[] decoys = {};
 
@@ -99,6 +100,8 @@ public class HeapLeaks {
         if (kinds.contains("zeros"))
             for (int i = 0; i < 300; i++) zeros.add(new byte[20_000]);
         if (kinds.contains("nulls")) { Object[] a = new Object[600_000]; a[1] = "x"; nulls.add(a); }
+        if (kinds.contains("heads")) // the smallest objects
+            for (int i = 0; i < 200_000; i++) heads.add(new Object());
         if (kinds.contains("decoys")) { // what seem to be millions of objects, within an array
             Field field = Class.forName("sun.misc.Unsafe").getDeclaredField("theUnsafe");
             field.setAccessible(true);
