@@ -18,6 +18,7 @@ import (
 	"github.com/sliverprof/sliver/heap/hprof"
 	"github.com/sliverprof/sliver/heap/leak"
 	"github.com/sliverprof/sliver/internal/caps"
+	"github.com/sliverprof/sliver/internal/outfile"
 )
 
 // heapFlags are the common flags of all actions of sliver heap.
@@ -62,7 +63,7 @@ func heapNames() []string {
 }
 
 // processAction is that of a process number without a word.
-var processAction = heapAction{"PID", 1, "one process", []string{"json", "rows", "by", "force", "live", "holders"}, heapProcess}
+var processAction = heapAction{"PID", 1, "one process", []string{"json", "rows", "by", "force", "live", "holders", "way"}, heapProcess}
 
 func heapCommand() *command {
 	f := &heapFlags{}
@@ -90,14 +91,15 @@ func heapCommand() *command {
 			fs.StringVar(&f.by, "by", "", "of a process: add up by class, loader or package (default: class)")
 			fs.StringVar(&f.holders, "holders", "", "of a CPython process: what holds the objects of this class, found conservatively")
 			fs.StringVar(&f.strip, "strip", "", "of dump: remove contents by the rule shark, matrix or koom, see sliver hprof strip")
-			fs.StringVar(&f.way, "way", "auto", "of dump and leaks of a process: snapshot, fifo (HotSpot writes the dump; it stops for that time), or auto: a snapshot if possible, else fifo")
+			fs.StringVar(&f.way, "way", "auto", "of a process: snapshot, fifo (HotSpot writes the dump; it stops for that time), or auto: a snapshot if possible, else fifo")
 			fs.BoolVar(&f.live, "live", false, "of dump and of a process: only objects that are reachable, as jcmd GC.heap_dump without -all, but without a collection in the process")
 			fs.BoolVar(&f.force, "force", false, "of a process: copy it even if a seccomp filter may kill it for that")
 		},
 		help: `
 FILE is a heap dump in the HPROF format of HotSpot or Android, also compressed. PID is a
 running HotSpot (17, 21 or 25 with G1, Serial or Parallel): it stops for some milliseconds
-while the kernel copies its page tables, and the copy is read.
+while the kernel copies its page tables, and the copy is read. Other collectors and
+versions write a dump through a FIFO instead, and stop for that time.
 
   PID                      objects and bytes by class, also of CPython (3.8 to 3.14)
   dump PID -o FILE         write a heap dump (.hprof, .hprof.gz, .hprof.zst, .spack)
@@ -156,15 +158,14 @@ func runHeap(ctx context.Context, e *env, f *heapFlags, set *pflag.FlagSet, args
 			return err
 		}
 	}
-	if err := a.run(ctx, e, f, args[1:]); err != nil {
-		return err
-	}
+	err := a.run(ctx, e, f, args[1:])
 	for _, n := range f.notes {
-		if !f.quiet {
+		// Of a process they say why the first way was not taken, also if the second one failed.
+		if !f.quiet && (err == nil || slices.ContainsFunc(args[1:], isPID)) {
 			fmt.Fprintln(e.stderr, printable(n))
 		}
 	}
-	return nil
+	return err
 }
 
 // parseBytes parses a size such as "2GB", "512MiB" or "1000000".
@@ -269,6 +270,9 @@ func heapLeaks(ctx context.Context, e *env, f *heapFlags, args []string) error {
 	var g *graph.Graph
 	var of *leak.Running
 	if isPID(args[0]) {
+		if err := writable(f.output); err != nil {
+			return err
+		}
 		name = "process " + args[0]
 		var done func()
 		if f.koom != 0 {
@@ -313,21 +317,41 @@ func heapLeaks(ctx context.Context, e *env, f *heapFlags, args []string) error {
 // writeReport writes to standard output, or to a file that gets its name only when it is
 // complete.
 func writeReport(e *env, path string, write func(io.Writer) error) (err error) {
-	if path == "" || path == "-" {
+	if toStdout(path) {
 		return write(e.stdout)
 	}
 	out, err := hprof.Create(path)
 	if err != nil {
-		return fmt.Errorf("cannot write %s: %w", path, plainPath(err))
+		return cannotWrite(path, err)
 	}
 	if err = write(out); err != nil {
 		out.Abort()
 		return err
 	}
 	if err = out.Close(); err != nil {
-		return fmt.Errorf("cannot write %s: %w", path, plainPath(err))
+		return cannotWrite(path, err)
 	}
 	return nil
+}
+
+func toStdout(path string) bool { return path == "" || path == "-" }
+
+// writable checks that a report can be written, before a process is stopped for it.
+func writable(path string) error {
+	if toStdout(path) {
+		return nil
+	}
+	if err := outfile.Check(path); err != nil {
+		return cannotWrite(path, err)
+	}
+	return nil
+}
+
+func cannotWrite(path string, err error) error {
+	if strings.HasPrefix(err.Error(), "cannot write") { // of package outfile
+		return err
+	}
+	return fmt.Errorf("cannot write %s: %w", path, plainPath(err))
 }
 
 // parseShare parses "10%" or "0.1".

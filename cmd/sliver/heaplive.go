@@ -80,17 +80,49 @@ func heapProcess(ctx context.Context, e *env, f *heapFlags, args []string) error
 	if f.holders != "" {
 		return heapHolders(ctx, e, f, p)
 	}
-	j, err := f.take(ctx, p)
+	d, err := f.dumper(ctx, p)
 	if errors.Is(err, snapshot.ErrNoJVM) && snapshot.IsPython(p) {
 		return heapPython(ctx, e, f, p)
 	}
 	if err != nil {
 		return err
 	}
-	h := heapHistogram{p.PID(), float64(j.Frozen) / 1e6, j.Heap.Objects, j.Heap.Bytes, histogram(j.Heap, f.by)}
-	if err := j.Close(); err != nil {
+	if d.j == nil {
+		return heapStreamed(ctx, e, f, d)
+	}
+	h := heapHistogram{p.PID(), float64(d.j.Frozen) / 1e6, d.j.Heap.Objects, d.j.Heap.Bytes, histogram(d.j.Heap, f.by)}
+	if err := d.j.Close(); err != nil {
 		f.notes = append(f.notes, fmt.Sprintf("sliver: process %d: %v", p.PID(), err))
 	}
+	return h.write(e, f, cmp.Or(f.by, "class"))
+}
+
+// heapStreamed prints a histogram of what HotSpot writes itself.
+func heapStreamed(ctx context.Context, e *env, f *heapFlags, d *dumper) error {
+	if f.level == "" && f.by != "loader" {
+		f.level = "histogram"
+	}
+	g, err := f.openPipe(ctx, e, d, fmt.Sprintf("process %d", d.p.PID()))
+	if err != nil {
+		return err
+	}
+	defer g.Close()
+	h := heapHistogram{PID: d.p.PID(), Frozen: float64(d.stood) / 1e6}
+	counts := heapCounts{}
+	for _, l := range g.Histogram() {
+		name := l.Class.Name
+		if f.by == "loader" {
+			of := ""
+			if o := g.Find(l.Class.Loader); o != 0 {
+				of = g.Class(o).Name
+			}
+			name = loaderName(l.Class.Loader, of)
+		}
+		counts.add(f.by, name, l.Count, uint64(l.Bytes))
+		h.Objects += l.Count
+		h.Bytes += uint64(l.Bytes)
+	}
+	h.Lines = counts.sorted()
 	return h.write(e, f, cmp.Or(f.by, "class"))
 }
 
@@ -214,53 +246,71 @@ type heapCount struct {
 	Bytes   uint64 `json:"bytes"`
 }
 
-// histogram adds up objects by class, class loader or package, the largest first.
-func histogram(h *hotspot.Heap, by string) []heapCount {
-	counts := map[string]*heapCount{}
-	for _, c := range h.Classes {
-		if c.Count == 0 {
-			continue
+// heapCounts are the lines of a histogram by name.
+type heapCounts map[string]*heapCount
+
+// add adds objects of a class or of a class loader, or by package those of a class.
+func (c heapCounts) add(by, name string, objects, bytes uint64) {
+	if by == "package" {
+		name = strings.TrimRight(name, "[]")
+		if i := strings.LastIndexByte(name, '.'); i >= 0 {
+			name = name[:i]
+		} else {
+			name = "(none)"
 		}
-		name := snapshot.JavaName(c.Name)
-		switch by {
-		case "loader":
-			name = loaderName(h, c.Loader)
-		case "package":
-			name = strings.TrimRight(name, "[]")
-			if i := strings.LastIndexByte(name, '.'); i >= 0 {
-				name = name[:i]
-			} else {
-				name = "(none)"
-			}
-		}
-		l := counts[name]
-		if l == nil {
-			l = &heapCount{Name: name}
-			counts[name] = l
-		}
-		l.Objects += c.Count
-		l.Bytes += c.Bytes
 	}
+	l := c[name]
+	if l == nil {
+		l = &heapCount{Name: name}
+		c[name] = l
+	}
+	l.Objects += objects
+	l.Bytes += bytes
+}
+
+// sorted returns the lines, the largest first.
+func (c heapCounts) sorted() []heapCount {
 	lines := []heapCount{}
-	for _, l := range counts {
+	for _, l := range c {
 		lines = append(lines, *l)
 	}
 	sortCounts(lines)
 	return lines
 }
 
+// histogram adds up objects by class, class loader or package, the largest first.
+func histogram(h *hotspot.Heap, by string) []heapCount {
+	counts := heapCounts{}
+	for _, c := range h.Classes {
+		if c.Count == 0 {
+			continue
+		}
+		name := snapshot.JavaName(c.Name)
+		if by == "loader" {
+			of := ""
+			if k := h.ClassAt(c.Loader); k != nil {
+				of = snapshot.JavaName(k.Name)
+			}
+			name = loaderName(c.Loader, of)
+		}
+		counts.add(by, name, c.Count, c.Bytes)
+	}
+	return counts.sorted()
+}
+
 func sortCounts(lines []heapCount) {
 	slices.SortFunc(lines, func(a, b heapCount) int { return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Name, b.Name)) })
 }
 
-func loaderName(h *hotspot.Heap, loader uint64) string {
-	if loader == 0 {
+// loaderName returns what a class loader is called, by its address and its class; "": that is not known.
+func loaderName(loader uint64, class string) string {
+	switch {
+	case loader == 0:
 		return "(boot loader)"
+	case class == "":
+		return fmt.Sprintf("0x%x", loader)
 	}
-	if c := h.ClassAt(loader); c != nil {
-		return fmt.Sprintf("%s 0x%x", snapshot.JavaName(c.Name), loader)
-	}
-	return fmt.Sprintf("0x%x", loader)
+	return fmt.Sprintf("%s 0x%x", class, loader)
 }
 
 // dumpProcess writes a dump of a process.
@@ -270,6 +320,9 @@ func dumpProcess(ctx context.Context, e *env, f *heapFlags, args []string) (err 
 	}
 	if f.strip != "" && !slices.Contains([]string{"shark", "matrix", "koom"}, f.strip) {
 		return usagef("heap", "unknown --strip %q; there are: shark, matrix, koom", f.strip)
+	}
+	if err := writable(f.output); err != nil {
+		return err
 	}
 	p, err := openJava(args[0])
 	if err != nil {
@@ -311,6 +364,7 @@ type dumper struct {
 	closed bool
 	ctx    context.Context
 	bytes  int64
+	stood  time.Duration // that HotSpot stopped the process for
 }
 
 // dumper chooses how the dump of a process is made, and makes the copy.
@@ -351,13 +405,7 @@ func (d *dumper) close() {
 // write writes the dump, and ends the copy.
 func (d *dumper) write(w io.Writer) error {
 	if d.j == nil {
-		s, err := snapshot.Stream(d.ctx, d.p, w, d.f.live)
-		if err != nil {
-			return fmt.Errorf("process %d: %w", d.p.PID(), err)
-		}
-		d.bytes = s.Bytes
-		d.f.notes = append(d.f.notes, fmt.Sprintf("sliver: process %d: written by HotSpot itself, stopped for %s", d.p.PID(), millis(s.Stood)))
-		return nil
+		return d.stream(w)
 	}
 	n, err := d.j.Dump(d.ctx)
 	if err == nil {
@@ -369,6 +417,30 @@ func (d *dumper) write(w io.Writer) error {
 	}
 	d.bytes = n.Bytes
 	d.say(n)
+	return nil
+}
+
+// stream writes what HotSpot writes, and counts its objects on the way.
+func (d *dumper) stream(w io.Writer) error {
+	r, count := io.Pipe()
+	objects := make(chan int64, 1)
+	go func() {
+		infos, _ := hprof.ReadInfo(r)
+		_, _ = io.Copy(io.Discard, r) // the reader of w reports damage
+		n := int64(0)
+		for _, i := range infos {
+			n += i.Objects().Count
+		}
+		objects <- n
+	}()
+	s, err := snapshot.Stream(d.ctx, d.p, io.MultiWriter(w, count), d.f.live)
+	count.Close()
+	n := <-objects
+	if err != nil {
+		return fmt.Errorf("process %d: %w", d.p.PID(), err)
+	}
+	d.bytes, d.stood = s.Bytes, s.Stood
+	d.f.notes = append(d.f.notes, fmt.Sprintf("sliver: process %d: written by HotSpot itself, stopped for %s; %d objects", d.p.PID(), millis(s.Stood), n))
 	return nil
 }
 

@@ -105,12 +105,21 @@ func TestHeapFallsBack(t *testing.T) {
 	if r.status != 0 || !strings.Contains(r.errors, "its collector is ZGC") || !strings.Contains(r.errors, "written by HotSpot itself, stopped for ") || !strings.Contains(r.out, "HeapLeaks.sessionCache") {
 		t.Errorf("status %d\n%s\n%s", r.status, r.errors, r.out)
 	}
-	for _, args := range [][]string{{pid}, {"dump", pid, "-o", "x.hprof", "--way", "snapshot"}} {
+	for by, want := range map[string]string{"class": "HeapLeaks$Listener", "package": "(none)", "loader": "jdk.internal.loader.ClassLoaders$AppClassLoader 0x"} {
+		r := sliver(t, dir, "heap", pid, "--by", by)
+		if r.status != 0 || !strings.Contains(r.errors, "its collector is ZGC") || !strings.Contains(r.out, want) {
+			t.Errorf("--by %s: status %d\n%s\n%s", by, r.status, r.errors, r.out)
+		}
+	}
+	for _, args := range [][]string{{pid, "--way", "snapshot"}, {"dump", pid, "-o", "x.hprof", "--way", "snapshot"}} {
 		if r := sliver(t, dir, append([]string{"heap"}, args...)...); r.status == 0 || !strings.Contains(r.errors, "its collector is ZGC") {
 			t.Errorf("heap %q: status %d\n%s", args, r.status, r.errors)
 		}
 	}
 }
+
+// written is what a dump by HotSpot itself says: of a process of the tests it has thousands of objects.
+var written = regexp.MustCompile(`written by HotSpot itself, stopped for [0-9.]+ ms; [0-9]{4,} objects`)
 
 // HotSpot writes all objects or, with --live, those that a collection leaves: to the file, packed or as it is.
 func TestHeapWayFifo(t *testing.T) {
@@ -126,7 +135,7 @@ func TestHeapWayFifo(t *testing.T) {
 			least, most uint64
 		}{{"all.hprof", nil, 700, 700}, {live, []string{"--live"}, 0, 40}} { // the program drops 700
 			r := sliver(t, dir, append([]string{"heap", "dump", pidOf(p), "--way", "fifo", "-o", x.file}, x.flags...)...)
-			if r.status != 0 || !strings.Contains(r.errors, "written by HotSpot itself, stopped for ") {
+			if r.status != 0 || !written.MatchString(r.errors) {
 				t.Errorf("%s: status %d\n%s", x.file, r.status, r.errors)
 			}
 			r = sliver(t, dir, "heap", "histo", x.file, "--json", "--rows", "100000")
@@ -197,6 +206,8 @@ func TestHeapOfAProcessRefused(t *testing.T) {
 		{[]string{"dump", fmt.Sprint(spin.PID)}, "dump needs a file"},
 		{[]string{"dump", fmt.Sprint(spin.PID), "-o", "x", "--strip", "all"}, `unknown --strip "all"`},
 		{[]string{"dump", fmt.Sprint(spin.PID), "-o", "x", "--way", "gdb"}, `unknown --way "gdb"`},
+		{[]string{"dump", fmt.Sprint(spin.PID), "-o", "missing/x.hprof"}, "cannot write in missing/"}, // before the process is looked at
+		{[]string{"leaks", fmt.Sprint(spin.PID), "-o", "missing/x.html"}, "cannot write in missing/"},
 		{[]string{fmt.Sprint(spin.PID), "--by", "age"}, `unknown --by "age"`},
 		{[]string{"999999999"}, "no process 999999999"},
 		{[]string{"dump", "x.hprof", "-o", "y"}, "invalid PID"},

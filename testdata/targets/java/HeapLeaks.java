@@ -126,6 +126,11 @@ public class HeapLeaks {
             }
             nulls.add(new Object[] {cache});
         }
+        if (kinds.contains("small")) { // 5 million small objects
+            Map<Integer, String> entries = new HashMap<>();
+            for (int i = 0; i < 1_250_000; i++) entries.put(i + 1000, "v" + i);
+            nulls.add(new Object[] {entries});
+        }
         if (kinds.contains("churn")) // threads that allocate without end, in all sizes
             for (int i = 0; i < 3; i++) {
                 Thread t = new Thread(() -> {
