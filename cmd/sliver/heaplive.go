@@ -453,10 +453,25 @@ func (d *dumper) say(n *hotspot.Dump) {
 	if k, why := n.Untraced(); k > 0 {
 		note += fmt.Sprintf("; stacks of %d threads incomplete (%s)", k, why)
 	}
+	if b := fillers(d.j.Heap); b > 0 {
+		note += fmt.Sprintf("; %s fill gaps, written as int[]", size(int64(b)))
+	}
 	if n.Truncated > 0 {
 		note += fmt.Sprintf("; %d arrays of more than 4 GB truncated", n.Truncated)
 	}
 	d.f.notes = append(d.f.notes, note)
+}
+
+// fillers is how many bytes HotSpot has filled between objects, with arrays that no object holds: also behind each large
+// object of G1, up to the end of its region. Those of version
+// 17 are plain int[] and not counted.
+func fillers(h *hotspot.Heap) (sum uint64) {
+	for _, c := range h.Classes {
+		if c.Name == "[Ljdk/internal/vm/FillerElement;" || c.Name == "jdk/internal/vm/FillerObject" {
+			sum += c.Bytes
+		}
+	}
+	return sum
 }
 
 func size(n int64) string { return fmt.Sprintf("%.1f MB", float64(n)/1e6) }

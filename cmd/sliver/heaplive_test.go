@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -90,6 +91,21 @@ func TestHeapOfAProcess(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, ".*")); len(left) > 0 {
 		t.Errorf("left: %v", left)
+	}
+}
+
+// What G1 fills behind a large array is not taken for garbage.
+func TestHeapFillers(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	proc := testprog.StartCmd(t, exec.Command(testprog.Tool(t, "java25"), "-Xmx256m", "-XX:+UseG1GC", "-cp", testprog.JavaClasses(t, "HeapLeaks"), "HeapLeaks", "array"))
+	proc.Line("READY")
+	r := sliver(t, t.TempDir(), "heap", "leaks", fmt.Sprint(proc.PID))
+	filled := 0.0 // MB
+	if m := regexp.MustCompile(`; ([0-9.]+) MB fill gaps`).FindStringSubmatch(r.errors); m != nil {
+		filled, _ = strconv.ParseFloat(m[1], 64)
+	}
+	if r.status != 0 || filled < 0.9 {
+		t.Errorf("status %d, %v MB\n%s", r.status, filled, r.errors)
 	}
 }
 
