@@ -25,9 +25,9 @@ type place struct {
 	sp    uint64
 }
 
-// same reports whether two operations came from the same place.
-func (p place) same(q place) bool {
-	if p.stack != 0 && q.stack != 0 {
+// same reports whether two operations came from the same place. The first stacks of a place may lack frames.
+func (e *Engine) same(p, q place) bool {
+	if p.stack != 0 && q.stack != 0 && (p.stack == q.stack || e.complete(p.stack) && e.complete(q.stack)) {
 		return p.stack == q.stack
 	}
 	return p.sp == q.sp

@@ -158,7 +158,7 @@ func (e *Engine) repeat(d *desc, u *use, at stack.Time) {
 		all = all[:0]
 	}
 	for i := range all {
-		if x := &all[i]; x.tid == r.tid && x.size == r.size && x.want == r.want && x.place.same(r.place) {
+		if x := &all[i]; x.tid == r.tid && x.size == r.size && x.want == r.want && e.same(x.place, r.place) {
 			x.times++
 			if x.times >= e.c.Repeats {
 				f := finding(RepeatRead, d, u, at)

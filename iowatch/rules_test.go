@@ -77,6 +77,13 @@ func TestEdges(t *testing.T) {
 			s.close()
 		}
 	}
+	again := func(s *script, times int) {
+		for range times {
+			s.open("/data/f")
+			s.io(OpRead, 0, 0, 100)
+			s.close()
+		}
+	}
 	// Reads that repeat a file watched before: of times many, gap apart from the first one that counts.
 	repeat := func(times int, gap int64) func(*script) {
 		return func(s *script) {
@@ -85,9 +92,7 @@ func TestEdges(t *testing.T) {
 			s.close()
 			for range times - 1 {
 				s.now += stack.Time(gap / int64(times-1))
-				s.open("/data/f")
-				s.io(OpRead, 0, 0, 100)
-				s.close()
+				again(s, 1)
 			}
 		}
 	}
@@ -126,6 +131,20 @@ func TestEdges(t *testing.T) {
 			s.open("/data/f")
 			s.io(OpRead, 0, 0, 100)
 			s.close()
+		}, ""},
+		{"the first stack lacks frames", "repeat-read", func(s *script) {
+			s.e.Complete = func(id StackID) bool { return id != 8 }
+			s.at = 8
+			repeat(1, 0)(s)
+			s.at = 7
+			again(s, 4)
+		}, "repeat-read:5"},
+		{"the first stack lacks frames and is of another call", "repeat-read", func(s *script) {
+			s.e.Complete = func(id StackID) bool { return id != 8 }
+			s.at, s.sp = 8, 0x6000
+			repeat(1, 0)(s)
+			s.at, s.sp = 7, 0x7000
+			again(s, 4)
 		}, ""},
 		{"another number of bytes", "repeat-read", func(s *script) {
 			repeat(4, 10*ms)(s)
