@@ -423,24 +423,25 @@ func (d *dumper) write(w io.Writer) error {
 // stream writes what HotSpot writes, and counts its objects on the way.
 func (d *dumper) stream(w io.Writer) error {
 	r, count := io.Pipe()
-	objects := make(chan int64, 1)
+	counted := make(chan [2]int64, 1)
 	go func() {
 		infos, _ := hprof.ReadInfo(r)
 		_, _ = io.Copy(io.Discard, r) // the reader of w reports damage
-		n := int64(0)
+		var n [2]int64
 		for _, i := range infos {
-			n += i.Objects().Count
+			n[0] += i.Objects().Count
+			n[1] += i.Subs[hprof.SubClass].Count
 		}
-		objects <- n
+		counted <- n
 	}()
 	s, err := snapshot.Stream(d.ctx, d.p, io.MultiWriter(w, count), d.f.live)
 	count.Close()
-	n := <-objects
+	n := <-counted
 	if err != nil {
 		return fmt.Errorf("process %d: %w", d.p.PID(), err)
 	}
 	d.bytes, d.stood = s.Bytes, s.Stood
-	d.f.notes = append(d.f.notes, fmt.Sprintf("sliver: process %d: written by HotSpot itself, stopped for %s; %d objects", d.p.PID(), millis(s.Stood), n))
+	d.f.notes = append(d.f.notes, fmt.Sprintf("sliver: process %d: written by HotSpot itself, stopped for %s; %d objects, %d classes", d.p.PID(), millis(s.Stood), n[0], n[1]))
 	return nil
 }
 
@@ -546,8 +547,9 @@ func (f *heapFlags) openPipe(ctx context.Context, e *env, d *dumper, name string
 		return nil, err
 	}
 	wrote := make(chan error, 1)
+	write := through(d.write, hprof.Hollow) // the dump stays in a file for some time, and disks get no full dumps
 	go func() {
-		err := d.write(w)
+		err := write(w)
 		w.Close()
 		wrote <- err
 	}()

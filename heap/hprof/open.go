@@ -117,11 +117,18 @@ func spool(src io.Reader, temp string) (f *os.File, damage, err error) {
 	if f, err = nameless(temp); err != nil {
 		return nil, nil, err
 	}
-	buf := make([]byte, 256<<10)
+	h, buf := &holes{f: f}, make([]byte, 64*holeBlock)
 	for damage == nil && err == nil {
-		var n int
-		n, damage = src.Read(buf)
-		_, err = f.Write(buf[:n])
+		n := 0
+		for n < len(buf) && damage == nil {
+			var k int
+			k, damage = src.Read(buf[n:])
+			n += k
+		}
+		err = h.Write(buf[:n])
+	}
+	if err == nil {
+		err = h.end()
 	}
 	if err != nil {
 		f.Close()
