@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -423,26 +422,38 @@ func (d *dumper) write(w io.Writer) error {
 // stream writes what HotSpot writes, and counts its objects on the way.
 func (d *dumper) stream(w io.Writer) error {
 	r, count := io.Pipe()
-	counted := make(chan [2]int64, 1)
+	counted := make(chan hprof.Kept, 1)
 	go func() {
 		infos, _ := hprof.ReadInfo(r)
 		_, _ = io.Copy(io.Discard, r) // the reader of w reports damage
-		var n [2]int64
+		var k hprof.Kept
 		for _, i := range infos {
-			n[0] += i.Objects().Count
-			n[1] += i.Subs[hprof.SubClass].Count
+			k.Objects += i.Objects().Count
+			k.Classes += i.Subs[hprof.SubClass].Count
 		}
-		counted <- n
+		counted <- k
 	}()
-	s, err := snapshot.Stream(d.ctx, d.p, io.MultiWriter(w, count), d.f.live)
+	err := d.fifo(io.MultiWriter(w, count))
 	count.Close()
-	n := <-counted
+	if k := <-counted; err == nil {
+		d.streamed(&k)
+	}
+	return err
+}
+
+// fifo writes what HotSpot writes.
+func (d *dumper) fifo(w io.Writer) error {
+	s, err := snapshot.Stream(d.ctx, d.p, w, d.f.live)
 	if err != nil {
 		return fmt.Errorf("process %d: %w", d.p.PID(), err)
 	}
 	d.bytes, d.stood = s.Bytes, s.Stood
-	d.f.notes = append(d.f.notes, fmt.Sprintf("sliver: process %d: written by HotSpot itself, stopped for %s; %d objects, %d classes", d.p.PID(), millis(s.Stood), n[0], n[1]))
 	return nil
+}
+
+// streamed adds a line about what HotSpot has written.
+func (d *dumper) streamed(k *hprof.Kept) {
+	d.f.notes = append(d.f.notes, fmt.Sprintf("sliver: process %d: written by HotSpot itself, stopped for %s; %d objects, %d classes", d.p.PID(), millis(d.stood), k.Objects, k.Classes))
 }
 
 // say adds a line about what the dump of a copy has.
@@ -542,25 +553,26 @@ func koomRunning(pid string) *leak.Running {
 
 // openPipe is openProcess for a dump that HotSpot writes.
 func (f *heapFlags) openPipe(ctx context.Context, e *env, d *dumper, name string) (*graph.Graph, error) {
-	r, w, err := os.Pipe()
-	if err != nil {
-		return nil, err
-	}
+	r, w := io.Pipe()
 	wrote := make(chan error, 1)
-	write := through(d.write, hprof.Hollow) // the dump stays in a file for some time, and disks get no full dumps
 	go func() {
-		err := write(w)
-		w.Close()
+		err := d.fifo(w)
+		w.CloseWithError(err)
 		wrote <- err
 	}()
-	path := fmt.Sprintf("/proc/self/fd/%d", r.Fd())
-	g, err := f.openBy(e, path, name, func(o graph.Options) (*graph.Graph, error) { return graph.Open(ctx, path, o) })
-	r.Close()
-	if e := <-wrote; e != nil { // why the dump is not whole
+	k, err := hprof.Keep(r, f.temp)
+	r.CloseWithError(err)
+	if e := <-wrote; e != nil && (err == nil || errors.Is(err, e)) { // why the dump is not whole
 		if err == nil {
-			g.Close()
+			k.File.Close()
 		}
 		return nil, e
 	}
-	return g, err
+	if err != nil {
+		return nil, fmt.Errorf("process %d: cannot keep the dump for the analysis (--temp chooses a folder): %w", d.p.PID(), err)
+	}
+	defer k.File.Close()
+	d.streamed(&k)
+	path := fmt.Sprintf("/proc/self/fd/%d", k.File.Fd())
+	return f.openBy(e, path, name, func(o graph.Options) (*graph.Graph, error) { return graph.Open(ctx, path, o) })
 }

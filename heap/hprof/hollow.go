@@ -5,22 +5,53 @@ import (
 	"os"
 )
 
-// HollowFrom is the length in bytes from which Hollow overwrites the values of a primitive array.
+// HollowFrom is the length in bytes from which Keep overwrites the values of a primitive array.
 const HollowFrom = 4 << 10
 
-// Hollow writes a dump with zeros for the values of its large primitive arrays, which hold no references.
-// All positions stay. It reads src once.
-//
-// If the dump is damaged, w has what came before, and the error is an *Error.
-func Hollow(w io.Writer, src io.Reader) error {
+// Kept is a dump in a file that has no name.
+type Kept struct {
+	File             *os.File
+	Objects, Classes int64 // objects without the classes
+}
+
+// Keep writes a dump into a file without a name, in the folder temp ("" is the system's). The values of large primitive
+// arrays, which hold no references, become holes of the file, so that no full dump is on the disk. All positions stay.
+// It keeps no file if src fails or the dump is damaged.
+func Keep(src io.Reader, temp string) (k Kept, err error) {
+	if k.File, err = nameless(temp); err != nil {
+		return k, err
+	}
+	h := &holes{f: k.File}
+	if err = k.hollow(h, src); err == nil {
+		err = h.end()
+	}
+	if err != nil {
+		k.File.Close()
+		k.File = nil
+	}
+	return k, err
+}
+
+// hollow writes a dump with zeros for the values of its large primitive arrays, and counts its objects.
+func (k *Kept) hollow(w io.Writer, src io.Reader) error {
 	r, err := newRewriter(w, src)
 	if err != nil {
 		return err
 	}
 	for err == nil {
 		var it *Item
-		if it, err = r.Next(); err == nil && it.Kind == KindSub && it.Tag == SubPrimitiveArray && it.Body >= HollowFrom {
-			err = r.overwrite(it.Body, zeros)
+		if it, err = r.Next(); err != nil || it.Kind != KindSub {
+			continue
+		}
+		switch it.Tag {
+		case SubClass:
+			k.Classes++
+		case SubInstance, SubObjectArray, SubPrimitiveBare:
+			k.Objects++
+		case SubPrimitiveArray:
+			if k.Objects++; it.Body >= HollowFrom {
+				err = r.overwrite(it.Body, zeros)
+			}
 		}
 	}
 	return r.finish(err)
@@ -35,8 +66,8 @@ type holes struct {
 // holeBlock is the size of a hole, that of a page.
 const holeBlock = 4 << 10
 
-// Write writes b. Only the last of all may have another length than a multiple of holeBlock.
-func (h *holes) Write(b []byte) error {
+// Write writes b.
+func (h *holes) Write(b []byte) (int, error) {
 	for from := 0; from < len(b); {
 		to := from
 		for to < len(b) && !isZero(b[to:min(to+holeBlock, len(b))]) {
@@ -44,7 +75,7 @@ func (h *holes) Write(b []byte) error {
 		}
 		if to > from {
 			if _, err := h.f.WriteAt(b[from:to], h.size+int64(from)); err != nil {
-				return err
+				return 0, err
 			}
 		}
 		for to < len(b) && isZero(b[to:min(to+holeBlock, len(b))]) {
@@ -53,7 +84,7 @@ func (h *holes) Write(b []byte) error {
 		from = to
 	}
 	h.size += int64(len(b))
-	return nil
+	return len(b), nil
 }
 
 // end gives the file its length: it may end with a hole.

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"syscall"
 	"testing"
 )
@@ -20,8 +18,8 @@ func random(n int) []byte {
 	return b
 }
 
-// TestHollow: zeros replace the values of large primitive arrays, and nothing else.
-func TestHollow(t *testing.T) {
+// TestKeep: the values of large primitive arrays become holes, and all other bytes stay.
+func TestKeep(t *testing.T) {
 	b := newBuilder("1.0.2", 8)
 	b.str(1, "Node")
 	b.load(1, 0x100, 1)
@@ -40,41 +38,34 @@ func TestHollow(t *testing.T) {
 		at := bytes.Index(want, x)
 		clear(want[at : at+len(x)])
 	}
-	var got bytes.Buffer
-	if err := Hollow(&got, bytes.NewReader(dump)); err != nil || !bytes.Equal(got.Bytes(), want) {
-		t.Fatalf("%v, %d bytes of %d", err, got.Len(), len(want))
+	for _, src := range []io.Reader{bytes.NewReader(dump), &pieces{dump}} {
+		k, err := Keep(src, t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer k.File.Close()
+		got := make([]byte, len(want)+1)
+		if n, err := k.File.ReadAt(got, 0); err != io.EOF || !bytes.Equal(got[:n], want) {
+			t.Errorf("%v, %d bytes of %d are other ones", err, n, len(want))
+		}
+		if k.Objects != 5 || k.Classes != 1 {
+			t.Errorf("%d objects, %d classes", k.Objects, k.Classes)
+		}
+		var st syscall.Stat_t
+		if err := syscall.Fstat(int(k.File.Fd()), &st); err != nil || st.Blocks*512 > 1<<20 {
+			t.Errorf("%v, %d bytes of %d take space", err, st.Blocks*512, len(want))
+		}
 	}
-	// A truncated dump: what came before, and where it ends.
-	got.Reset()
 	var damage *Error
-	if err := Hollow(&got, bytes.NewReader(dump[:len(dump)-10])); !errors.As(err, &damage) || !bytes.HasPrefix(want, got.Bytes()[:len(want)-len(odd)-100]) {
+	if k, err := Keep(bytes.NewReader(dump[:len(dump)-10]), t.TempDir()); !errors.As(err, &damage) || k.File != nil {
 		t.Errorf("truncated: %v", err)
 	}
-	// From a pipe the dump goes into a file in which the zeros need no space.
-	pipe := filepath.Join(t.TempDir(), "pipe")
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
+	broken := errors.New("broken")
+	if k, err := Keep(io.MultiReader(bytes.NewReader(dump[:len(dump)/2]), failing{broken}), t.TempDir()); !errors.Is(err, broken) || k.File != nil {
+		t.Errorf("broken source: %v", err)
 	}
-	wrote := make(chan error, 1)
-	go func() {
-		w, err := os.OpenFile(pipe, os.O_WRONLY, 0)
-		if err == nil {
-			err = errors.Join(Hollow(w, bytes.NewReader(dump)), w.Close())
-		}
-		wrote <- err
-	}()
-	f, err := Open(pipe, t.TempDir())
-	if err := errors.Join(err, <-wrote); err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	back, err := io.ReadAll(f)
-	if err != nil || !bytes.Equal(back, want) {
-		t.Errorf("%v, %d bytes of %d are other ones", err, len(back), len(want))
-	}
-	var st syscall.Stat_t
-	if err := syscall.Fstat(int(f.Fd()), &st); err != nil || st.Blocks*512 > 1<<20 {
-		t.Errorf("%v, %d bytes of %d take space", err, st.Blocks*512, len(want))
+	if _, err := Keep(bytes.NewReader(dump), "/nonexistent"); err == nil {
+		t.Error("no folder, and no error")
 	}
 }
 

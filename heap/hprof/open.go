@@ -125,7 +125,7 @@ func spool(src io.Reader, temp string) (f *os.File, damage, err error) {
 			k, damage = src.Read(buf[n:])
 			n += k
 		}
-		err = h.Write(buf[:n])
+		_, err = h.Write(buf[:n])
 	}
 	if err == nil {
 		err = h.end()
