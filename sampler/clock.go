@@ -328,6 +328,9 @@ func (g *group) takeCopy(th *thread, cpu int64) {
 	if k.stack = k.stack[:0]; s.Reason == stack.ReasonNone {
 		k.whole++
 		k.stack = append(k.stack, s.Stack...)
+		if !k.aside && th.walk.Gaps() && !g.walker.StackSuffices(&th.walk) { // its runtime began after the clock did
+			g.unwind(th)
+		}
 	} else {
 		k.cut++
 		if s.Reason == stack.ReasonShort && !g.walker.Crossed() || s.Reason == stack.ReasonMemory && th.walk.Wiser() {
