@@ -422,21 +422,21 @@ func (d *dumper) write(w io.Writer) error {
 // stream writes what HotSpot writes, and counts its objects on the way.
 func (d *dumper) stream(w io.Writer) error {
 	r, count := io.Pipe()
-	counted := make(chan hprof.Kept, 1)
+	var objects, classes int64
+	counted := make(chan struct{})
 	go func() {
+		defer close(counted)
 		infos, _ := hprof.ReadInfo(r)
 		_, _ = io.Copy(io.Discard, r) // the reader of w reports damage
-		var k hprof.Kept
 		for _, i := range infos {
-			k.Objects += i.Objects().Count
-			k.Classes += i.Subs[hprof.SubClass].Count
+			objects += i.Objects().Count
+			classes += i.Subs[hprof.SubClass].Count
 		}
-		counted <- k
 	}()
 	err := d.fifo(io.MultiWriter(w, count))
 	count.Close()
-	if k := <-counted; err == nil {
-		d.streamed(&k)
+	if <-counted; err == nil {
+		d.streamed(objects, classes)
 	}
 	return err
 }
@@ -452,8 +452,8 @@ func (d *dumper) fifo(w io.Writer) error {
 }
 
 // streamed adds a line about what HotSpot has written.
-func (d *dumper) streamed(k *hprof.Kept) {
-	d.f.notes = append(d.f.notes, fmt.Sprintf("sliver: process %d: written by HotSpot itself, stopped for %s; %d objects, %d classes", d.p.PID(), millis(d.stood), k.Objects, k.Classes))
+func (d *dumper) streamed(objects, classes int64) {
+	d.f.notes = append(d.f.notes, fmt.Sprintf("sliver: process %d: written by HotSpot itself, stopped for %s; %d objects, %d classes", d.p.PID(), millis(d.stood), objects, classes))
 }
 
 // say adds a line about what the dump of a copy has.
@@ -572,7 +572,7 @@ func (f *heapFlags) openPipe(ctx context.Context, e *env, d *dumper, name string
 		return nil, fmt.Errorf("process %d: cannot keep the dump for the analysis (--temp chooses a folder): %w", d.p.PID(), err)
 	}
 	defer k.File.Close()
-	d.streamed(&k)
+	d.streamed(k.Objects, k.Classes)
 	path := fmt.Sprintf("/proc/self/fd/%d", k.File.Fd())
 	return f.openBy(e, path, name, func(o graph.Options) (*graph.Graph, error) { return graph.Open(ctx, path, o) })
 }

@@ -5,8 +5,8 @@ import (
 	"os"
 )
 
-// HollowFrom is the length in bytes from which Keep overwrites the values of a primitive array.
-const HollowFrom = 4 << 10
+// hollowFrom is the length in bytes from which Keep overwrites the values of a primitive array.
+const hollowFrom = 4 << 10
 
 // Kept is a dump in a file that has no name.
 type Kept struct {
@@ -49,7 +49,7 @@ func (k *Kept) hollow(w io.Writer, src io.Reader) error {
 		case SubInstance, SubObjectArray, SubPrimitiveBare:
 			k.Objects++
 		case SubPrimitiveArray:
-			if k.Objects++; it.Body >= HollowFrom {
+			if k.Objects++; it.Body >= hollowFrom {
 				err = r.overwrite(it.Body, zeros)
 			}
 		}

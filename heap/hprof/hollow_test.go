@@ -26,7 +26,7 @@ func TestKeep(t *testing.T) {
 	b.begin(TagHeapSegment)
 	b.class(0x100, 0, 8)
 	b.instance(0x200, 0x100, random(8))
-	large, small, odd := random(3<<20), random(HollowFrom-8), random(HollowFrom)
+	large, small, odd := random(3<<20), random(hollowFrom-8), random(hollowFrom)
 	b.array(0x300, TypeLong, large)
 	b.array(0x400, TypeByte, small)
 	b.objects(0x500, 0x100, 0x200, 0x300)
