@@ -52,9 +52,12 @@ const (
 )
 
 // ask requests the list for a lock of file f, and wakes w after a reading that begins
-// from now on.
+// from now on. It does nothing while mu is held: a sampler may not wait for a thread of
+// low priority, which may have lost its CPU. The sampler asks again at its next tick.
 func (r *lockReader) ask(w *waits, f wait.FileID) {
-	r.mu.Lock()
+	if !r.mu.TryLock() {
+		return
+	}
 	defer r.mu.Unlock()
 	if r.asked == nil {
 		r.asked, r.files = map[*waits]struct{}{}, map[wait.FileID]struct{}{}

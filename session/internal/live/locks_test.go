@@ -187,13 +187,31 @@ func (x *flocked) look() {
 	x.t.Fatal("it does not wait")
 }
 
+// request looks until the list has been requested: a request is omitted while the reader
+// holds its mutex.
+func (x *flocked) request() {
+	x.t.Helper()
+	for limit := time.Now().Add(time.Minute); time.Now().Before(limit); runtime.Gosched() {
+		x.look()
+		r := x.reader
+		r.mu.Lock()
+		_, later := r.asked[x.waits]
+		_, now := r.now[x.waits]
+		r.mu.Unlock()
+		if later || now {
+			return
+		}
+	}
+	x.t.Fatal("the list is not requested")
+}
+
 const never = stack.Time(1 << 62)
 
 // A sample of a thread that waits for a file lock must not wait for the list of locks.
 // The holder must be reported when the list arrives, with the time of the list.
 func TestFileLockLater(t *testing.T) {
 	x := newFlocked(t, false)
-	x.look()
+	x.request()
 	<-x.entered
 	for range 10 {
 		x.look()
@@ -217,7 +235,7 @@ func TestFileLockLater(t *testing.T) {
 		x.Late(0, never)
 		h := x.sink.holders()
 		if len(h) == 0 && try < 10 {
-			x.look() // the thread was woken in between
+			x.request() // the thread was woken in between
 			<-x.entered
 			continue
 		}
@@ -241,7 +259,7 @@ func TestFileLockLater(t *testing.T) {
 func TestFileLockSoon(t *testing.T) {
 	x := newFlocked(t, true)
 	for try := 0; ; try++ {
-		x.look()
+		x.request()
 		<-x.woken // a descriptor was found
 		<-x.entered
 		x.Late(0, never)
@@ -294,7 +312,7 @@ func TestFileLockSoon(t *testing.T) {
 func TestFileLockOrder(t *testing.T) {
 	x := newFlocked(t, false)
 	for try := 0; ; try++ {
-		x.look()
+		x.request()
 		<-x.entered
 		x.release <- struct{}{}
 		<-x.woken
@@ -315,7 +333,7 @@ func TestFileLockOrder(t *testing.T) {
 // lock after that, even if the thread has not been sampled since.
 func TestFileLockGone(t *testing.T) {
 	x := newFlocked(t, false)
-	x.look()
+	x.request()
 	<-x.entered
 	if err := syscall.Flock(int(x.held.Fd()), syscall.LOCK_UN); err != nil {
 		t.Fatal(err)
@@ -335,7 +353,7 @@ func TestFileLockGone(t *testing.T) {
 // After a group ends it must not be woken, and no goroutine may be left.
 func TestFileLockClosed(t *testing.T) {
 	x := newFlocked(t, false)
-	x.look()
+	x.request()
 	<-x.entered
 	x.reader.forget(x.waits)
 	x.release <- struct{}{}
