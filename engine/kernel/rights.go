@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sliverprof/sliver/calls"
+	"github.com/sliverprof/sliver/internal/caps"
 )
 
 // Errors that callers distinguish.
@@ -34,18 +35,12 @@ func Refused(err error) bool {
 	return false
 }
 
-// Numbers of the initial namespaces' inodes (include/linux/proc_ns.h, PROC_USER_INIT_INO and PROC_PID_INIT_INO).
-const (
-	initialUser = "user:[4026531837]"
-	initialPID  = "pid:[4026531836]"
-)
-
 // rights returns why no program can be loaded here; nil if no reason is known.
 func rights() error {
 	if !supported {
 		return errors.New("the kernel engine knows amd64 and arm64 only")
 	}
-	if to, err := os.Readlink("/proc/self/ns/user"); err == nil && to != initialUser {
+	if !caps.InitialUsers() {
 		return ErrUsers
 	}
 	h := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
@@ -74,7 +69,7 @@ func rights() error {
 
 // initialSpace returns ErrSpace if this process has other process numbers than the kernel's programs.
 func initialSpace() error {
-	if to, err := os.Readlink("/proc/self/ns/pid"); err == nil && to != initialPID {
+	if !caps.InitialPIDs() {
 		return ErrSpace
 	}
 	return nil

@@ -6,18 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"syscall"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
+
+	"github.com/sliverprof/sliver/internal/caps"
 )
 
 // maxThreads is the most threads that a filter keeps.
 const maxThreads = 4096
-
-// initialPID is the first PID namespace, whose thread numbers the program sees (include/linux/proc_ns.h).
-const initialPID = "pid:[4026531836]"
 
 // ErrFull: the filter keeps maxThreads threads.
 var ErrFull = errors.New("too many threads for one filter of perf events")
@@ -39,7 +37,7 @@ type keptThread struct {
 
 // New loads a filter that keeps no thread.
 func New() (f *Filter, err error) {
-	if to, err := os.Readlink("/proc/self/ns/pid"); err == nil && to != initialPID {
+	if !caps.InitialPIDs() {
 		return nil, errors.New("the numbers of threads are those of a PID namespace")
 	}
 	f = &Filter{}
