@@ -8,7 +8,7 @@ usage() {
 	cat <<'EOF'
 usage: ./test.sh [--short | --long] [--no-install] [PACKAGE…]
 
-  --short       the quick tests, without fuzzing and benchmarks
+  --short       what CI runs: no long, raced live or fuzz tests, no benchmarks
   --long        the long form of each test, and a minute of fuzzing for each
                 target in place of a second: some hours
   --no-install  install nothing; tests that lack a tool are skipped

@@ -443,6 +443,7 @@ var turnsCases = []turnsCase{
 // must have the right lock, and the right holder if the kind keeps one. A wait must be
 // as long as it was, to an interval.
 func TestTurnsTruth(t *testing.T) {
+	testprog.Whole(t, "package session/internal/live tests the holders of locks one by one")
 	testprog.Unraced(t, "it compares with clocks, and a slow sampler would take the CPUs")
 	for _, c := range turnsCases {
 		t.Run(strings.TrimPrefix(c.program, "locks/")+"/"+c.variant+"/"+c.kind+"-"+fmt.Sprint(c.threads), func(t *testing.T) {

@@ -78,6 +78,9 @@ func TestAttackStacks(t *testing.T) {
 func TestAttackMappings(t *testing.T) {
 	for _, args := range [][]string{{}, {"--remap"}} {
 		t.Run(strings.Join(args, ""), func(t *testing.T) {
+			if len(args) > 0 {
+				testprog.Whole(t, "as many mappings that stay")
+			}
 			p := attack(t, "hostile/mappings", "O2", append(args, "--wait-go", "--files", "30000", "--in", t.TempDir())...)
 			p.Ready()
 			p.Go()

@@ -159,6 +159,9 @@ func TestFidelityMovedText(t *testing.T) {
 	for _, variant := range []string{"O2", "nopie", "onesegment"} {
 		for _, mode := range []string{"all", "middle", "named", "late"} {
 			t.Run(variant+"/"+mode, func(t *testing.T) {
+				if variant != "O2" {
+					testprog.Whole(t, "another build")
+				}
 				p := testprog.Start(t, testprog.Build(t, "c/moved", variant), mode)
 				p.Ready()
 				stacks := recordFolded(t, p, 150)
@@ -187,6 +190,9 @@ func TestFidelityGreenlets(t *testing.T) {
 	program := filepath.Join(testprog.Root(t), "testdata", "targets", "python", "greenlets.py")
 	for _, v := range []string{"3.8", "3.10", "3.11", "3.12"} {
 		t.Run(v, func(t *testing.T) {
+			if v == "3.10" || v == "3.11" {
+				testprog.Whole(t, "two other versions")
+			}
 			module := testprog.Tool(t, "greenlet"+v)
 			cmd := exec.Command(testprog.Tool(t, "python"+v), program)
 			cmd.Env = append(os.Environ(), "PYTHONPATH="+filepath.Dir(filepath.Dir(module)))

@@ -16,6 +16,9 @@ func TestFidelityEvaluated(t *testing.T) {
 	program := filepath.Join(testprog.Root(t), "testdata", "targets", "node", "evaluated.js")
 	for _, tool := range []string{"node18", "node22", "node24"} {
 		t.Run(tool, func(t *testing.T) {
+			if tool != "node22" {
+				testprog.Whole(t, "another version")
+			}
 			p := testprog.Start(t, testprog.Tool(t, tool), program)
 			p.Ready()
 			dir, out := t.TempDir(), result{}

@@ -15,6 +15,7 @@ import (
 // for a CPU most of the time, and a recording is as long as asked and counts the threads that it has not looked at. Without the priority of samplers, which root has,
 // `stack` took thirty times its CPU time there.
 func TestFidelityManyThreads(t *testing.T) {
+	testprog.Whole(t, "TestFidelityDeep and others have fewer threads")
 	testprog.Need(t, "ptrace")
 	if os.Geteuid() != 0 {
 		t.Skip("needs the right to a higher priority")

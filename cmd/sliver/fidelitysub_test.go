@@ -16,6 +16,9 @@ func TestFidelitySubinterpreters(t *testing.T) {
 	program := filepath.Join(testprog.Root(t), "testdata", "targets", "python", "subinterpreters.py")
 	for _, tool := range []string{"python3.11", "python3.12", "python3.13", "python3.14"} {
 		t.Run(tool, func(t *testing.T) {
+			if tool == "python3.11" || tool == "python3.13" {
+				testprog.Whole(t, "two other versions")
+			}
 			p := testprog.Start(t, testprog.Tool(t, tool), program)
 			p.Ready()
 			var r result

@@ -87,6 +87,9 @@ func TestPageFirstScreen(t *testing.T) {
 		}, want: []string{`sort(Command|Compare)|compareStringObjects`}, not: []string{`bio_`}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			if c.name != "mutex" && c.name != "gil" && c.name != "go" {
+				testprog.Whole(t, "programs in C, Python and Go")
+			}
 			p := testprog.StartCmd(t, c.cmd(t))
 			if c.ready != "" {
 				p.Line(c.ready)
@@ -151,6 +154,7 @@ func runBrowser(t *testing.T, browser, script, program string, args ...string) s
 // TestShareFile writes a recording as one HTML file and opens it in two browsers without a network; the
 // second also opens the page that sliver serves.
 func TestShareFile(t *testing.T) {
+	testprog.Whole(t, "TestPage of package web has the same page from a server")
 	testprog.Need(t, "ptrace", "node", "chromium", "firefox", "npm")
 	dir := t.TempDir()
 	p := testprog.StartCmd(t, exec.Command(testprog.Build(t, "locks/kitchen", "O2"), "--seconds", "600"))

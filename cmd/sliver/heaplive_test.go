@@ -142,6 +142,9 @@ func TestHeapWayFifo(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	dir := t.TempDir()
 	for version, live := range map[string]string{"17": "live.hprof.zst", "25": "live.spack"} { // 25 makes a second file, which must not stay
+		if testing.Short() && version != "25" {
+			continue
+		}
 		args := []string{"-Xmx64m", "-XX:+UseSerialGC", "-cp", testprog.JavaClasses(t, "HeapLeaks"), "HeapLeaks", "references"}
 		p := testprog.StartCmd(t, exec.Command(testprog.Tool(t, "java"+version), args...))
 		p.Line("READY")
@@ -362,6 +365,7 @@ func (w *watchedHeap) files(ending string) []string {
 
 // Where no copy is possible, the files of a rule about the Java heap come through the attach socket.
 func TestWatchJavaHeapFallsBack(t *testing.T) {
+	testprog.Whole(t, "TestWatchJavaHeap has the way that is usual")
 	w := watchGrowing(t, "25", "-XX:+UseZGC", "dump+leaks")
 	w.until(t, func() bool { return len(w.files(".leaks.txt")) > 0 })
 	if said := w.said(t); !strings.Contains(said, "through the attach socket") || !strings.Contains(said, "its collector is ZGC") {
@@ -381,6 +385,9 @@ func TestWatchJavaHeapFallsBack(t *testing.T) {
 func TestWatchJavaHeapTooLarge(t *testing.T) {
 	for _, collector := range []string{"-XX:+UseSerialGC", "-XX:+UseZGC"} {
 		t.Run(collector, func(t *testing.T) {
+			if collector == "-XX:+UseZGC" {
+				testprog.Whole(t, "another collector")
+			}
 			w := watchGrowing(t, "25", collector, "dump", "--max-bytes", "50kB")
 			w.until(t, func() bool { return strings.Contains(w.said(t), "larger than --max-bytes allows") })
 			if found := w.files(".spack*"); len(found) > 0 {

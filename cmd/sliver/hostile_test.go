@@ -329,6 +329,9 @@ func TestHungFilesWatch(t *testing.T) {
 func TestHostilePerfMaps(t *testing.T) {
 	for kind, says := range map[string]string{"lines": "bytes ignored", "junk": "1000000 invalid lines ignored", "sparse": ""} {
 		t.Run(kind, func(t *testing.T) {
+			if kind == "junk" {
+				testprog.Whole(t, "a table of too many valid lines")
+			}
 			p, _ := nasty(t, "O2", "--perf-map", kind)
 			t.Cleanup(func() { os.Remove(fmt.Sprintf("/tmp/perf-%d.map", p.PID)) })
 			dir := t.TempDir()

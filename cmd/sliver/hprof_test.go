@@ -104,6 +104,7 @@ func heapDump(w io.Writer, size int) error {
 
 // TestHprofMemory: from pipe to pipe, no action needs more than 64 MB.
 func TestHprofMemory(t *testing.T) {
+	testprog.Whole(t, "TestHprof has small files")
 	size := 80 << 20 // more than a run may take
 	if os.Getenv("SLIVER_LONG") != "" {
 		size = 300 << 20

@@ -12,6 +12,7 @@ import (
 // TestMaxCPU records three busy processes at a short interval. The limit stretches the intervals of all of them,
 // and the summary says so.
 func TestMaxCPU(t *testing.T) {
+	testprog.Whole(t, "package sampler tests the bound with a clock of its own")
 	testprog.Need(t, "gcc", "ptrace")
 	program := testprog.Build(t, "c/spin", "O2")
 	var pids []string

@@ -15,6 +15,7 @@ import (
 // The page's API conforms to docs/openapi.yaml, for valid and invalid requests that
 // schemathesis generates from it. The websocket is not covered.
 func TestOpenAPI(t *testing.T) {
+	testprog.Whole(t, "it sends thousands of requests")
 	tool := testprog.Tool(t, "schemathesis")
 	p := spin(t)
 	dir := t.TempDir()

@@ -15,6 +15,7 @@ import (
 // recordings of a program, live and finished: see web/page/test/real.mjs. SLIVER_PICTURES
 // names a folder for screenshots. SLIVER_LONG=1 runs all cases.
 func TestPageOfRealPrograms(t *testing.T) {
+	testprog.Whole(t, "TestPageFirstScreen has a page of a real program")
 	testprog.Need(t, "ptrace", "node", "chromium", "npm", "java17")
 	page, err := filepath.Abs(filepath.Join("..", "..", "web", "page"))
 	if err != nil {

@@ -36,6 +36,7 @@ func release(t *testing.T, args ...string) (sums, out string) {
 // TestRelease: the same commit gives the same files in any folder, and the program of the archive is
 // static, knows its version, and records. In the long form the packages, too.
 func TestRelease(t *testing.T) {
+	testprog.Whole(t, "it builds the release twice")
 	testprog.Need(t, "ptrace", "git")
 	if _, err := os.Stat(filepath.Join(testprog.Root(t), ".git")); err != nil {
 		t.Skip("these sources are not a clone")

@@ -137,6 +137,7 @@ func TestTraceAsJSONSlower(t *testing.T) {
 }
 
 func TestTraceStopsWhereItIsTooHot(t *testing.T) {
+	testprog.Whole(t, "TestTraceCountsEveryCall traces within the limit")
 	x := traceProgram(t, "c/traced", []string{"hot", "1"}, "-f", "probed", "-d", "10s", "--trace-limit", "500", "--trace-engine", "cpu")
 	if st := x.proc.Wait(); !st.Success() {
 		t.Fatalf("%v: %v", st, x.proc.Errors())

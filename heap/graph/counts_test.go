@@ -88,6 +88,7 @@ func TestCorpusAgainstSlurp(t *testing.T) {
 
 // Perfetto's trace_processor has as many objects.
 func TestCorpusAgainstPerfetto(t *testing.T) {
+	testprog.Whole(t, "TestCorpusAgainstShark has another reader of the same dumps")
 	dir, node := testprog.Perfetto(t), testprog.Tool(t, "node")
 	query := filepath.Join(testprog.Root(t), "testdata", "verify", "perfetto_query.mjs")
 	for name, path := range corpus(t) {

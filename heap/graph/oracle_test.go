@@ -119,6 +119,7 @@ func likeVisualVM(t *testing.T, g *Graph) (unlike []bool) {
 // one in a thousand objects, where its dominators are not exact: it stops
 // at a fixed point of its iteration (TestDominatorsOfRandomGraphs has an exact oracle).
 func TestCorpusAgainstVisualVM(t *testing.T) {
+	testprog.Whole(t, "TestCorpusAgainstShark has another reader of the same dumps")
 	for name, path := range corpus(t) {
 		t.Run(name, func(t *testing.T) {
 			g, err := Open(t.Context(), path, Options{Temp: t.TempDir(), Dump: 1, Flat: true})

@@ -101,6 +101,7 @@ func TestCountsOfSlurp(t *testing.T) {
 
 // Perfetto's trace_processor has as many objects, where each class is one as well.
 func TestCountsOfPerfetto(t *testing.T) {
+	testprog.Whole(t, "own counts are compared by the other tests")
 	dir := testprog.Perfetto(t)
 	node := testprog.Tool(t, "node")
 	eachDump(t, func(t *testing.T, dump []byte) {
@@ -135,6 +136,7 @@ func TestCountsOfPerfetto(t *testing.T) {
 
 // Dumps of jcmd of each JDK, plain and gzip of several members, go through all.
 func TestJDKs(t *testing.T) {
+	testprog.Whole(t, "TestPack has dumps of these versions")
 	testprog.Unraced(t, "one goroutine reads a dump")
 	for i, version := range []string{"17", "21", "25"} {
 		if i > 0 && os.Getenv("SLIVER_LONG") == "" {

@@ -122,6 +122,7 @@ func TestPackStrings(t *testing.T) {
 
 // A block is not mixed after mixedBytes, and a file that has one is refused.
 func TestPackMixedLimit(t *testing.T) {
+	testprog.Whole(t, "TestPack has small dumps")
 	testprog.Unraced(t, "one goroutine reads a dump")
 	b := newBuilder("1.0.2", 4)
 	line := 0

@@ -317,3 +317,12 @@ func Unraced(t testing.TB, why string) {
 		t.Skip("not under the race detector: " + why)
 	}
 }
+
+// Whole skips the test in the short form (go test -short), which CI runs: it belongs to the whole one. short
+// says which part of what it shows remains there.
+func Whole(t testing.TB, short string) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("not in the short form: " + short)
+	}
+}
