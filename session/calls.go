@@ -17,6 +17,7 @@ type TraceOptions struct {
 	Engine    string           // see exact.Options
 	Limit     float64          // see exact.Options
 	Slower    time.Duration    // shorter calls are only counted
+	Later     *exact.Names     // see exact.Options
 }
 
 // Calls are the accounts of traced functions.
@@ -51,16 +52,18 @@ const (
 
 // traceCalls begins to record calls.
 func traceCalls(p *target.Process, o *TraceOptions, rec *trace.Recorder) (*tracing, error) {
-	t, err := exact.Start(p, o.Functions, exact.Options{Engine: o.Engine, Limit: o.Limit})
+	x := &tracing{o: o, rec: rec, done: make(chan struct{}), noted: time.Now()}
+	var err error
+	x.t, err = exact.Start(p, o.Functions, exact.Options{Engine: o.Engine, Limit: o.Limit, Later: o.Later, Added: func([]exact.Function) { x.note() }})
 	if err != nil {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	x := &tracing{o: o, t: t, rec: rec, stop: stop, done: make(chan struct{}), noted: time.Now()}
+	x.stop = stop
 	x.note()
 	go func() {
 		defer close(x.done)
-		x.err = t.Run(ctx, x.take)
+		x.err = x.t.Run(ctx, x.take)
 	}()
 	return x, nil
 }
@@ -98,9 +101,11 @@ func (x *tracing) traced() *trace.Traced { return TracedOf(x.t, x.o.Slower) }
 func TracedOf(t *exact.Tracer, slower time.Duration) *trace.Traced {
 	st := t.Stats()
 	out := &trace.Traced{At: target.Now(), Began: t.Began, Engine: t.Engine, Slower: int64(slower), Lost: st.Lost, Dropped: st.Dropped}
-	for i := range t.Functions {
-		f := &t.Functions[i]
-		out.Functions = append(out.Functions, trace.TracedFunction{Name: f.Name, Module: f.Module, File: f.File, Line: f.Line, Addr: f.Addr,
+	for i, f := range t.Known() {
+		if i >= len(st.Funcs) {
+			break // it came after the accounts were read
+		}
+		out.Functions = append(out.Functions, trace.TracedFunction{Name: f.Name, Module: f.Module, File: f.File, Line: f.Line, Addr: f.Addr, Since: f.Since,
 			Ranges: f.Ranges, Calls: st.Funcs[i].Calls, Left: st.Funcs[i].Left})
 	}
 	for _, h := range st.Hot {
@@ -121,7 +126,7 @@ func (x *tracing) end() error {
 }
 
 func (x *tracing) account() *Calls {
-	return &Calls{Engine: x.t.Engine, Functions: x.t.Functions, Stats: x.t.Stats()}
+	return &Calls{Engine: x.t.Engine, Functions: x.t.Known(), Stats: x.t.Stats()}
 }
 
 func (x *tracing) close() {

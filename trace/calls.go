@@ -28,10 +28,11 @@ type TracedFunction struct {
 	Module string      `json:"module"`
 	File   string      `json:"file,omitempty"`
 	Line   int         `json:"line,omitempty"`
-	Addr   uint64      `json:"addr"`   // of its first instruction, in the target
-	Ranges [][2]uint64 `json:"ranges"` // from and to of its code, in the target
-	Calls  uint64      `json:"calls"`  // all, those that are not recorded too
-	Left   uint64      `json:"left"`   // of these, without a return
+	Addr   uint64      `json:"addr"`            // of its first instruction, in the target
+	Ranges [][2]uint64 `json:"ranges"`          // from and to of its code, in the target, at all places where it was mapped
+	Since  stack.Time  `json:"since,omitempty"` // from then on its calls are recorded, if its file was mapped after Began; 0: from Began on
+	Calls  uint64      `json:"calls"`           // all, those that are not recorded too
+	Left   uint64      `json:"left"`            // of these, without a return
 	// Hot is the rate of entries and exits (1/s) at which the function was detached at HotAt; 0: it was not.
 	Hot   float64    `json:"detached_at_hits_per_s,omitempty"`
 	HotAt stack.Time `json:"detached_at,omitempty"`

@@ -378,7 +378,7 @@ func (f *recordFlags) record(e *env, o session.Options, p *target.Process, c *ta
 		return err
 	}
 	var err error
-	if o.Trace, err = f.trace.options(e.stderr, p, f.names.debugDirs); err != nil {
+	if o.Trace, err = f.trace.options(e.stderr, p, c, f.names.debugDirs); err != nil {
 		return err
 	}
 	_ = background.Lower(o.Groups + 1) // without permission, sliver runs at normal priority

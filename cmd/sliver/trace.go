@@ -53,13 +53,29 @@ func (c *callFlags) parse(help, flag string, patterns []string) error {
 	return nil
 }
 
-// find returns the functions that can be traced. Others are reported on w.
-func (c *callFlags) find(w io.Writer, p *target.Process, debug []string) ([]exact.Function, error) {
-	names, err := exact.Find(p, c.patterns, exact.FindOptions{Debug: debug})
-	if err != nil {
-		return nil, err
+// of is find for a process that may be a command, which is held: it first runs to its entry, where its libraries are
+// mapped. There may be no function yet.
+func (c *callFlags) of(w io.Writer, p *target.Process, cmd *target.Command, debug []string) (*exact.Names, []exact.Function, error) {
+	if cmd == nil {
+		return c.find(w, p, debug, false)
 	}
-	var good []exact.Function
+	if err := cmd.ToEntry(); err != nil {
+		fmt.Fprintf(w, "sliver: %s; functions of libraries are traced only from shortly after they are loaded\n", oneLine(err))
+	}
+	names, fns, err := c.find(w, p, debug, true)
+	if names != nil && err != nil {
+		fmt.Fprintf(w, "sliver: %s; files that it loads later are looked through\n", oneLine(err))
+		err = nil
+	}
+	return names, fns, err
+}
+
+// find returns the functions that can be traced. Others are reported on w. If there is none, names is not nil. later:
+// there may be some later.
+func (c *callFlags) find(w io.Writer, p *target.Process, debug []string, later bool) (names *exact.Names, good []exact.Function, err error) {
+	if names, err = exact.Find(p, c.patterns, exact.FindOptions{Debug: debug}); err != nil {
+		return nil, nil, err
+	}
 	var why string
 	for _, f := range names.Functions {
 		if f.Why == "" {
@@ -69,17 +85,17 @@ func (c *callFlags) find(w io.Writer, p *target.Process, debug []string) ([]exac
 		why = fmt.Sprintf("%s: %s", f.Name, f.Why)
 		fmt.Fprintf(w, "sliver: not traced: %s\n", printable(why))
 	}
-	if len(good) > 0 {
-		return good, nil
+	switch {
+	case len(good) > 0:
+		return names, good, nil
+	case why != "":
+		return names, nil, fmt.Errorf("no function that matches can be traced")
 	}
-	if why != "" {
-		return nil, fmt.Errorf("no function that matches can be traced")
-	}
-	return nil, c.unmatched(p, debug)
+	return names, nil, c.unmatched(p, debug, later)
 }
 
 // unmatched says why no function has a name that was asked for.
-func (c *callFlags) unmatched(p *target.Process, debug []string) error {
+func (c *callFlags) unmatched(p *target.Process, debug []string, later bool) error {
 	var asked []string
 	for i := range c.patterns {
 		asked = append(asked, c.patterns[i].String())
@@ -94,6 +110,9 @@ func (c *callFlags) unmatched(p *target.Process, debug []string) error {
 	}
 	if of := runtimeOf(p); of != "" {
 		return fmt.Errorf("no native function of process %d matches %s; functions in %s are sampled and cannot be traced", p.PID(), what, of)
+	}
+	if later {
+		return fmt.Errorf("no function of %s matches %s so far", printable(p.Facts().Comm), what)
 	}
 	return fmt.Errorf("no function of process %d matches %s; 'sliver trace --list -p %d -f PATTERN' shows names, for example with -f '*'", p.PID(), what, p.PID())
 }
@@ -129,7 +148,7 @@ type traceFlags struct {
 func traceCommand() *command {
 	f := &traceFlags{}
 	return &command{
-		name: "trace", args: "[FLAGS] -p PID -f PATTERN", short: "trace all calls of chosen functions, with exact times",
+		name: "trace", args: "[FLAGS] -f PATTERN (-p PID | -- COMMAND ARGS...)", short: "trace all calls of chosen functions, with exact times",
 		flags: func(fs *pflag.FlagSet) {
 			fs.VarP(&f.pid, "pid", "p", "trace this running process")
 			fs.StringArrayVarP(&f.patterns, "function", "f", nil, "functions: a name, a glob, /regexp/ or file.c:function; repeatable")
@@ -155,17 +174,22 @@ Examples:
   sliver trace -p 1234 -f 'http::*' --slower 50ms -d 30s
   sliver trace -p 1234 -f server.c:parse -q -d 10s     percentiles only
   sliver trace -p 1234 -f '/^sql_/' --list
+  sliver trace -f malloc -q -- sort /etc/passwd        of a command
   sliver record -p 1234 --trace handle_request         on a timeline, with samples`,
 		run: f.run,
 	}
 }
 
-func (f *traceFlags) run(_ context.Context, e *env, args []string) error {
-	switch {
-	case len(args) > 0:
-		return usagef("trace", "unexpected %q", args[0])
-	case f.pid == 0:
-		return usagef("trace", "give a process: sliver trace -p PID -f PATTERN")
+func (f *traceFlags) run(ctx context.Context, e *env, args []string) error {
+	switch d := dash(ctx); {
+	case d > 0, d < 0 && len(args) > 0:
+		return usagef("trace", "unexpected %q; a command goes after --", args[0])
+	case f.pid > 0 && len(args) > 0:
+		return usagef("trace", "both a process and a command given; choose one")
+	case f.pid == 0 && len(args) == 0:
+		return usagef("trace", "give a process (sliver trace -p PID -f PATTERN) or a command (sliver trace -f PATTERN -- COMMAND ARGS...)")
+	case f.list && len(args) > 0:
+		return usagef("trace", "--list is for a process: give -p PID")
 	case len(f.patterns) == 0:
 		return usagef("trace", "give a function: sliver trace -p PID -f PATTERN")
 	case f.duration < 0:
@@ -176,6 +200,14 @@ func (f *traceFlags) run(_ context.Context, e *env, args []string) error {
 	if err := f.calls.parse("trace", "function", f.patterns); err != nil {
 		return err
 	}
+	if len(args) > 0 {
+		c, err := target.Start(args)
+		if err != nil {
+			return err
+		}
+		defer c.Process.Close()
+		return released(c, f.trace(e, c.Process, c))
+	}
 	p, err := target.Open(int(f.pid))
 	if err != nil {
 		return explain(err)
@@ -184,11 +216,21 @@ func (f *traceFlags) run(_ context.Context, e *env, args []string) error {
 	if f.list {
 		return f.showList(e, p)
 	}
-	fns, err := f.calls.find(e.stderr, p, f.debug)
+	return f.trace(e, p, nil)
+}
+
+// trace traces a process to its end, a signal or the end of the time. cmd is the command that it is, or nil.
+func (f *traceFlags) trace(e *env, p *target.Process, cmd *target.Command) error {
+	names, fns, err := f.calls.of(e.stderr, p, cmd, f.debug)
 	if err != nil {
 		return err
 	}
-	t, err := exact.Start(p, fns, exact.Options{Engine: f.calls.engine, Limit: f.calls.limit})
+	added := func(fns []exact.Function) {
+		if !f.quiet {
+			fmt.Fprintf(e.stderr, "tracing %s more, of %s\n", fnCount(len(fns)), printable(fns[0].Module))
+		}
+	}
+	t, err := exact.Start(p, fns, exact.Options{Engine: f.calls.engine, Limit: f.calls.limit, Later: names, Added: added})
 	if err != nil {
 		return err
 	}
@@ -201,7 +243,14 @@ func (f *traceFlags) run(_ context.Context, e *env, args []string) error {
 		defer cancel()
 	}
 	if !f.quiet {
-		fmt.Fprintf(e.stderr, "tracing %s of process %d (engine %s); Ctrl-C ends it\n", fnCount(len(fns)), f.pid, t.Engine)
+		engine := ""
+		if len(fns) > 0 {
+			engine = fmt.Sprintf(" (engine %s)", t.Engine)
+		}
+		fmt.Fprintf(e.stderr, "tracing %s of process %d%s; Ctrl-C ends it\n", fnCount(len(fns)), p.PID(), engine)
+	}
+	if cmd != nil {
+		cmd.Release()
 	}
 	out := &callPrinter{f: f, t: t, p: p, w: bufio.NewWriter(e.stdout), names: map[stack.TID]string{}}
 	if err := t.Run(ctx, out.calls); err != nil {
@@ -293,7 +342,7 @@ func (f *traceFlags) showList(e *env, p *target.Process) error {
 		return err
 	}
 	if len(all) == 0 {
-		return f.calls.unmatched(p, f.debug)
+		return f.calls.unmatched(p, f.debug, false)
 	}
 	return nil
 }
@@ -461,6 +510,7 @@ func (c *callPrinter) end() error {
 				printable(sum.Functions[i].Function), x.TooHot, c.f.calls.limit)
 		}
 	}
+	writeLater(c.w, c.t.Functions, st.Untraced)
 	if st.Lost > 0 {
 		fmt.Fprintf(c.w, "%d entries and exits were lost: calls are missing, and some ends are wrong\n", st.Lost)
 	}

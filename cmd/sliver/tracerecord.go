@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/sliverprof/sliver/session"
+	"github.com/sliverprof/sliver/session/exact"
 	"github.com/sliverprof/sliver/target"
 )
 
@@ -34,16 +35,17 @@ func (t *traceOfRecord) parse() error {
 	return t.calls.parse("record", "trace", t.patterns)
 }
 
-// options finds the functions in a process; nil if none are asked for.
-func (t *traceOfRecord) options(w io.Writer, p *target.Process, debug []string) (*session.TraceOptions, error) {
+// options finds the functions in a process; nil if none are asked for. c is the command that the process is, nil for
+// one that ran before.
+func (t *traceOfRecord) options(w io.Writer, p *target.Process, c *target.Command, debug []string) (*session.TraceOptions, error) {
 	if len(t.patterns) == 0 {
 		return nil, nil
 	}
-	fns, err := t.calls.find(w, p, debug)
+	names, fns, err := t.calls.of(w, p, c, debug)
 	if err != nil {
 		return nil, err
 	}
-	return &session.TraceOptions{Functions: fns, Engine: t.calls.engine, Limit: t.calls.limit, Slower: t.slower}, nil
+	return &session.TraceOptions{Functions: fns, Engine: t.calls.engine, Limit: t.calls.limit, Slower: t.slower, Later: names}, nil
 }
 
 // maxCallRows is how many traced functions the summary shows.
@@ -53,6 +55,9 @@ const maxCallRows = 10
 func writeCalls(w io.Writer, c *session.Calls, limit float64) {
 	if c == nil {
 		return
+	}
+	if len(c.Functions) == 0 {
+		fmt.Fprintln(w, "  no call was traced: no function of the program or of a library that it loaded matched --trace")
 	}
 	for n, i := range c.Busiest() {
 		if n == maxCallRows {
@@ -67,11 +72,38 @@ func writeCalls(w io.Writer, c *session.Calls, limit float64) {
 		}
 		fmt.Fprintln(w)
 	}
+	writeLater(w, c.Functions, c.Untraced)
 	for _, h := range c.Hot {
 		fmt.Fprintf(w, "  %s was called too often to trace: %.0f entries and exits a second (limit %.0f, --trace-limit); from then on it was only sampled\n",
 			printable(c.Functions[h.Fn].Name), h.Rate, limit)
 	}
 	if c.Lost > 0 {
 		fmt.Fprintf(w, "  %d entries and exits were lost: calls are missing, and some ends are wrong\n", c.Lost)
+	}
+}
+
+// writeLater says which functions were found after tracing had begun, by file, and why others are not traced.
+func writeLater(w io.Writer, fns []exact.Function, untraced []string) {
+	n, order := map[string]int{}, []string{}
+	for i := range fns {
+		if f := &fns[i]; f.Since > 0 {
+			if n[f.Module] == 0 {
+				order = append(order, f.Module)
+			}
+			n[f.Module]++
+		}
+	}
+	for _, module := range order[:min(len(order), maxCallRows)] {
+		fmt.Fprintf(w, "  %s of %s, which was loaded later, traced from then on: calls in its first moments are not seen\n", fnCount(n[module]), printable(module))
+	}
+	if more := len(order) - maxCallRows; more > 0 {
+		fmt.Fprintf(w, "  and functions of %d more files that were loaded later\n", more)
+	}
+	for i, why := range untraced {
+		if i == maxCallRows {
+			fmt.Fprintf(w, "  %d more functions are not traced\n", len(untraced)-i)
+			break
+		}
+		fmt.Fprintf(w, "  not traced: %s\n", printable(why))
 	}
 }

@@ -66,9 +66,8 @@ type Engine struct {
 	o       Options
 	rings   []*ring
 	events  []event
-	probes  map[uint64]source // by the kernel's number of an event
-	opened  map[stack.TID]bool
-	owner   map[stack.TID]stack.TID // whose events a thread's hits are taken from
+	probes  map[uint64]source   // by the kernel's number of an event
+	owner   map[place]stack.TID // whose events a thread's hits are taken from
 	pending []record
 	before  stack.Time // records up to here are complete
 	plain   bool       // the kernel knows neither inherit_thread nor remove_on_exec (before 5.13)
@@ -81,16 +80,19 @@ type ring struct {
 	r       *perfring.Ring
 }
 
-type event struct {
-	fd, fn int
-	where  calls.Where
-}
+type event struct{ fd, fn, probe int }
 
 // source says which event a record is of. A thread that began while its parent was being opened
 // may have the parent's events and its own: only one of them counts.
 type source struct {
 	probe int
 	tid   stack.TID // for which it was opened
+}
+
+// place is a probe of a thread.
+type place struct {
+	tid   stack.TID
+	probe int
 }
 
 // record is a hit or the end of a thread.
@@ -105,17 +107,29 @@ func Open(o Options) (*Engine, error) {
 	if len(o.Probes) == 0 || len(o.Probes) > MaxProbes {
 		return nil, fmt.Errorf("set breakpoints: %d addresses; from 1 to %d are possible", len(o.Probes), MaxProbes)
 	}
-	e := &Engine{o: o, probes: map[uint64]source{}, opened: map[stack.TID]bool{}, owner: map[stack.TID]stack.TID{}}
-	// Exits come first: of each call whose entry is seen, the exit is seen too.
-	slices.SortStableFunc(e.o.Probes, func(a, b Probe) int { return int(b.Where) - int(a.Where) })
-	if err := e.open(); err != nil {
+	probes := o.Probes
+	o.Probes = nil
+	e := &Engine{o: o, probes: map[uint64]source{}, owner: map[place]stack.TID{}}
+	if err := e.open(probes); err != nil {
 		e.Close()
 		return nil, err
 	}
 	return e, nil
 }
 
-func (e *Engine) open() error {
+// Add sets further breakpoints, if the threads have registers left for all of them: else none is set.
+func (e *Engine) Add(probes []Probe) error {
+	set := map[int]bool{} // those that were not detached
+	for _, x := range e.events {
+		set[x.probe] = true
+	}
+	if n := len(set) + len(probes); n > MaxProbes {
+		return fmt.Errorf("set breakpoints: %d addresses; at most %d are possible", n, MaxProbes)
+	}
+	return e.set(probes)
+}
+
+func (e *Engine) open(probes []Probe) error {
 	for _, cpu := range e.o.CPUs {
 		r, err := openRing(cpu)
 		if err != nil {
@@ -123,6 +137,16 @@ func (e *Engine) open() error {
 		}
 		e.rings = append(e.rings, r)
 	}
+	return e.set(probes)
+}
+
+// set opens the events of probes in all threads.
+func (e *Engine) set(probes []Probe) error {
+	// Exits come first: of each call whose entry is seen, the exit is seen too.
+	slices.SortStableFunc(probes, func(a, b Probe) int { return int(b.Where) - int(a.Where) })
+	from := len(e.o.Probes)
+	e.o.Probes = append(e.o.Probes, probes...)
+	opened, events := map[stack.TID]bool{}, len(e.events)
 	for round := range maxRounds {
 		tids, err := e.o.Threads()
 		if err != nil {
@@ -130,13 +154,14 @@ func (e *Engine) open() error {
 		}
 		fresh := 0
 		for _, tid := range tids {
-			if e.opened[tid] {
+			if opened[tid] {
 				continue
 			}
 			fresh++
-			e.opened[tid] = true
+			opened[tid] = true
 			// A thread of a later round may have its parent's breakpoints already, and no register left.
-			if err := e.thread(tid); err != nil && !errors.Is(err, unix.ESRCH) && !(round > 0 && errors.Is(err, unix.ENOSPC)) {
+			if err := e.thread(tid, from); err != nil && !errors.Is(err, unix.ESRCH) && !(round > 0 && errors.Is(err, unix.ENOSPC)) {
+				e.unset(from, events)
 				return fmt.Errorf("set breakpoints: thread %d: %w", tid, explain(err))
 			}
 		}
@@ -144,10 +169,23 @@ func (e *Engine) open() error {
 			break
 		}
 	}
-	if len(e.events) == 0 {
+	if len(e.events) == events {
 		return fmt.Errorf("set breakpoints: no thread left in process %d", e.o.PID)
 	}
 	return nil
+}
+
+// unset undoes set: probes and events from these numbers on.
+func (e *Engine) unset(probe, event int) {
+	for _, x := range e.events[event:] {
+		unix.Close(x.fd)
+	}
+	e.events, e.o.Probes = e.events[:event], e.o.Probes[:probe]
+	for id, src := range e.probes {
+		if src.probe >= probe {
+			delete(e.probes, id)
+		}
+	}
 }
 
 // explain says in words what a refusal means.
@@ -197,8 +235,8 @@ const onExecute = 4
 
 const sampleType = unix.PERF_SAMPLE_IDENTIFIER | unix.PERF_SAMPLE_IP | unix.PERF_SAMPLE_TID | unix.PERF_SAMPLE_TIME | unix.PERF_SAMPLE_REGS_USER
 
-// thread opens all events of one thread, or none.
-func (e *Engine) thread(tid stack.TID) (err error) {
+// thread opens the events of one thread for the probes from a number on, or none.
+func (e *Engine) thread(tid stack.TID, first int) (err error) {
 	from := len(e.events)
 	defer func() {
 		if err != nil {
@@ -208,7 +246,7 @@ func (e *Engine) thread(tid stack.TID) (err error) {
 			e.events = e.events[:from]
 		}
 	}()
-	for i := range e.o.Probes {
+	for i := first; i < len(e.o.Probes); i++ {
 		for _, r := range e.rings {
 			if err := e.event(tid, i, r); err != nil {
 				return err
@@ -247,7 +285,7 @@ func (e *Engine) event(tid stack.TID, probe int, r *ring) error {
 	if err != nil {
 		return err
 	}
-	e.events = append(e.events, event{fd, p.Fn, p.Where})
+	e.events = append(e.events, event{fd, p.Fn, probe})
 	if err := unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_SET_OUTPUT, r.fd); err != nil {
 		return fmt.Errorf("direct its records: %w", err)
 	}
@@ -295,7 +333,9 @@ func (e *Engine) Read(now stack.Time, sink calls.Sink, last bool) {
 		case x.lost > 0:
 			sink.Lost(x.lost)
 		case x.gone:
-			delete(e.owner, x.hit.TID)
+			for i := range e.o.Probes {
+				delete(e.owner, place{x.hit.TID, i})
+			}
 			sink.Gone(x.hit.TID, x.hit.Time)
 		default:
 			sink.Hit(&x.hit)

@@ -342,7 +342,7 @@ func FuzzRecords(f *testing.F) {
 	f.Add([]byte{9, 0, 0, 0, 2, 0, 72, 0, 1, 0, 0, 0, 0, 0, 0, 0}, true)
 	f.Add([]byte{2, 0, 0, 0, 0, 0, 24, 0}, false)
 	f.Fuzz(func(t *testing.T, b []byte, goCode bool) {
-		e := &Engine{o: Options{PID: 1, Probes: []Probe{{Where: calls.Enter, Go: goCode}}}, probes: map[uint64]source{1: {0, 1}}, owner: map[stack.TID]stack.TID{}}
+		e := &Engine{o: Options{PID: 1, Probes: []Probe{{Where: calls.Enter, Go: goCode}}}, probes: map[uint64]source{1: {0, 1}}, owner: map[place]stack.TID{}}
 		e.take(b)
 		for _, x := range e.pending {
 			if !x.gone && x.lost == 0 && x.hit.Fn != 0 {

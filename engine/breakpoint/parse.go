@@ -74,8 +74,8 @@ func (e *Engine) hit(w *words) (h calls.Hit, ok bool) {
 	if !known || int(pid) != e.o.PID {
 		return h, false
 	}
-	if o, ok := e.owner[stack.TID(tid)]; !ok {
-		e.owner[stack.TID(tid)] = src.tid
+	if o, ok := e.owner[place{stack.TID(tid), src.probe}]; !ok {
+		e.owner[place{stack.TID(tid), src.probe}] = src.tid
 	} else if o != src.tid {
 		return h, false
 	}

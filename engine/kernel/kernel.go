@@ -120,6 +120,21 @@ func (e *Engine) open(pid int, probes []Probe) (err error) {
 	return nil
 }
 
+// Add sets further probes, all of them or none.
+func (e *Engine) Add(probes []Probe) error {
+	more := grouped(probes)
+	for i, g := range more {
+		if err := e.attach(g); err != nil {
+			for _, g := range more[:i] {
+				_ = g.link.Close()
+			}
+			return fmt.Errorf("set uprobes: %w", explain(err))
+		}
+	}
+	e.groups = append(e.groups, more...)
+	return nil
+}
+
 // grouped divides probes among links: one a function while they are few, so that one can be removed.
 func grouped(probes []Probe) (out []*group) {
 	fns := map[int]bool{}

@@ -180,6 +180,8 @@ var programs = map[string]map[string]recipe{
 	"c/contexts":  {"O2": cVariants["O2"], "static": cVariants["static"]},
 	"c/reload":    {"O2": cVariants["O2"]},
 	"c/latenames": {"O2": cVariants["O2"]},
+	"c/latecalls": {"O2": cVariants["O2"], "nopie": cVariants["nopie"], "musl": cVariants["musl"], "static": cVariants["static"]},
+	"c/laterlib":  {"O2": gcc("-O2", "-g")},
 	"c/renames":   {"O2": cVariants["O2"]},
 	"c/cuts":      {"O1": gcc("-O1", "-g", "-fno-optimize-sibling-calls")},
 	"c/deadmain":  {"O2": cVariants["O2"]},

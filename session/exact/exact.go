@@ -46,6 +46,12 @@ const (
 type Options struct {
 	Engine string  // Auto, CPU or Kernel
 	Limit  float64 // hits a second above which the busiest function is detached; 0: none
+
+	// Later, if not nil, is what Find returned: functions that its patterns match in files that the process maps
+	// later are traced, too. Added, if not nil, is called by the goroutine of Run with those that are traced from
+	// now on.
+	Later *Names
+	Added func(fns []Function)
 }
 
 // DefaultLimit is a bound on hits per second. With 10 µs for a hit, where traps are expensive, they
@@ -78,11 +84,13 @@ type Stats struct {
 	Odd     uint64 // see calls.Pairer
 	Dropped uint64 // calls in a recursion that was too deep
 	Hot     []Hot
+	// Untraced says why functions that were found later are not traced. Each text is there once.
+	Untraced []string
 }
 
 // Tracer traces functions of one process.
 type Tracer struct {
-	Functions []Function // those that are traced, by number
+	Functions []Function // those that are traced, by number; others than the goroutine of Run call Known
 	Engine    string     // Kernel or CPU
 	Began     stack.Time
 
@@ -94,14 +102,15 @@ type Tracer struct {
 	batch   []calls.Call
 	rate    rate
 	off     []bool // by function: it was detached, hits that come late are dropped
+	later   later
 
-	mu    sync.Mutex // guards stats
+	mu    sync.Mutex // guards stats, and Functions while they are added to
 	stats Stats
 }
 
-// Start begins to trace fns, of which none has a Why.
+// Start begins to trace fns, of which none has a Why. There may be none if more are looked for.
 func Start(p *target.Process, fns []Function, o Options) (*Tracer, error) {
-	if len(fns) == 0 {
+	if len(fns) == 0 && o.Later == nil {
 		return nil, errors.New("trace: no functions")
 	}
 	t := &Tracer{Functions: fns, o: o, proc: p}
@@ -116,7 +125,12 @@ func Start(p *target.Process, fns []Function, o Options) (*Tracer, error) {
 		return maps
 	}}
 	t.Began = target.Now()
-	t.pair = calls.Pairer{Region: t.regions.Of, Began: t.Began, Yield: t.ended, Loops: func(fn int) bool { return fns[fn].Code.Loops }}
+	t.pair = calls.Pairer{Region: t.regions.Of, Began: t.Began, Yield: t.ended, Loops: func(fn int) bool { return t.Functions[fn].Code.Loops }}
+	t.later.begin(o.Later)
+	if len(fns) == 0 {
+		t.e = idle{}
+		return t, nil
+	}
 	return t, t.open()
 }
 
@@ -141,18 +155,31 @@ func (t *Tracer) open() (err error) {
 
 // uprobes opens the engine for many functions.
 func (t *Tracer) uprobes() (Engine, error) {
-	var probes []kernel.Probe
+	probes, done, err := t.uprobesOf(0)
+	defer done()
+	if err != nil {
+		return nil, err
+	}
+	e, err := kernel.Open(t.proc.PID(), probes)
+	if err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// uprobesOf returns the places of the functions from a number on. Their paths are valid until done.
+func (t *Tracer) uprobesOf(first int) (probes []kernel.Probe, done func(), err error) {
 	files := map[stack.Mapping]*safefile.File{} // open until the kernel has followed their paths
-	defer func() {
+	done = func() {
 		for _, f := range files {
 			f.Close()
 		}
-	}()
-	for i := range t.Functions {
+	}
+	for i := first; i < len(t.Functions); i++ {
 		f := &t.Functions[i]
 		path, err := t.path(f, files)
 		if err != nil {
-			return nil, err
+			return nil, done, err
 		}
 		add := func(vaddr uint64, w calls.Where) {
 			probes = append(probes, kernel.Probe{Path: path, Off: vaddr + f.off, Fn: i, Where: w, Go: f.Go})
@@ -162,11 +189,7 @@ func (t *Tracer) uprobes() (Engine, error) {
 		}
 		add(f.Code.Entry, calls.Enter)
 	}
-	e, err := kernel.Open(t.proc.PID(), probes)
-	if err != nil {
-		return nil, err
-	}
-	return e, nil
+	return probes, done, nil
 }
 
 // path returns a path of a function's file for the kernel. The target chose the file, so it is opened as
@@ -204,11 +227,7 @@ func (t *Tracer) breakpoints() (Engine, error) {
 	}
 	var probes []breakpoint.Probe
 	for i := range t.Functions {
-		f := &t.Functions[i]
-		probes = append(probes, breakpoint.Probe{Addr: f.Code.Entry + f.bias, Fn: i, Where: calls.Enter, Go: f.Go})
-		for _, x := range f.Code.Exits {
-			probes = append(probes, breakpoint.Probe{Addr: x.Vaddr + f.bias, Fn: i, Where: x.Where, Go: f.Go})
-		}
+		probes = append(probes, t.Functions[i].breakpoints(i)...)
 	}
 	cpus, err := target.OnlineCPUs()
 	if err != nil {
@@ -220,6 +239,15 @@ func (t *Tracer) breakpoints() (Engine, error) {
 		return nil, err // and not an Engine that is nil
 	}
 	return e, nil
+}
+
+// breakpoints are the places of a function with a number.
+func (f *Function) breakpoints(fn int) []breakpoint.Probe {
+	probes := []breakpoint.Probe{{Addr: f.Code.Entry + f.bias, Fn: fn, Where: calls.Enter, Go: f.Go}}
+	for _, x := range f.Code.Exits {
+		probes = append(probes, breakpoint.Probe{Addr: x.Vaddr + f.bias, Fn: fn, Where: x.Where, Go: f.Go})
+	}
+	return probes
 }
 
 // Try tries both engines on the first thread of process pid. It returns why each does not work: nil, it does.
@@ -264,6 +292,7 @@ func (t *Tracer) Run(ctx context.Context, deliver func([]calls.Call)) error {
 	for ctx.Err() == nil {
 		t.e.Wait(readEvery)
 		t.read(false, deliver)
+		t.lookLater()
 		if time.Since(looked) >= aliveEvery {
 			if looked = time.Now(); !t.proc.Alive() {
 				break
@@ -361,7 +390,7 @@ func (t *Tracer) Stats() Stats {
 		s.Funcs[i].Times = s.Funcs[i].Times.Clone()
 		s.Funcs[i].Hits = t.rate.all(i)
 	}
-	s.Hot = slices.Clone(s.Hot)
+	s.Hot, s.Untraced = slices.Clone(s.Hot), slices.Clone(s.Untraced)
 	return s
 }
 

@@ -28,7 +28,9 @@ type Function struct {
 	Code    calls.Code
 	Ranges  [][2]uint64 // from and to of its code, in the target
 	Why     string      // why it cannot be traced; "" if it can
+	Since   stack.Time  // when it was found, if its file was mapped after tracing had begun; 0: it was traced from the start
 
+	gone bool   // its file is not mapped there any more
 	bias uint64 // Addr minus the vaddr
 	off  uint64 // offset in the file minus the vaddr
 	mod  stack.Mapping
@@ -48,6 +50,33 @@ type Names struct {
 	Functions []Function // by module, then by address
 	Inlined   []Inlined  // by name; only if they were asked for
 	Problems  []string   // files whose functions could not be read
+
+	patterns []calls.Pattern
+	o        FindOptions
+	files    images // that were looked through
+}
+
+// image identifies a file with code. images has where the first mapping of each begins.
+type (
+	image struct {
+		dev, inode uint64
+		path       string
+	}
+	images map[image]uint64
+)
+
+func imageOf(m *stack.Mapping) image { return image{m.Dev, m.Inode, m.Path} }
+
+// mapped returns the files with code among maps.
+func mapped(maps []stack.Mapping) images {
+	out := images{}
+	for i := range maps {
+		m := &maps[i]
+		if _, ok := out[imageOf(m)]; !ok && m.Exec && m.Inode != 0 {
+			out[imageOf(m)] = m.Start
+		}
+	}
+	return out
 }
 
 // FindOptions say where to look.
@@ -65,20 +94,20 @@ func Find(p *target.Process, patterns []calls.Pattern, o FindOptions) (*Names, e
 	if err != nil {
 		return nil, fmt.Errorf("find functions: %w", err)
 	}
-	type key struct {
-		dev, inode uint64
-		path       string
-	}
-	out := &Names{}
-	seen := map[key]bool{}
+	return find(p, maps, patterns, o, nil)
+}
+
+// find is Find without the files that known has at the same address.
+func find(p *target.Process, maps []stack.Mapping, patterns []calls.Pattern, o FindOptions, known images) (*Names, error) {
+	out := &Names{patterns: patterns, o: o, files: mapped(maps)}
 	inlined := map[string]int{}
-	for _, m := range maps {
-		k := key{m.Dev, m.Inode, m.Path}
-		if !m.Exec || m.Inode == 0 || seen[k] {
+	for i := range maps {
+		m := &maps[i]
+		k := imageOf(m)
+		if at, ok := out.files[k]; !ok || at != m.Start || known[k] == at {
 			continue
 		}
-		seen[k] = true
-		mine := slices.DeleteFunc(slices.Clone(maps), func(x stack.Mapping) bool { return !x.Exec || k != key{x.Dev, x.Inode, x.Path} })
+		mine := slices.DeleteFunc(slices.Clone(maps), func(x stack.Mapping) bool { return !x.Exec || k != imageOf(&x) })
 		if err := out.module(p, mine, patterns, o, inlined); err != nil {
 			out.Problems = append(out.Problems, fmt.Sprintf("%s: %v", m.Path, err))
 		}
