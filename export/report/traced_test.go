@@ -29,7 +29,7 @@ func tracedRecording(t *testing.T) *trace.Recording {
 	}
 	cs = append(cs, calls.Call{Fn: 1, TID: 7, Enter: 5e8, Exit: 1e9, Before: true}, calls.Call{Fn: 1, TID: 7, Enter: 1e9, Exit: 2e9, How: calls.Left},
 		calls.Call{Fn: 1, TID: 7, Enter: 1e9, Exit: 2e9, How: calls.Open})
-	tr := &trace.Traced{Engine: "cpu", Lost: 3, Functions: []trace.TracedFunction{{Name: "handle", File: "/src/a.c", Line: 9, Calls: 5000}, {Name: "odd", Hot: 1e5}}}
+	tr := &trace.Traced{Engine: "cpu", Lost: 3, Functions: []trace.TracedFunction{{Name: "handle", File: "/src/a.c", Line: 9, Calls: 5000}, {Name: "odd", Hot: 1e5, Since: 5e8}}}
 	for _, err := range []error{w.Process(trace.Process{PID: 7, Comm: "x"}), w.Thread(trace.Thread{TID: 7, Name: "x", Since: 4e8}), w.Thread(trace.Thread{TID: 9, Seq: 1, Since: 4e8}), w.Traced(tr), w.Calls(cs),
 		w.End(trace.End{At: 3e9, Reason: "duration"})} {
 		if err != nil {
@@ -71,7 +71,8 @@ func TestTracedFunctions(t *testing.T) {
 		t.Errorf("without samples, times are known: %+v", x)
 	}
 	losses := strings.Join(r.Losses, "\n")
-	if !strings.Contains(losses, "3 entries and exits of traced functions lost") || !strings.Contains(losses, "odd no longer traced: 100000 entries") {
+	if !strings.Contains(losses, "3 entries and exits of traced functions lost") || !strings.Contains(losses, "odd no longer traced: 100000 entries") ||
+		!strings.Contains(losses, "1 traced functions of files that were loaded later") {
 		t.Error(losses)
 	}
 	var text, page, js bytes.Buffer

@@ -112,9 +112,12 @@ func tracedLosses(t *trace.Traced) (out []string) {
 	if t.Dropped > 0 {
 		out = append(out, fmt.Sprintf("%d traced calls in a recursion deeper than %d left out", t.Dropped, calls.MaxOpen))
 	}
-	hot := 0
+	hot, later := 0, 0
 	for i := range t.Functions {
 		f := &t.Functions[i]
+		if f.Since > 0 {
+			later++
+		}
 		if f.Hot <= 0 {
 			continue
 		}
@@ -124,6 +127,9 @@ func tracedLosses(t *trace.Traced) (out []string) {
 	}
 	if hot > maxReasons {
 		out = append(out, fmt.Sprintf("%d more functions no longer traced", hot-maxReasons))
+	}
+	if later > 0 {
+		out = append(out, fmt.Sprintf("%d traced functions of files that were loaded later: their first calls may be missing", later))
 	}
 	return out
 }
