@@ -127,7 +127,7 @@ func Tables() []Table {
 			{"unsure", "INTEGER", "1: entries or exits were lost while it was open"},
 			{"on_cpu", "INTEGER", "ns on a CPU; this and the next two add up to `dur`, and are NULL where the states of its thread are not known"},
 			{"runnable", "INTEGER", "ns waiting for a CPU"}, {"off_cpu", "INTEGER", "ns in waits"},
-			{"times_exact", "INTEGER", "1: these are by the kernel's context switches (`--kernel=auto`); 0: estimated from the samples around it"},
+			{"times_exact", "INTEGER", "1: these are by the kernel's context switches (`--kernel=auto`); 0: estimated from the samples; NULL of calls shorter than two of their intervals"},
 			{"woken_by", "TEXT", "what ended its longest wait, as in states"},
 			{"caller", "TEXT", "function that called it"}, {"task", "INTEGER", "goroutine, by the address of its descriptor"}, process}},
 		{"tasks", "goroutines that were seen", []Column{

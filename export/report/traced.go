@@ -169,6 +169,9 @@ func (r *Report) textTraced(w io.Writer) {
 			x.known(x.CPU), x.known(x.Delay), x.known(x.Off), fmt.Sprint(x.Left), cell(x.Name)+at(cell(base(x.File)), x.Line))
 	}
 	t.end()
+	if slices.ContainsFunc(r.Traced, func(x Traced) bool { return x.Calls > 0 && !x.Exact }) {
+		fmt.Fprintln(w, "  on CPU, for a CPU, waited: by samples, for calls of at least two of their intervals; --kernel=auto measures them")
+	}
 	x := &r.Traced[0]
 	if len(x.Histogram) == 0 {
 		return
@@ -202,10 +205,13 @@ func orUnknown(ns *int64) string {
 	return duration(*ns)
 }
 
-// known is a sum over the calls whose times are known, "-" if there are none.
+// known is a sum over the calls whose times are known, with their number if it is not all, "-" if there are none.
 func (x *Traced) known(ns int64) string {
-	if x.Timed == 0 {
+	switch {
+	case x.Timed == 0:
 		return "-"
+	case int(x.Timed) < int(x.Calls):
+		return fmt.Sprintf("%s of %d", duration(ns), x.Timed)
 	}
 	return duration(ns)
 }

@@ -12,8 +12,7 @@ type CallTimes struct {
 	CPU   int64 // on a CPU
 	Delay int64 // waiting for one
 	Off   int64 // in waits
-	// Exact says that the kernel's context switches show all of it. Otherwise it follows from the samples, and
-	// says little of a call that is shorter than their interval.
+	// Exact says that the kernel's context switches show all of it. Otherwise it follows from the samples.
 	Exact bool
 	Woken uint64 // payload of the Waker event that ended the longest wait, as Interval has it; 0: unknown
 }
@@ -23,6 +22,8 @@ type CallTimer struct {
 	v    *View
 	of   map[int][]spent // by position in View.Threads
 	left int
+	// least is the shortest call, in ns, of which samples show the times: two of their intervals.
+	least int64
 }
 
 // spent is an interval of a thread, with the sums of those before it.
@@ -46,11 +47,12 @@ const maxSpent = 1 << 21
 
 // CallTimer returns a CallTimer for the calls of the view.
 func (v *View) CallTimer() *CallTimer {
-	return &CallTimer{v: v, of: map[int][]spent{}, left: maxSpent}
+	return &CallTimer{v: v, of: map[int][]spent{}, left: maxSpent, least: 2 * v.Rec.Process.Interval}
 }
 
 // Of returns where the time of a call went. ok is false if that is not known: the call is a goroutine's, its thread was
-// not sampled, or the states of the thread are not known for all of the time.
+// not sampled, the states of the thread are not known for all of the time, or samples alone show them and are too far
+// apart.
 func (t *CallTimer) Of(c *Call) (x CallTimes, ok bool) {
 	if c.Thread < 0 || c.Task != 0 || c.Exit <= c.Enter {
 		return x, false
@@ -87,7 +89,9 @@ func (t *CallTimer) Of(c *Call) (x CallTimes, ok bool) {
 		return x, false
 	}
 	x.Off = max(span-x.CPU-x.Delay, 0)
-	x.Exact = b.exact && b.before.exact-a.before.exact == last-first
+	if x.Exact = b.exact && b.before.exact-a.before.exact == last-first; !x.Exact && span < t.least {
+		return CallTimes{}, false
+	}
 	x.Woken = longest(all[first:last+1], c)
 	return x, true
 }

@@ -67,7 +67,8 @@ func TestCallTimes(t *testing.T) {
 	}
 }
 
-// TestCallTimesSampled: if no switches are known, the samples show the times, and a call outside of them has none.
+// TestCallTimesSampled: if no switches are known, the samples show the times of calls that are longer than two of their
+// intervals, and a call outside of them has none.
 func TestCallTimesSampled(t *testing.T) {
 	const ms = exporttest.Ms
 	b := exporttest.New(t)
@@ -81,10 +82,11 @@ func TestCallTimesSampled(t *testing.T) {
 	}
 	b.Exact(1235, "handle", "main:1", 10*ms, 30*ms, calls.Returned)
 	b.Exact(1235, "handle", "main:1", 40*ms, 90*ms, calls.Returned)
-	b.Exact(1235, "handle", "main:1", 300*ms, 310*ms, calls.Returned)
+	b.Exact(1235, "handle", "main:1", 92*ms, 97*ms, calls.Returned)
+	b.Exact(1235, "handle", "main:1", 300*ms, 320*ms, calls.Returned)
 	v := view.New(b.Finish(100*ms), view.Options{})
 	got := timesOf(v)
-	if len(got) != 3 || got[2] != "unknown" {
+	if len(got) != 4 || got[2] != "unknown" || got[3] != "unknown" {
 		t.Fatalf("%q", got)
 	}
 	for i, want := range []struct{ span, from, to int64 }{{20_000, 19_000, 20_000}, {50_000, 9_000, 21_000}} { // in µs: of each, on a CPU

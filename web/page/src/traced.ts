@@ -134,7 +134,7 @@ export function tracedTab(
     ],
     again,
   );
-  const estimated = all.some((f) => f.timed && !f.times_exact);
+  const estimated = all.some((f) => f.calls && !f.times_exact);
   return h(
     'div',
     { class: 'tables' },
@@ -148,7 +148,8 @@ export function tracedTab(
         ? h(
             'p',
             { class: 'soft pad' },
-            'On CPU, for a CPU and waited are estimated from the samples; sliver record --kernel=auto measures them.',
+            'On CPU, for a CPU and waited are estimated from the samples, and not known of calls shorter than two of their intervals; ' +
+              'sliver record --kernel=auto measures them.',
           )
         : null,
     ),
