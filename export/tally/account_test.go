@@ -10,6 +10,7 @@ import (
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/internal/exporttest"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // byFunc returns the CPU time by leaf function, in ns.
@@ -71,6 +72,36 @@ func TestNotSampled(t *testing.T) {
 	got := byFunc(view.New(b.Finish(20_000*ms), view.Options{}))
 	if want := map[string]int64{"(not sampled)": 1999 * ms}; fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("CPU time %v, want %v", got, want)
+	}
+}
+
+// CPU time without a running sample is not missing if the interval was too long for one to be expected: it has the shares of
+// the samples before.
+func TestNotSampledWhileStretched(t *testing.T) {
+	for _, c := range []struct {
+		every int64 // ms between samples from 640 ms on
+		want  map[string]int64
+	}{
+		{10, map[string]int64{"burn": 630 * ms, "(not sampled)": 400 * ms}},
+		{320, map[string]int64{"burn": 1030 * ms}},
+	} {
+		b := exporttest.New(t)
+		th := b.Thread(1234, "main")
+		at := int64(0)
+		for ; at < 640; at += 10 { // a whole window
+			th.Look(exporttest.Look{At: at * ms, CPU: at * ms, State: stack.StateRunning, Way: stack.WayStop, Stack: fmt.Sprint("main:1 burn:", 1+at%20)})
+		}
+		th.Event(640*ms, event.Rate, uint64(c.every*ms))
+		for n := int64(1); n <= 400; n++ {
+			at = 640 + 10*n
+			if at%c.every == 0 || n == 400 {
+				th.Look(exporttest.Look{At: at * ms, CPU: (630 + n) * ms, State: stack.StateBlocked, Call: 36, Way: stack.WayRead, Times: uint64(n), Stack: "main:1 nap:1"})
+			}
+		}
+		got := byFunc(view.New(b.Finish(5_000*ms), view.Options{}))
+		if fmt.Sprint(got) != fmt.Sprint(c.want) {
+			t.Errorf("a sample each %d ms: CPU time %v, want %v", c.every, got, c.want)
+		}
 	}
 }
 

@@ -20,8 +20,8 @@ const (
 	// one part in windowRuns of the variance, and adapt to a program that loses more ticks in one
 	// phase than in another.
 	windowRuns = 64
-	// unseenTicks is the CPU time, in intervals, after which a window without a running sample counts
-	// as not sampled. By chance that happens less than once in 2,900 windows.
+	// unseenTicks is the CPU time, in intervals of the thread at that time, after which a window without a running
+	// sample counts as not sampled. By chance that happens less than once in 2,900 windows.
 	unseenTicks = 8
 	// unseenAfter is the shortest such window, in ns.
 	unseenAfter = 10_000_000_000
@@ -34,6 +34,7 @@ type window struct {
 	last stack.Time // time of its last Seen event
 	runs float64    // samples that found the thread running
 	cpu  float64    // ns
+	due  float64    // samples that should have found the thread running: CPU time in intervals
 }
 
 // account is the account of one thread within the range of a View.
@@ -48,7 +49,7 @@ type account struct {
 
 // account splits the events of a thread into windows.
 func (v *View) account(seq int) *account {
-	r := &accountant{v: v, least: float64(unseenTicks * max(v.Rec.Process.Interval, 1))}
+	r := &accountant{v: v, every: float64(max(v.Rec.Process.Interval, 1))}
 	for e := range v.Rec.Fitted(seq) {
 		if r.apply(e); e.Kind() == event.Seen && e.Time > v.to {
 			break // last window that overlaps the range
@@ -64,12 +65,15 @@ type accountant struct {
 	told    seenAt
 	seen    int
 	window  window
-	least   float64 // ns: see unseenTicks
+	every   float64 // ns between samples, at present
 	windows []window
 }
 
 func (r *accountant) apply(e event.Event) {
 	if e.Kind() != event.Seen {
+		if e.Kind() == event.Rate && e.Payload() > 0 {
+			r.every = float64(e.Payload())
+		}
 		r.told.note(e)
 		r.now.Apply(e)
 		return
@@ -81,6 +85,7 @@ func (r *accountant) apply(e event.Event) {
 		w.runs += float64(n) * part
 	}
 	w.cpu += float64(cpu) * part
+	w.due += float64(cpu) * part / r.every
 	r.seen++
 	w.end, w.last = r.seen, e.Time
 	if w.from == 0 {
@@ -94,7 +99,7 @@ func (r *accountant) apply(e event.Event) {
 
 // unseen reports whether the window has enough CPU time that at least one sample should have found
 // it.
-func (r *accountant) unseen() bool { return r.window.runs == 0 && r.window.cpu >= r.least }
+func (r *accountant) unseen() bool { return r.window.runs == 0 && r.window.due >= unseenTicks }
 
 // close ends the last window. A window with few samples is merged into the previous one.
 func (r *accountant) close() []window {

@@ -35,6 +35,7 @@ type measured struct {
 	ran        float64 // samples that found the thread on a CPU
 	clocked    float64 // the share of them that came from a clock of the kernel
 	used       float64 // the program's share of time on a CPU, by its own account
+	cpu        float64 // ns of CPU time by the recording, of one of several programs
 }
 
 // off returns the sum of the absolute differences, in points of 200.
@@ -102,17 +103,8 @@ func measure(t *testing.T, interval string, seconds float64, command []string, f
 		t.Fatalf("record: %v\n%s", err, out)
 	}
 	m := &measured{}
-	var ns [len(parts)]float64
-	var total, elapsed float64
-	if _, err := fmt.Sscanf(p.Line("truth"), "truth burn %f rest %f write %f total %f elapsed %f", &ns[0], &ns[1], &ns[2], &total, &elapsed); err != nil {
-		t.Fatal(err)
-	}
+	m.account(t, p.Line("truth"))
 	p.Wait()
-	sum := ns[0] + ns[1] + ns[2]
-	m.used = total / elapsed
-	for i, x := range ns {
-		m.truth[i] = x / sum
-	}
 	data, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -123,6 +115,21 @@ func measure(t *testing.T, interval string, seconds float64, command []string, f
 	}
 	m.look(rec)
 	return m
+}
+
+// account reads the program's own account.
+func (m *measured) account(t *testing.T, line string) {
+	t.Helper()
+	var ns [len(parts)]float64
+	var total, elapsed float64
+	if _, err := fmt.Sscanf(line, "truth burn %f rest %f write %f total %f elapsed %f", &ns[0], &ns[1], &ns[2], &total, &elapsed); err != nil {
+		t.Fatal(err)
+	}
+	sum := ns[0] + ns[1] + ns[2]
+	m.used = total / elapsed
+	for i, x := range ns {
+		m.truth[i] = x / sum
+	}
 }
 
 // look sums a recording's CPU time by part.
