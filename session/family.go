@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime"
 	"slices"
 	"strings"
@@ -222,6 +223,13 @@ func (f *family) execed(pid int) {
 			}
 		}
 	}
+}
+
+// running returns the Sessions of the processes that are recorded now, without the first one.
+func (f *family) running() []*Session {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Collect(maps.Keys(f.live))
 }
 
 // maxWatched bounds the processes whose I/O is recorded at once: each has programs of its own in the kernel,

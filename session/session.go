@@ -347,6 +347,7 @@ func (s *Session) Run(ctx context.Context) (reason string, err error) {
 		} else {
 			s.tasks.met() // goroutines cannot be read after the end
 		}
+		s.tasks.end()
 	}()
 	stats := time.NewTicker(5 * time.Second)
 	defer stats.Stop()

@@ -16,6 +16,7 @@ type tasks struct {
 	t    *live.Target
 	note func(*trace.Tasks)
 	mu   sync.Mutex // one look at a time
+	over bool       // the recorder takes no more
 	lost trace.LostTasks
 }
 
@@ -26,6 +27,9 @@ var ErrNoTasks = errors.New("the program has no goroutines, and ran no task of a
 func (x *tasks) look() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	if x.over {
+		return nil
+	}
 	r := x.t.Routines()
 	if r == nil {
 		if all := x.t.MetTasks(); all != nil {
@@ -50,6 +54,13 @@ func (x *tasks) met() {
 	if all := x.t.MetTasks(); all != nil {
 		x.take(all)
 	}
+}
+
+// end makes all later looks do nothing.
+func (x *tasks) end() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.over = true
 }
 
 func (x *tasks) take(all *trace.Tasks) {
@@ -85,7 +96,18 @@ func (x *tasks) begin(ctx context.Context) {
 	}
 }
 
-// LookAtTasks records what all goroutines do now, including those that no thread runs.
+// LookAtTasks records what all goroutines do now, including those that no thread runs, of each process of the recording.
 // It stops no thread, and fails with ErrNoTasks if there are none. It may be called
 // from any goroutine during Run.
-func (s *Session) LookAtTasks() error { return s.tasks.look() }
+func (s *Session) LookAtTasks() error {
+	err := s.tasks.look()
+	if s.family == nil {
+		return err
+	}
+	for _, one := range s.family.running() {
+		if other := one.tasks.look(); other == nil && errors.Is(err, ErrNoTasks) {
+			err = other
+		}
+	}
+	return err
+}

@@ -57,9 +57,7 @@ func openPart(e *env, command, path string, names *nameFlags, part *choice) (rec
 	if rec, err = pickProcesses(rec, part.process); err != nil {
 		return nil, opts, nil, err
 	}
-	if part.whole = rec; command == "report" {
-		rec = alone(e.stderr, path, rec, "the report")
-	}
+	part.whole = rec
 	if slices.ContainsFunc(rec.All(), func(one *trace.Recording) bool { return one.Symbols == nil }) {
 		o, err := names.options(command, e.stderr)
 		if err != nil {

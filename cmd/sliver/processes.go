@@ -61,19 +61,6 @@ func recordedProcesses(rec *trace.Recording) string {
 	return strings.Join(names, ", ")
 }
 
-// alone returns the process of rec with the most CPU time, and prints a line if there are others. The
-// argument what names the output, which shows one process.
-func alone(w io.Writer, path string, rec *trace.Recording, what string) *trace.Recording {
-	if len(rec.Others) == 0 {
-		return rec
-	}
-	first := *busiest(rec)[0]
-	first.Others = nil
-	fmt.Fprintf(w, "sliver: %s has %d processes; %s shows the busiest, %s (%d); choose another with --process: %s\n", path, len(rec.Others)+1, what,
-		printable(first.Process.Comm), first.Process.PID, recordedProcesses(rec))
-	return &first
-}
-
 // nameAll looks up the names of all processes of rec that have none yet.
 func nameAll(w io.Writer, rec *trace.Recording, o naming.Options) {
 	for _, one := range rec.All() {

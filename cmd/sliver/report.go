@@ -70,7 +70,7 @@ Examples:
 				return err
 			}
 			defer file.Close()
-			r := report.Of(rec, opts, top)
+			r := report.Several(rec, opts, top)
 			r.AddProcesses(part.whole)
 			write := r.WriteText
 			switch {

@@ -70,7 +70,7 @@ func (r *Report) between(b *between.Between, views []*view.View) {
 	})
 	r.Between, r.More.Between = cut(r.Between, maxBetween)
 	for n, v := range views {
-		if v.PID() == r.Recording.PID {
+		if r.Recording.Others > 0 || v.PID() == r.Recording.PID {
 			r.waitFacts(b, n, v)
 		}
 	}
@@ -94,6 +94,9 @@ func programs(b *between.Between, w *between.Wait) string {
 func (r *Report) waitFacts(b *between.Between, n int, v *view.View) {
 	for i := range r.Longest {
 		x := &r.Longest[i]
+		if x.Process != "" && x.Process != v.Process() {
+			continue
+		}
 		th, ok := v.ByTID(x.TID)
 		if !ok {
 			continue

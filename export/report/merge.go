@@ -4,6 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+
+	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/trace"
 )
 
 // Merged is the report of one of several processes, for Merge.
@@ -13,12 +16,31 @@ type Merged struct {
 	Begin   int64  // of the part that the report covers, in ns from a time that all have in common
 }
 
+// Several reports on all processes of rec, each with what o selects of it; see Of and Merge.
+func Several(rec *trace.Recording, o view.Options, top int) *Report {
+	if len(rec.Others) == 0 {
+		return Of(rec, o, top)
+	}
+	if top <= 0 {
+		top = DefaultTop
+	}
+	var all []Merged
+	for _, v := range view.All(rec, o) {
+		all = append(all, Merged{Report: of(v, o, top, max(top, mergedRows)), Process: v.Process(), Begin: int64(v.Begin())})
+	}
+	return Merge(all)
+}
+
+// mergedRows is how many functions and calls of each process Several adds up: one that is not among the first rows
+// of any process may be among those of all.
+const mergedRows = 1000
+
 // maxMergedLosses limits the lines of losses of several processes.
 const maxMergedLosses = 100
 
 // Merge adds up reports of several processes. Each row stays as it is, but for functions and calls that
-// several processes have: their times are added. Goroutines, traced calls and io_uring are those of the process
-// with the most CPU time that has such. It changes the reports.
+// several processes have: their times are added. Threads, locks, waits and goroutines say whose they are. Traced calls and
+// io_uring are those of the process with the most CPU time that has such. It changes the reports.
 func Merge(all []Merged) *Report {
 	all = slices.Clone(all)
 	begin := all[0].Begin
@@ -29,26 +51,39 @@ func Merge(all []Merged) *Report {
 	}
 	out := &Report{Version: Version, top: all[0].top, Recording: all[0].Recording, Threads: []Thread{}, Locks: []Lock{}, Calls: []Call{},
 		Functions: []Function{}, OnCPU: []OnCPU{}, Longest: []Wait{}, Losses: []string{}, NoRuntime: true}
-	out.Recording.Duration = end - begin
+	out.Recording.Duration, out.Recording.Others = end-begin, len(all)-1
+	for i := range all {
+		if x := all[i].Recording.Begin; all[i].Begin == begin && !x.IsZero() {
+			out.Recording.Begin = x
+		}
+		out.left = append(out.left, all[i].left...)
+	}
+	out.Losses = append(out.Losses, out.left...)
 	slices.SortStableFunc(all, func(a, b Merged) int { return cmp.Compare(cpuOf(b.Report), cpuOf(a.Report)) })
 	lines := 0
 	for i := range all {
 		r := &all[i]
-		out.Threads = append(out.Threads, r.Threads...)
+		for _, t := range r.Threads {
+			t.Process = r.Process
+			out.Threads = append(out.Threads, t)
+		}
 		for _, l := range r.Locks {
 			l.Name, l.Process = l.Name+" · "+r.Process, r.Recording.PID
 			out.Locks = append(out.Locks, l)
 		}
 		for _, w := range r.Longest {
-			w.Begin += r.Begin - begin
+			w.Begin, w.Process = w.Begin+r.Begin-begin, r.Process
 			out.Longest = append(out.Longest, w)
 		}
 		for _, l := range r.Losses {
+			if slices.Contains(r.left, l) {
+				continue
+			}
 			if lines++; lines <= maxMergedLosses {
 				out.Losses = append(out.Losses, r.Process+": "+l)
 			}
 		}
-		out.Tasks = cmp.Or(out.Tasks, r.Tasks)
+		out.mergeTasks(r)
 		if out.Traced == nil {
 			out.Traced = r.Traced
 		}
@@ -139,6 +174,27 @@ func (r *Report) mergeFunctions(all []Merged) {
 	r.Functions, r.OnCPU = append(r.Functions, waits.rows...), append(r.OnCPU, cpu.rows...)
 }
 
+// mergeTasks adds the goroutines of a process. Their numbers are those of its runtime, so no row is of two processes.
+func (r *Report) mergeTasks(m *Merged) {
+	if m.Tasks == nil {
+		return
+	}
+	if r.Tasks == nil {
+		r.Tasks = &Tasks{What: m.Tasks.What, Waits: []TaskWait{}, Funcs: []TaskFunc{}}
+	}
+	t := r.Tasks
+	t.Processes++
+	t.Count, t.Ran, t.Ready, t.Idle = t.Count+m.Tasks.Count, t.Ran+m.Tasks.Ran, t.Ready+m.Tasks.Ready, t.Idle+m.Tasks.Idle
+	for _, w := range m.Tasks.Waits {
+		w.Process = m.Process
+		t.Waits = append(t.Waits, w)
+	}
+	for _, f := range m.Tasks.Funcs {
+		f.Process = m.Process
+		t.Funcs = append(t.Funcs, f)
+	}
+}
+
 // mergeIO adds the files of a process.
 func (r *Report) mergeIO(m *Merged, begin int64) {
 	if m.IO == nil {
@@ -176,6 +232,14 @@ func (r *Report) sort() {
 	r.OnCPU, n = cut(r.OnCPU, r.top)
 	r.More.OnCPU += n
 	r.Longest, _ = cut(r.Longest, r.top)
+	if t := r.Tasks; t != nil {
+		slices.SortStableFunc(t.Waits, func(a, b TaskWait) int { return by(a.Total, b.Total) })
+		slices.SortStableFunc(t.Funcs, func(a, b TaskFunc) int { return cmp.Or(by(a.Ran, b.Ran), by(a.Waited, b.Waited)) })
+		t.Waits, n = cut(t.Waits, r.top)
+		r.More.TaskWaits += n
+		t.Funcs, n = cut(t.Funcs, r.top)
+		r.More.TaskFuncs += n
+	}
 	if r.IO != nil {
 		slices.SortStableFunc(r.IO.Findings, func(a, b IOFinding) int { return by(a.Total, b.Total) })
 		slices.SortStableFunc(r.IO.Files, func(a, b IOFile) int { return by(a.Total, b.Total) })

@@ -224,6 +224,17 @@ func processes(n int) string {
 	return fmt.Sprintf("%d processes", n)
 }
 
+// Beside counts the other processes of the recording, as words behind the name of the first one; "" if there are none.
+func (x *Recording) Beside() string {
+	switch x.Others {
+	case 0:
+		return ""
+	case 1:
+		return " and 1 other process"
+	}
+	return fmt.Sprintf(" and %d other processes", x.Others)
+}
+
 // maxCommand bounds a command in a table, in characters.
 const maxCommand = 70
 

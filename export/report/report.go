@@ -49,7 +49,8 @@ type Report struct {
 	OnPath       []OnPath  `json:"on_path,omitempty"`       // its sums by program, longest first
 	Between      []Between `json:"waits_between,omitempty"` // waits of processes for each other, longest first
 
-	top int // rows of each table
+	top  int      // rows of each table
+	left []string // of Losses, what is left out of a recording of several; it is of no process
 }
 
 // Version is the version of the JSON. It increases when a field changes its meaning or is
@@ -82,7 +83,8 @@ type Recording struct {
 	Begin    time.Time `json:"begin"`
 	Duration int64     `json:"duration_ns"`
 	Interval int64     `json:"interval_ns"`
-	Shown    string    `json:"shown"` // "": everything, otherwise the selected side
+	Shown    string    `json:"shown"`            // "": everything, otherwise the selected side
+	Others   int       `json:"others,omitempty"` // other processes of the recording; the fields above are of the first one, but for the times
 }
 
 // Thread is the time of one thread by state.
@@ -102,6 +104,7 @@ type Thread struct {
 	Switches uint64 `json:"switches"`   // times that it was switched in
 	Waits    int    `json:"waits"`
 	Held     int64  `json:"held_by_sliver_ns"`
+	Process  string `json:"process,omitempty"` // its name and PID, in a report of several
 }
 
 // Share is a name with its share of a total.
@@ -181,7 +184,8 @@ type Wait struct {
 	State    string    `json:"state"`
 	For      string    `json:"for"`
 	Facts    []Fact    `json:"facts"`
-	Stack    []Frame   `json:"stack"` // innermost first
+	Stack    []Frame   `json:"stack"`             // innermost first
+	Process  string    `json:"process,omitempty"` // its name and PID, in a report of several
 
 	thread int        // index in the view
 	at     stack.Time // beginning
@@ -227,12 +231,18 @@ type Cost struct {
 	Self      int64   `json:"sliver_cpu_ns"`
 }
 
-// Of reports on the part of rec that o selects, with tables of top rows (0: DefaultTop).
+// Of reports on the part of rec that o selects, with tables of top rows (0: DefaultTop). Of a recording of several
+// processes it is about the first one.
 func Of(rec *trace.Recording, o view.Options, top int) *Report {
 	if top <= 0 {
 		top = DefaultTop
 	}
-	v := view.New(rec, o)
+	return of(view.New(rec, o), o, top, top)
+}
+
+// of reports on a view of one process. Tables whose rows Merge adds up have at most sums rows, others top.
+func of(v *view.View, o view.Options, top, sums int) *Report {
+	rec := v.Rec
 	r := &Report{Version: Version, top: top, Losses: v.Losses(), Threads: []Thread{}, Locks: []Lock{}, Calls: []Call{}, Functions: []Function{},
 		OnCPU: []OnCPU{}, Longest: []Wait{}}
 	if r.Losses == nil {
@@ -243,6 +253,9 @@ func Of(rec *trace.Recording, o view.Options, top int) *Report {
 		Duration: int64(v.End() - begin), Interval: rec.Process.Interval, Shown: o.Side.String()}
 	if c := rec.Process.Clocks; c.Realtime > 0 {
 		r.Recording.Begin = c.Wall(begin).UTC()
+	}
+	for _, l := range rec.Left.Lines() {
+		r.left = append(r.left, view.Text(l, maxLeft))
 	}
 	r.cost(rec)
 	if len(rec.Tasks) > 0 && rec.Tasks[0].What == "goroutine" {
@@ -263,17 +276,20 @@ func Of(rec *trace.Recording, o view.Options, top int) *Report {
 	c := contend.Of(v)
 	r.More.Waits = c.Dropped
 	r.locks(v, c, top)
-	r.Calls, r.More.Calls = g.calls(top)
-	r.Functions, r.More.Functions = g.functions(top)
+	r.Calls, r.More.Calls = g.calls(sums)
+	r.Functions, r.More.Functions = g.functions(sums)
 	r.Longest = g.longest(c)
 	r.traced(v, top)
 	r.io(v, top)
 	if o.Side != view.OffCPU {
-		r.OnCPU, r.More.OnCPU, r.Runtime = onCPU(v, top)
+		r.OnCPU, r.More.OnCPU, r.Runtime = onCPU(v, sums)
 		r.NoRuntime = v.Rec.HidesRuntime()
 	}
 	return r
 }
+
+// maxLeft bounds a line about processes that are left out, as View.Losses does.
+const maxLeft = 300
 
 // maxThreads limits the table of threads.
 const maxThreads = 1000

@@ -21,6 +21,8 @@ type Tasks struct {
 	Idle  int        `json:"idle"`     // the runtime's own, omitted
 	Waits []TaskWait `json:"waits"`
 	Funcs []TaskFunc `json:"functions"`
+	// Processes counts the Go programs in a report of several processes.
+	Processes int `json:"processes,omitempty"`
 }
 
 // TaskWait is a place where tasks waited.
@@ -33,7 +35,8 @@ type TaskWait struct {
 	Tasks   int      `json:"tasks"`
 	Total   int64    `json:"total_ns"`
 	Longest int64    `json:"longest_ns"`
-	Holders []string `json:"holders"` // inferred
+	Holders []string `json:"holders"`           // inferred
+	Process string   `json:"process,omitempty"` // its name and PID, in a report of several
 }
 
 // TaskFunc summarizes the tasks with one entry function.
@@ -43,6 +46,8 @@ type TaskFunc struct {
 	Ran    int64  `json:"ran_ns"`
 	Ready  int64  `json:"ready_ns"`
 	Waited int64  `json:"waited_ns"`
+	// Process is the name and PID, in a report of several.
+	Process string `json:"process,omitempty"`
 }
 
 // place is where a task waits.

@@ -109,7 +109,7 @@ func (r *Report) WriteText(w io.Writer) error {
 	b := bufio.NewWriter(w)
 	p := func(format string, args ...any) { fmt.Fprintf(b, format, args...) }
 	x := &r.Recording
-	p("%s (%d): %s", x.Name, x.PID, duration(x.Duration))
+	p("%s (%d)%s: %s", x.Name, x.PID, x.Beside(), duration(x.Duration))
 	if !x.Begin.IsZero() {
 		p(" from %s", x.Begin.Format(time.RFC3339))
 	}
@@ -127,12 +127,13 @@ func (r *Report) WriteText(w io.Writer) error {
 	r.textFindings(b)
 	r.textFiles(b)
 	r.textProcesses(b, r.top)
-	// First the functions that use CPU time, then locks and other waits, then details.
+	// First goroutines, which a Go program is about, and the functions that use CPU time, then locks and other waits,
+	// then details.
+	r.textTasks(b)
 	r.textOnCPU(b)
 	r.textLocks(b)
 	r.textFunctions(b)
 	r.textTraced(b)
-	r.textTasks(b)
 	r.textLongest(b)
 	r.textCalls(b)
 	r.textThreads(b)
@@ -149,8 +150,15 @@ func (r *Report) WriteText(w io.Writer) error {
 	}
 	if len(r.Losses) > 0 {
 		p("\nMissing\n")
-		for _, l := range r.Losses {
+		shown := r.Losses
+		if x.Others > 0 { // those of the recording as a whole come first
+			shown = shown[:min(len(shown), max(r.top, len(r.left)))]
+		}
+		for _, l := range shown {
 			p("  %s\n", l)
+		}
+		if n := len(r.Losses) - len(shown); n > 0 {
+			p("  and %d more lines; --rows shows more\n", n)
 		}
 	}
 	if err := b.Flush(); err != nil {
@@ -210,7 +218,7 @@ func (t *table) drop() {
 // left reports whether a column holds words.
 func left(head string) bool {
 	switch head {
-	case "call", "thread", "function", "for", "file", "command", "opened in", "caller", "woken by":
+	case "call", "thread", "process", "function", "for", "file", "command", "opened in", "caller", "woken by":
 		return true
 	}
 	return false
@@ -222,25 +230,28 @@ func (r *Report) textTasks(w io.Writer) {
 		return
 	}
 	fmt.Fprintf(w, "\nGoroutines: %d, on threads for %s, ready to run for %s", x.Count, duration(x.Ran), duration(x.Ready))
+	if x.Processes > 0 {
+		fmt.Fprintf(w, ", in %s", processes(x.Processes))
+	}
 	if x.Idle > 0 {
 		fmt.Fprintf(w, "; %s of the runtime left out, --idle shows them", count(uint64(x.Idle), "goroutine"))
 	}
-	fmt.Fprintln(w)
-	t := newTable(w, "ran", "ready", "waited", "goroutines", "function")
+	fmt.Fprintln(w, more(r.More.TaskFuncs))
+	t := newTable(w, "ran", "ready", "waited", "goroutines", "process", "function")
 	for i := range x.Funcs {
 		f := &x.Funcs[i]
-		t.row(duration(f.Ran), duration(f.Ready), duration(f.Waited), strconv.Itoa(f.Tasks), cell(f.Name))
+		t.row(duration(f.Ran), duration(f.Ready), duration(f.Waited), strconv.Itoa(f.Tasks), f.Process, cell(f.Name))
 	}
 	t.end()
 	fmt.Fprintf(w, "\nWaits of goroutines%s\n", more(r.More.TaskWaits))
-	t = newTable(w, "total", "longest", "waits", "goroutines", "for", "function")
+	t = newTable(w, "total", "longest", "waits", "goroutines", "process", "for", "function")
 	for i := range x.Waits {
 		f := &x.Waits[i]
 		in := cell(f.Func) + at(cell(path.Base(f.File)), f.Line)
 		if len(f.Holders) > 0 {
 			in += ", held by " + strings.Join(f.Holders, ", ")
 		}
-		t.row(duration(f.Total), duration(f.Longest), strconv.Itoa(f.Waits), strconv.Itoa(f.Tasks), f.For, in)
+		t.row(duration(f.Total), duration(f.Longest), strconv.Itoa(f.Waits), strconv.Itoa(f.Tasks), f.Process, f.For, in)
 	}
 	t.end()
 }
@@ -304,12 +315,12 @@ func (r *Report) cpu() (ns int64) {
 
 func (r *Report) textThreads(w io.Writer) {
 	fmt.Fprintf(w, "\nThreads%s\n", more(r.More.Threads))
-	t := newTable(w, "observed", "on CPU", "runnable", "blocked", "for locks", "idle", "disk sleep", "stopped", "switches", "waits", "paused", "thread")
+	t := newTable(w, "observed", "on CPU", "runnable", "blocked", "for locks", "idle", "disk sleep", "stopped", "switches", "waits", "paused", "process", "thread")
 	for i := range r.Threads {
 		x := &r.Threads[i]
 		t.row(duration(x.Observed), duration(x.CPU)+percent(x.CPU, x.Observed), duration(x.Runnable), duration(x.Blocked)+percent(x.Blocked, x.Observed),
 			duration(x.Locks), duration(x.Idle), duration(x.Disk), duration(x.Stopped), strconv.FormatUint(x.Switches, 10), strconv.Itoa(x.Waits), duration(x.Held),
-			fmt.Sprintf("%s (%d)", cell(x.Name), x.TID))
+			cell(x.Process), fmt.Sprintf("%s (%d)", cell(x.Name), x.TID))
 	}
 	t.end()
 }
@@ -461,7 +472,11 @@ func (x *Wait) head() string {
 	if x.Cut {
 		end = ", when the recording ended"
 	}
-	return fmt.Sprintf("%s of %s (%d) at %s%s, %s", duration(x.Duration), cell(x.Thread), x.TID, moment(x.Begin), end, x.State)
+	of := ""
+	if x.Process != "" && x.Process != fmt.Sprintf("%s (%d)", x.Thread, x.TID) { // not of a main thread with its process's name
+		of = " of " + cell(x.Process)
+	}
+	return fmt.Sprintf("%s of %s (%d)%s at %s%s, %s", duration(x.Duration), cell(x.Thread), x.TID, of, moment(x.Begin), end, x.State)
 }
 
 // moment formats a time since the recording's begin, in whole ms.

@@ -1,6 +1,6 @@
 // Goroutines that wait in every way that a program can cause. It prints one line of JSON,
-// {"stack": the output of runtime.Stack for all of them}, and then waits for the end of
-// its standard input.
+// {"pid": …, "stack": the output of runtime.Stack for all of them}, and then waits for the end of
+// its standard input. With -child it then starts itself again, which prints such a line too.
 package main
 
 import (
@@ -10,7 +10,9 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/exec"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -19,6 +21,7 @@ import (
 
 func main() {
 	many := flag.Int("many", 50, "goroutines that wait at one channel")
+	child := flag.Int("child", 0, "the same of a child; 0: there is none")
 	flag.Parse()
 	c := make(chan int)
 	for range *many {
@@ -56,7 +59,22 @@ func main() {
 		receive(c)
 	}()
 	fmt.Println(settled(*many))
+	if *child > 0 {
+		parent(*child)
+	}
 	_, _ = io.Copy(io.Discard, os.Stdin)
+}
+
+// parent starts a child with other goroutines, which ends with this process.
+func parent(many int) {
+	cmd := exec.Command(os.Args[0], "-many", strconv.Itoa(many))
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	if _, err := cmd.StdinPipe(); err != nil {
+		panic(err)
+	}
+	if err := cmd.Start(); err != nil {
+		panic(err)
+	}
 }
 
 func receive(c chan int) { <-c }
@@ -102,7 +120,7 @@ func settled(many int) string {
 		if strings.Count(s, "[running") == 1 && !strings.Contains(s, "[runnable") &&
 			strings.Count(s, "[syscall") == 1 && strings.Contains(s, "syscall.Read(") && strings.Contains(s, "[IO wait") &&
 			strings.Contains(s, "main.deep(0x1, ") { // the frame below no longer needs its argument, and may print any value
-			out, err := json.Marshal(map[string]string{"stack": s})
+			out, err := json.Marshal(map[string]any{"pid": os.Getpid(), "stack": s})
 			if err != nil {
 				panic(err)
 			}
