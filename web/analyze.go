@@ -124,7 +124,7 @@ func (f *feed) analysis(q *query, t0, t1 stack.Time, kinds store.Kinds) (json.Ra
 		all := several.split(rec, q.Threads)
 		for i := range all {
 			p := &all[i]
-			parts = append(parts, analysis.Part{Rec: p.rec.Only(only), Name: p.name(), Threads: p.threads, Number: p.number})
+			parts = append(parts, analysis.Part{Rec: p.rec.Only(only), Name: p.name(), Threads: p.threads, Number: p.number, Process: p.process})
 		}
 		if len(parts) == 0 {
 			return nil, errNoThreads

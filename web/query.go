@@ -31,6 +31,7 @@ type query struct {
 	Func     uint32   `json:"func,omitempty"`
 	Funcs    []uint32 `json:"funcs,omitempty"`
 	Task     uint64   `json:"task,omitempty"`
+	Process  *int     `json:"process,omitempty"` // of tasks: whose they are; nil: the busiest one that has some
 	Near     *where   `json:"near,omitempty"`
 	Mode     string   `json:"mode,omitempty"` // of a tree: "" or "time"; of tasks: "" or "wait"
 	ByThread bool     `json:"by_thread,omitempty"`
@@ -77,6 +78,9 @@ func (q *query) checkBody() error {
 		if math.IsNaN(q.Near.Start) || math.Abs(q.Near.Start) > maxTime {
 			return fmt.Errorf("invalid time %g", q.Near.Start)
 		}
+	}
+	if q.Process != nil {
+		numbers = append(numbers, *q.Process)
 	}
 	for _, n := range append(numbers, q.Threads...) {
 		if n < 0 || n > maxIndex {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/sliverprof/sliver/trace"
@@ -17,12 +18,17 @@ import (
 // severalProcesses returns a recording of n processes with three threads each.
 func severalProcesses(t *testing.T, n int) *trace.Recording {
 	t.Helper()
+	return severalOf(t, synth.Options{Seed: 4, Threads: 3, Interval: 1_000_000, Samples: 900, Processes: n})
+}
+
+func severalOf(t *testing.T, o synth.Options) *trace.Recording {
+	t.Helper()
 	f, err := os.Create(filepath.Join(t.TempDir(), "several.sliver"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { f.Close() })
-	if _, err := synth.WriteAll(f, synth.Options{Seed: 4, Threads: 3, Interval: 1_000_000, Samples: 900, Processes: n}); err != nil {
+	if _, err := synth.WriteAll(f, o); err != nil {
 		t.Fatal(err)
 	}
 	in, err := f.Stat()
@@ -33,7 +39,7 @@ func severalProcesses(t *testing.T, n int) *trace.Recording {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(rec.All()) != n {
+	if len(rec.All()) != o.Processes {
 		t.Fatalf("the recording has %d processes", len(rec.All()))
 	}
 	return rec
@@ -161,4 +167,78 @@ func jsonOf(t *testing.T, x any) string {
 		t.Fatal(err)
 	}
 	return string(b)
+}
+
+// TestTasksOfSeveral: each process has its own tasks, though their numbers are the same in all, as in a recording of it
+// alone; threads have the numbers that they have among those of all.
+func TestTasksOfSeveral(t *testing.T) {
+	rec := severalOf(t, synth.Options{Seed: 4, Threads: 3, Interval: 1_000_000, Samples: 900, Processes: 3, Tasks: 20})
+	s := serve(t, web.Options{Source: web.NewRecording(rec)})
+	loaded(t, s)
+	type reply struct {
+		tasks
+		Process   int
+		Processes []int
+	}
+	ask := func(s *web.Server, process *int) (r reply) {
+		t.Helper()
+		if err := dial(t, s).Ask(t.Context(), client.Query{Op: "tasks", Process: process}, &r); err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	first := ask(s, nil)
+	if slices.Sort(first.Processes); !slices.Equal(first.Processes, []int{0, 1, 2}) {
+		t.Errorf("processes with tasks: %v", first.Processes)
+	}
+	if got := ask(s, &first.Process); !reflect.DeepEqual(got.List, first.List) {
+		t.Error("the first reply is not about the process that it names")
+	}
+	total, base := 0, 0
+	for i, one := range rec.All() {
+		alone := *one
+		alone.Others = nil
+		single := serve(t, web.Options{Source: web.NewRecording(&alone)})
+		loaded(t, single)
+		want, got := ask(single, nil), ask(s, &i)
+		if got.Count < 10 || got.Count != want.Count || got.Process != i {
+			t.Errorf("process %d: %d tasks of process %d, alone %d", i, got.Count, got.Process, want.Count)
+		}
+		total += got.Count
+		for k := range want.List {
+			for n := range want.List[k].Spans {
+				if x := &want.List[k].Spans[n]; x[4] >= 0 {
+					x[4] += float64(base)
+				}
+			}
+		}
+		if !reflect.DeepEqual(got.List, want.List) {
+			t.Errorf("process %d: its tasks differ from those of a recording of it alone", i)
+		}
+		base += len(one.Threads)
+		var d struct{ ID uint64 }
+		if err := dial(t, s).Ask(t.Context(), client.Query{Op: "task", Task: got.List[0].ID, Process: &i, At: 1e6}, &d); err != nil || d.ID != got.List[0].ID {
+			t.Errorf("task %d of process %d: %+v, %v", got.List[0].ID, i, d, err)
+		}
+	}
+	none := 7
+	if got := ask(s, &none); got.Count != 0 || got.What != "" {
+		t.Errorf("a process that does not exist has %d tasks", got.Count)
+	}
+	var a struct {
+		Tasks struct {
+			Count int
+			List  []struct{ Process int }
+		}
+	}
+	if err := dial(t, s).Ask(t.Context(), client.Query{Op: "analysis"}, &a); err != nil {
+		t.Fatal(err)
+	}
+	of := map[int]int{}
+	for _, x := range a.Tasks.List {
+		of[x.Process]++
+	}
+	if a.Tasks.Count != total || len(of) != 3 {
+		t.Errorf("the analysis has %d tasks, want %d; by process %v", a.Tasks.Count, total, of)
+	}
 }

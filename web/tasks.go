@@ -26,6 +26,9 @@ type tasksReply struct {
 	From    int         `json:"from"`           // row of the first task of List
 	Reasons []string    `json:"reasons"`        // of spans
 	List    []taskReply `json:"list"`
+	// Of a recording of several processes: whose tasks these are, and all that have tasks, the busiest one first.
+	Process   *int  `json:"process,omitempty"`
+	Processes []int `json:"processes,omitempty"`
 }
 
 // taskReply is a task with its times over the whole recording, of a live one over its last minute.
@@ -81,14 +84,32 @@ const (
 // tasker keeps the tasks of a feed.
 type tasker struct {
 	mu     sync.Mutex
-	tracks *analysis.Tracks
-	seqs   []int // of the threads of spans
-	byWait []int // rows, those that waited longest first
-	row    map[uint64]int
+	all    []*processTasks // the first one is that of a query without a process; never empty once gathered
 	number int
 	made   time.Time
 	good   time.Duration // how long the tasks of a live recording may be used
 	final  bool          // no more will come
+}
+
+// processTasks are the tasks of one process.
+type processTasks struct {
+	process *int // its number; nil: the recording has one process
+	tracks  *analysis.Tracks
+	seqs    []int // of the threads of spans
+	byWait  []int // rows, those that waited longest first
+	row     map[uint64]int
+}
+
+// of returns the tasks of a process, which may have none.
+func (k *tasker) of(process *int) *processTasks {
+	if process == nil {
+		return k.all[0]
+	}
+	i := slices.IndexFunc(k.all, func(p *processTasks) bool { return p.process != nil && *p.process == *process })
+	if i < 0 {
+		return &processTasks{process: process, tracks: &analysis.Tracks{}}
+	}
+	return k.all[i]
 }
 
 // gather reads the tasks from the recording if they are not known or stale. The caller holds mu.
@@ -115,33 +136,49 @@ func (k *tasker) gather(f *feed) error {
 		return err
 	}
 	defer release()
-	number := func(seq int) int { return seq }
 	if s, ok := src.(ofProcesses); ok {
-		p := busiest(s.split(rec, nil), func(one *trace.Recording) bool { return len(one.Tasks) > 0 })
-		if p == nil {
+		parts := s.split(rec, nil)
+		if len(parts) == 0 {
 			return errNoAnalysis
 		}
-		rec, number = p.rec, p.number
+		k.all = nil
+		first := busiest(parts, func(one *trace.Recording) bool { return len(one.Tasks) > 0 })
+		k.all = append(k.all, newProcessTasks(first, o))
+		for i := range parts {
+			if p := &parts[i]; p != first && len(p.rec.Tasks) > 0 {
+				k.all = append(k.all, newProcessTasks(p, o))
+			}
+		}
+	} else {
+		one := newProcessTasks(&processPart{rec: rec, number: func(seq int) int { return seq }}, o)
+		one.process = nil
+		k.all = []*processTasks{one}
 	}
-	v := view.New(rec, o)
-	k.tracks, k.seqs, k.byWait, k.row = analysis.TracksOf(v), nil, nil, map[uint64]int{}
-	for i := range v.Threads {
-		k.seqs = append(k.seqs, number(v.Threads[i].Seq))
-	}
-	if k.tracks == nil {
-		k.tracks = &analysis.Tracks{}
-	}
-	for i := range k.tracks.List {
-		k.row[k.tracks.List[i].ID] = i
-		k.byWait = append(k.byWait, i)
-	}
-	slices.SortStableFunc(k.byWait, func(a, b int) int {
-		return cmp.Compare(k.tracks.List[b].Times.Waited, k.tracks.List[a].Times.Waited)
-	})
 	k.number++
 	k.final = !growing
 	k.made, k.good = time.Now(), max(2*lastFor, shareOfTime*time.Since(began))
 	return nil
+}
+
+// newProcessTasks returns the tasks of p in the time of o.
+func newProcessTasks(p *processPart, o view.Options) *processTasks {
+	v := view.New(p.rec, o)
+	number := p.process
+	x := &processTasks{process: &number, tracks: analysis.TracksOf(v), row: map[uint64]int{}}
+	for i := range v.Threads {
+		x.seqs = append(x.seqs, p.number(v.Threads[i].Seq))
+	}
+	if x.tracks == nil {
+		x.tracks = &analysis.Tracks{}
+	}
+	for i := range x.tracks.List {
+		x.row[x.tracks.List[i].ID] = i
+		x.byWait = append(x.byWait, i)
+	}
+	slices.SortStableFunc(x.byWait, func(a, b int) int {
+		return cmp.Compare(x.tracks.List[b].Times.Waited, x.tracks.List[a].Times.Waited)
+	})
+	return x
 }
 
 // tasks answers such a query.
@@ -152,18 +189,26 @@ func (f *feed) tasks(q *query) (*tasksReply, error) {
 	if err := k.gather(f); err != nil {
 		return nil, err
 	}
+	p := k.of(q.Process)
 	from, to := f.st.Span()
 	if q.T1 > q.T0 {
 		from, to = clampTime(q.T0)+f.base, clampTime(q.T1)+f.base
 	}
-	t := k.tracks
+	t := p.tracks
 	r := &tasksReply{T0: float64(from - f.base), T1: float64(to - f.base), What: t.What, Count: len(t.List), Idle: t.Idle, Lost: t.Lost, Made: k.number,
-		From: min(max(q.From, 0), len(t.List)), Reasons: []string{}, List: []taskReply{}}
+		From: min(max(q.From, 0), len(t.List)), Reasons: []string{}, List: []taskReply{}, Process: p.process}
+	if p.process != nil {
+		for _, x := range k.all {
+			if x.tracks.What != "" {
+				r.Processes = append(r.Processes, *x.process)
+			}
+		}
+	}
 	n := taskRows
 	if q.Max > 0 {
 		n = min(q.Max, maxTaskRows)
 	}
-	m := merger{k: k, from: from, to: to, base: f.base, reasons: map[string]int{}}
+	m := merger{k: p, from: from, to: to, base: f.base, reasons: map[string]int{}}
 	if q.Bin > 0 {
 		m.bin = max(q.Bin, float64(to-from)/taskCellsMax)
 	} else if to-from > 0 && q.Max != 1 { // a single task is returned span by span
@@ -173,10 +218,10 @@ func (f *feed) tasks(q *query) (*tasksReply, error) {
 	for i := r.From; i < min(r.From+n, len(t.List)); i++ {
 		row := i
 		if q.Mode == "wait" {
-			row = k.byWait[i]
+			row = p.byWait[i]
 		}
 		x := &t.List[row]
-		o := k.reply(x)
+		o := p.reply(x)
 		o.Spans = m.merge(x)
 		if spans += len(o.Spans); spans > maxSlices {
 			return nil, fmt.Errorf("more than %d spans: ask for a shorter time or a larger bin", maxSlices)
@@ -187,21 +232,21 @@ func (f *feed) tasks(q *query) (*tasksReply, error) {
 	return r, nil
 }
 
-func (k *tasker) reply(x *analysis.TaskTrack) taskReply {
+func (*processTasks) reply(x *analysis.TaskTrack) taskReply {
 	return taskReply{ID: x.ID, Parent: x.Parent, Func: x.Func, Ran: x.Times.Ran, Ready: x.Times.Ready, Waited: x.Times.Waited}
 }
 
-func (k *tasker) seq(thread int) int {
+func (p *processTasks) seq(thread int) int {
 	if thread < 0 {
 		return -1
 	}
-	return k.seqs[thread]
+	return p.seqs[thread]
 }
 
 // merger prepares spans of [from, to) for a reply: consecutive ones that begin in one part of bin ns and
 // are shorter become one, which shows the longest.
 type merger struct {
-	k        *tasker
+	k        *processTasks
 	from, to stack.Time
 	base     stack.Time
 	bin      float64 // ns; 0: nothing is merged
@@ -264,14 +309,15 @@ func (f *feed) task(q *query) (*taskDetail, error) {
 	if err := k.gather(f); err != nil {
 		return nil, err
 	}
-	row, ok := k.row[q.Task]
+	p := k.of(q.Process)
+	row, ok := p.row[q.Task]
 	if !ok {
 		return nil, fmt.Errorf("%w: task %d", errUnknown, q.Task)
 	}
-	x := &k.tracks.List[row]
-	r := &taskDetail{taskReply: k.reply(x), What: k.tracks.What, Row: row, Stack: []analysis.TaskFrame{}, Reasons: waitsOf(x, f.base), Prev: -1, Next: -1}
+	x := &p.tracks.List[row]
+	r := &taskDetail{taskReply: p.reply(x), What: p.tracks.What, Row: row, Stack: []analysis.TaskFrame{}, Reasons: waitsOf(x, f.base), Prev: -1, Next: -1}
 	if q.Mode == "wait" {
-		r.Row = slices.Index(k.byWait, row)
+		r.Row = slices.Index(p.byWait, row)
 	}
 	at := clampTime(q.At) + f.base
 	i, found := slices.BinarySearchFunc(x.Spans, at, func(s view.TaskSpan, t stack.Time) int {
@@ -296,9 +342,9 @@ func (f *feed) task(q *query) (*taskDetail, error) {
 		r.Next = float64(x.Spans[i+1].From - f.base)
 	}
 	s := &x.Spans[i]
-	r.Span = &taskSpan{Start: float64(s.From - f.base), End: float64(s.To - f.base), Value: analysis.SpanValue(s), State: s.State.String(), Reason: s.Reason, Thread: k.seq(s.Thread)}
+	r.Span = &taskSpan{Start: float64(s.From - f.base), End: float64(s.To - f.base), Value: analysis.SpanValue(s), State: s.State.String(), Reason: s.Reason, Thread: p.seq(s.Thread)}
 	if w := x.Where(i); w != nil {
-		r.Seen, r.Stack = float64(w.At-f.base), k.tracks.Stacks[w.Stack]
+		r.Seen, r.Stack = float64(w.At-f.base), p.tracks.Stacks[w.Stack]
 	}
 	return r, nil
 }

@@ -50,7 +50,7 @@ type Report struct {
 	Between      []Between `json:"waits_between,omitempty"` // waits of processes for each other, longest first
 
 	top  int      // rows of each table
-	left []string // of Losses, what is left out of a recording of several; it is of no process
+	left []string // lines of Losses about processes that are left out
 }
 
 // Version is the version of the JSON. It increases when a field changes its meaning or is

@@ -33,7 +33,7 @@ func dutiesTogether(share float64) (all []duty) {
 	return all
 }
 
-// togetherOf records all programs at once for the given seconds, and returns what was measured of each. used is
+// togetherOf records all programs at once for the given seconds, and returns a measurement of each. used is
 // the share of one CPU that all had, by their own account.
 func togetherOf(t *testing.T, all []duty, interval string, seconds float64) (out []*measured, used float64) {
 	t.Helper()

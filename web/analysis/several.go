@@ -15,11 +15,12 @@ type Part struct {
 	Name    string            // of the process, with its PID
 	Threads []int             // chosen ones, by Seq; nil: all
 	Number  func(seq int) int // the number of a thread among those of all processes; -1: it is left out
+	Process int               // its number
 }
 
 // OfSeveral adds up what o chooses of several processes, one after the other. of is how many there are.
-// Functions of the same name, file and module are one function, whichever process called them. The tasks are
-// those of the process whose tasks ran longest.
+// Functions of the same name, file and module are one function, whichever process called them. Tasks have the number of
+// their process.
 func OfSeveral(parts []Part, of int, base stack.Time, o Options) *Analysis {
 	if len(parts) == 1 {
 		p := &parts[0]
@@ -27,12 +28,16 @@ func OfSeveral(parts []Part, of int, base stack.Time, o Options) *Analysis {
 		out := Of(p.Rec, base, o)
 		out.move(p.Number)
 		out.Process, out.Processes, out.Of = p.Name, 1, of
+		if out.Tasks != nil {
+			for i := range out.Tasks.List {
+				out.Tasks.List[i].Process = p.Process
+			}
+		}
 		return out
 	}
 	out := &Analysis{Threads: []Thread{}, Funcs: []Func{}, Processes: len(parts), Of: of}
 	m := &merger{b: builder{a: out, o: o, locs: tally.NewTree(), calls: tally.NewTree()}, funcs: map[Func]int32{}}
 	var reports []report.Merged
-	ran := int64(-1)
 	for i := range parts {
 		p := &parts[i]
 		one := o
@@ -44,11 +49,7 @@ func OfSeveral(parts []Part, of int, base stack.Time, o Options) *Analysis {
 		}
 		out.To = max(out.To, a.To)
 		out.Threads = append(out.Threads, a.Threads...)
-		if a.Tasks != nil {
-			if ns := a.Tasks.ran(); ns > ran {
-				out.Tasks, ran = a.Tasks, ns
-			}
-		}
+		out.addTasks(a.Tasks, p)
 		m.add(a)
 		reports = append(reports, report.Merged{Report: a.Report, Process: p.Name, Begin: a.From})
 	}
@@ -76,11 +77,29 @@ func (a *Analysis) move(number func(int) int) {
 	}
 }
 
-func (t *Tasks) ran() (ns int64) {
-	for i := range t.Funcs {
-		ns += t.Funcs[i].Ran
+// addTasks adds the tasks of a process. Tasks of different kinds are called tasks.
+func (a *Analysis) addTasks(t *Tasks, p *Part) {
+	if t == nil {
+		return
 	}
-	return ns
+	for i := range t.List {
+		x := &t.List[i]
+		x.Process, x.Name = p.Process, x.Name+" of "+p.Name
+	}
+	for i := range t.Funcs {
+		t.Funcs[i].Process = p.Name
+	}
+	all := a.Tasks
+	if all == nil {
+		a.Tasks = t
+		return
+	}
+	if all.What != t.What {
+		all.What = "task"
+	}
+	all.Count, all.Idle, all.More = all.Count+t.Count, all.Idle+t.Idle, all.More+t.More
+	all.List, all.Funcs = append(all.List, t.List...), append(all.Funcs, t.Funcs...)
+	all.sort()
 }
 
 // merger merges the trees of analyses.

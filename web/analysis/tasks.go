@@ -22,12 +22,13 @@ type Tasks struct {
 type TaskFunc struct {
 	Name    string `json:"name"`
 	Tasks   int    `json:"tasks"`
-	Ran     int64  `json:"ran"`     // on threads
-	Ready   int64  `json:"ready"`   // ready to run, on no thread
-	Waited  int64  `json:"waited"`  // for something
-	Longest int64  `json:"longest"` // one stretch on a thread
-	At      int64  `json:"at"`      // where that began
-	Seq     int    `json:"seq"`     // of the thread that ran it; -1: none of the range
+	Ran     int64  `json:"ran"`               // on threads
+	Ready   int64  `json:"ready"`             // ready to run, on no thread
+	Waited  int64  `json:"waited"`            // for something
+	Longest int64  `json:"longest"`           // one stretch on a thread
+	At      int64  `json:"at"`                // where that began
+	Seq     int    `json:"seq"`               // of the thread that ran it; -1: none of the range
+	Process string `json:"process,omitempty"` // name and PID, of several processes
 }
 
 // Task is one of them.
@@ -42,6 +43,7 @@ type Task struct {
 	At      int64  `json:"at"`
 	Seq     int    `json:"seq"`
 	Why     string `json:"why,omitempty"` // what it waited for longest
+	Process int    `json:"process"`       // its number, of several processes
 }
 
 // move renumbers the threads.
@@ -111,18 +113,23 @@ func tasksOf(v *view.View, base stack.Time) *Tasks {
 	for _, f := range funcs {
 		out.Funcs = append(out.Funcs, *f)
 	}
-	slices.SortFunc(out.Funcs, func(a, b TaskFunc) int {
-		return cmp.Or(cmp.Compare(b.Ran, a.Ran), cmp.Compare(b.Waited, a.Waited), cmp.Compare(a.Name, b.Name))
-	})
-	if len(out.Funcs) > rows {
-		out.Funcs = out.Funcs[:rows]
-	}
-	slices.SortFunc(out.List, func(a, b Task) int {
-		return cmp.Or(cmp.Compare(b.Ran, a.Ran), cmp.Compare(b.Waited, a.Waited), cmp.Compare(a.ID, b.ID))
-	})
-	if len(out.List) > maxTasks {
-		out.More = len(out.List) - maxTasks
-		out.List = out.List[:maxTasks]
-	}
+	out.sort()
 	return out
+}
+
+// sort orders and cuts the lists.
+func (t *Tasks) sort() {
+	slices.SortFunc(t.Funcs, func(a, b TaskFunc) int {
+		return cmp.Or(cmp.Compare(b.Ran, a.Ran), cmp.Compare(b.Waited, a.Waited), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Process, b.Process))
+	})
+	if len(t.Funcs) > rows {
+		t.Funcs = t.Funcs[:rows]
+	}
+	slices.SortFunc(t.List, func(a, b Task) int {
+		return cmp.Or(cmp.Compare(b.Ran, a.Ran), cmp.Compare(b.Waited, a.Waited), cmp.Compare(a.Process, b.Process), cmp.Compare(a.ID, b.ID))
+	})
+	if len(t.List) > maxTasks {
+		t.More += len(t.List) - maxTasks
+		t.List = t.List[:maxTasks]
+	}
 }

@@ -107,6 +107,7 @@ type Query struct {
 	Func     uint32   `json:"func,omitempty"`
 	Funcs    []uint32 `json:"funcs,omitempty"`
 	Task     uint64   `json:"task,omitempty"`
+	Process  *int     `json:"process,omitempty"`
 	Mode     string   `json:"mode,omitempty"`
 	ByThread bool     `json:"by_thread,omitempty"`
 	Max      int      `json:"max,omitempty"`

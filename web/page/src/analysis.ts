@@ -220,6 +220,7 @@ export interface TaskFunc {
   longest: number;
   at: number;
   seq: number;
+  process?: string; // name and PID, of several processes
 }
 export interface TaskRow {
   id: number;
@@ -232,6 +233,7 @@ export interface TaskRow {
   at: number;
   seq: number;
   why?: string;
+  process: number; // index of the process, of several
 }
 export interface Tasks {
   what: string;

@@ -71,7 +71,7 @@ export function hooks({ timeline, model, conn, search, side, panel, marks, up, f
           tasks: {
             open: timeline.tasks.unfolded,
             rows: timeline.tasks.rows,
-            count: timeline.tasks.head?.count ?? 0,
+            count: timeline.tasks.count,
             fine: timeline.tasks.settled(),
           },
           task: timeline.task,
@@ -132,7 +132,15 @@ export function hooks({ timeline, model, conn, search, side, panel, marks, up, f
             if (!hit || hit.span[6] > 1 || (value && (hit.span[3] & 0xff) !== value)) continue;
             const [a, b] = [Math.max(timeline.x(hit.span[0]), 0), Math.min(timeline.x(hit.span[1]), timeline.width)];
             if (b - a >= wide)
-              return { x: r.left + (a + b) / 2, y: r.top + y, id: hit.task.id, func: hit.task.func, span: hit.span, reason: hit.reason };
+              return {
+                x: r.left + (a + b) / 2,
+                y: r.top + y,
+                id: hit.task.id,
+                process: hit.process,
+                func: hit.task.func,
+                span: hit.span,
+                reason: hit.reason,
+              };
           }
         }
         return null;

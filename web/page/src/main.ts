@@ -19,6 +19,7 @@ import { carried } from './shared';
 import { Search } from './search';
 import { Side } from './side';
 import { Store, token } from './store';
+import type { TaskAt } from './tasks';
 import { Timeline } from './timeline';
 import type { Hit } from './track';
 
@@ -135,19 +136,19 @@ timeline.lanes.onLane = (x, at) => {
 timeline.tasks.onSpan = (x, at) => {
   if (at) return side.note(timeline.tasks.text(x), at.x, at.y);
   if (x.span[6] > 1) return timeline.zoom(0.3, timeline.x((x.span[0] + x.span[1]) / 2));
-  pickTask(x.task.id, x.span[0]);
+  pickTask({ id: x.task.id, at: x.span[0], process: x.process });
 };
-timeline.tasks.onTask = (x) => pickTask(x.id, x.at);
+timeline.tasks.onTask = (x) => pickTask(x);
 timeline.tasks.onChange = () => store.keep();
 
 // pickTask selects a task. The view stops following the newest samples, so that the task stays in sight.
-function pickTask(id: number, at: number, track = false): void {
+function pickTask(task: TaskAt, track = false): void {
   if (timeline.follow) {
     timeline.setFollow(false);
     timeline.frozen = true;
     bar.update();
   }
-  void side.task(id, at, track);
+  void side.task(task, track);
 }
 timeline.lanes.onLock = (addr) => panel.lock(addr);
 timeline.lanes.onFile = (path) => panel.file(path);
@@ -202,7 +203,7 @@ panel.onTime = side.onTime = (t0, t1, seq) => {
   timeline.mark = { t0, t1, seq };
 };
 panel.onLane = (addr) => timeline.toLane(addr);
-panel.onTask = (id, at) => pickTask(id, at, true);
+panel.onTask = (task) => pickTask(task, true);
 panel.onThread = (seq) => timeline.threads.toTrack(seq);
 panel.onChange = () => {
   look.runtime(panel.code === 'all');

@@ -17,6 +17,7 @@ import {
 import { h } from './dom';
 import { count, dur, functionOf, percent } from './format';
 import type { PathStep } from './path';
+import type { TaskAt } from './tasks';
 
 // What rows of tables do when they are clicked.
 export interface Actions {
@@ -24,7 +25,7 @@ export interface Actions {
   callers(name: string): void; // show the callers and callees of a function
   time(t0: number, t1: number, seq: number): void; // show this time of a thread
   thread(seq: number): void; // bring a thread into view and choose it
-  task(id: number, at: number): void; // bring the track of a task into view and select it
+  task(task: TaskAt): void; // bring the track of a task into view and select it
   lock(name: string): void; // open a lock's row
   tab(tab: string): void;
   lane(addr: string): void; // show the track of a lock
@@ -422,6 +423,7 @@ function tasksCard(a: Analysis, act: Actions): HTMLElement | null {
             `ran ${dur(f.ran)}`,
             meter(f.ran, max, 'cpu'),
             [
+              f.process ?? '',
               `${count(f.tasks)} task${f.tasks === 1 ? '' : 's'}`,
               `longest run ${dur(f.longest)}`,
               f.waited > 0 ? `waited ${dur(f.waited)}` : '',

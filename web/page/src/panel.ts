@@ -17,6 +17,7 @@ import { type Actions, excluded, overview, type ProcessTime, whichProcesses } fr
 import { CriticalPath } from './path';
 import { Press } from './press';
 import { ioTab } from './io';
+import type { TaskAt } from './tasks';
 import { tracedTab } from './traced';
 import { locksTab } from './locks';
 import { covers, folds, mine } from './mycode';
@@ -72,7 +73,7 @@ export class Panel implements Desk {
   onName = (_: string): void => {};
   onTime = (_t0: number, _t1: number, _seq: number): void => {};
   onThread = (_: number): void => {};
-  onTask = (_id: number, _at: number): void => {};
+  onTask = (_: TaskAt): void => {};
   onLane = (_: string): void => {};
   onExport = (_: HTMLButtonElement): void => {};
   onChange = (): void => {};
@@ -225,7 +226,7 @@ export class Panel implements Desk {
     callers: (n) => this.callers(n),
     time: (t0, t1, seq) => this.onTime(t0, t1, seq),
     thread: (seq) => this.onThread(seq),
-    task: (id, at) => this.onTask(id, at),
+    task: (task) => this.onTask(task),
     lock: (n) => {
       this.openLock = n;
       this.show('locks');

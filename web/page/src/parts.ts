@@ -151,13 +151,14 @@ export function selection(timeline: Timeline, side: Side): Part {
       const { range, selected: s, task } = timeline;
       lists(w, 'range', range ? [range.t0, range.t1] : undefined);
       lists(w, 'call', s ? [s.thread, s.depth, s.start] : undefined);
-      lists(w, 'task', task ? [task.id, task.at] : undefined);
+      lists(w, 'task', task ? [task.id, task.at, ...(task.process === undefined ? [] : [task.process])] : undefined);
       // How the tracks of tasks are, where they are not as at first.
       if (tasks.open !== undefined || tasks.sort)
         put(w, 'tasks', `${tasks.unfolded ? 'open' : 'folded'}${tasks.sort ? `-${tasks.sort}` : ''}`);
     },
     load(w) {
-      const [range, at, task] = [list(w, 'range', 2), list(w, 'call', 3), list(w, 'task', 2)];
+      const [range, at] = [list(w, 'range', 2), list(w, 'call', 3)];
+      const task = list(w, 'task', 3) ?? list(w, 'task', 2);
       timeline.onRange(range ? { t0: range[0]!, t1: range[1]! } : null, true);
       const call = at ? { thread: at[0]!, depth: at[1]!, start: at[2]! } : null;
       if (call) timeline.threads.open(call);
@@ -165,7 +166,7 @@ export function selection(timeline: Timeline, side: Side): Part {
       tasks.open = how ? !how.startsWith('folded') : undefined;
       tasks.sort = how?.endsWith('wait') ? 'wait' : '';
       timeline.layout();
-      if (task) void side.task(task[0]!, task[1]!);
+      if (task) void side.task({ id: task[0]!, at: task[1]!, process: task[2] });
       else if (call || timeline.selected || timeline.task) void side.select(call);
     },
   };

@@ -20,6 +20,7 @@ import {
 } from './proto';
 import { sourceLink } from './settings';
 import { type Sums, sumsView } from './sums';
+import type { TaskAt } from './tasks';
 import { type TaskDetail, taskView } from './taskside';
 import type { Timeline } from './timeline';
 import { ROW, type Hit } from './track';
@@ -260,16 +261,16 @@ export class Side {
   }
 
   // task keeps a task at a time in the panel.
-  task(id: number, at: number, track = false): Promise<void> {
-    this.loading = this.loadTask(id, at, track);
+  task(task: TaskAt, track = false): Promise<void> {
+    this.loading = this.loadTask(task, track);
     return this.loading;
   }
 
-  private async loadTask(id: number, at: number, track: boolean): Promise<void> {
+  private async loadTask({ id, at, process }: TaskAt, track: boolean): Promise<void> {
     const v = this.v;
     this.hover(null, 0, 0);
     v.selected = this.detail = this.call = this.stats = this.sums = null;
-    const is = { id, at };
+    const is = { id, at, process };
     v.task = is;
     v.wake();
     this.onChange();
@@ -278,9 +279,14 @@ export class Side {
     this.failed = false;
     this.tell('');
     try {
-      const d = await v.conn.ask<TaskDetail>('task', { task: id, at: Math.max(0, Math.round(at)), mode: v.tasks.sort || undefined });
+      const d = await v.conn.ask<TaskDetail>('task', {
+        task: id,
+        process,
+        at: Math.max(0, Math.round(at)),
+        mode: v.tasks.sort || undefined,
+      });
       if (v.task !== is) return;
-      if (track) v.tasks.show(d.row);
+      if (track) v.tasks.show(d.row, process);
       const name = `${d.what} ${d.id}`;
       fill(
         this.box,
@@ -292,13 +298,13 @@ export class Side {
             return t ? `${t.name} (${t.tid})` : '';
           },
           calls: (seq, t0, t1) => void this.holder(seq, t0, t1),
-          show: (other, t) => void this.task(other, t),
-          track: (row) => v.tasks.show(row),
+          show: (other, t) => void this.task({ id: other, at: t, process }),
+          track: (row) => v.tasks.show(row, process),
           time: (t0, t1) => {
             const pad = Math.max((t1 - t0) * 0.3, 1000);
             v.setFollow(false);
             v.show(t0 - pad, t1 + pad);
-            void this.task(id, t0);
+            void this.task({ id, at: t0, process });
           },
           func: (n) => this.onName(n),
         }),
@@ -317,7 +323,7 @@ export class Side {
   again(): void {
     const { selected, task } = this.v;
     if (this.failed && selected) void this.select(selected);
-    else if (this.failed && task) void this.task(task.id, task.at);
+    else if (this.failed && task) void this.task(task);
   }
 
   private head(title: string): HTMLElement {

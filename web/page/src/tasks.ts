@@ -31,8 +31,11 @@ export interface TasksReply extends Range {
   from: number;
   reasons: string[];
   list: Task[];
+  process?: number; // of a recording of several processes: whose tasks these are
+  processes?: number[]; // and all that have tasks
 }
 export interface TaskHit {
+  process?: number;
   task: Task;
   what: string;
   span: Span;
@@ -41,8 +44,9 @@ export interface TaskHit {
 export interface TaskAt {
   id: number;
   at: number;
+  process?: number; // index of the process, of a recording of several
 }
-type Sort = '' | 'wait';
+export type Sort = '' | 'wait';
 
 interface Page {
   r: TasksReply;
@@ -64,6 +68,7 @@ const labelFont = '12px ui-sans-serif, system-ui, -apple-system, "Segoe UI", "No
 const beside = 27; // px of a label's width that its name cannot take
 const whole = 1e18; // ns: one span for all
 
+// Tasks are the tracks of one process.
 export class Tasks implements Band {
   open: boolean | undefined; // undefined: unless there are many
   sort: Sort = '';
@@ -80,15 +85,26 @@ export class Tasks implements Band {
   private failed = -Infinity;
   private fails = 0; // in a row
   private y = 0;
-  private list = el('tasks');
+  private list = h('ul');
   private column = new Column(this.list);
   private begun: boolean | undefined; // unfolded at first: more tasks of a live recording do not fold the rows in sight
   private measure = document.createElement('canvas').getContext('2d')!;
 
   private readonly conn: Link;
 
-  constructor(private v: Stage & { task: TaskAt | null }) {
+  // process is undefined until the reply says whose tasks it has, and of a recording of one process.
+  constructor(
+    private v: Stage & { task: TaskAt | null },
+    public process?: number,
+  ) {
     this.conn = v.conn;
+    this.list.hidden = true;
+    el('tasks').append(this.list);
+  }
+
+  // remove takes its labels off the page.
+  remove(): void {
+    this.list.remove();
   }
 
   // reset drops all replies, after a connection to another recording.
@@ -136,6 +152,12 @@ export class Tasks implements Band {
     this.onChange();
   }
 
+  // of names the process, of a recording of several.
+  private of(): string {
+    const p = this.process === undefined ? undefined : this.v.model.hello?.processes?.[this.process];
+    return p ? ` of ${p.comm} (${p.pid})` : '';
+  }
+
   // name is what a task is called.
   name(id: number): string {
     return `${this.head?.what ?? 'task'} ${id}`;
@@ -175,7 +197,7 @@ export class Tasks implements Band {
           this.onChange();
         },
       },
-      `${this.unfolded ? '▾' : '▸'} ${count(head.count)} ${head.what}${head.count === 1 ? '' : 's'}`,
+      `${this.unfolded ? '▾' : '▸'} ${count(head.count)} ${head.what}${head.count === 1 ? '' : 's'}${this.of()}`,
     );
     const order = h(
       'button',
@@ -206,7 +228,7 @@ export class Tasks implements Band {
       const task = this.row(i)?.task;
       out.push({
         kind: 'task',
-        key: String(task?.id ?? `row ${i}`),
+        key: `${this.process ?? ''}/${task?.id ?? `row ${i}`}`,
         title: task ? task.func || this.name(task.id) : '',
         y: this.y + group + i * rowHeight,
         h: rowHeight,
@@ -264,7 +286,7 @@ export class Tasks implements Band {
           class: 'link',
           'data-key': String(t.id),
           title: `${this.name(t.id)} ${t.func ?? ''}: what it did and waited for`,
-          onclick: () => this.onTask({ id: t.id, at: (this.v.t0 + this.v.t1) / 2 }),
+          onclick: () => this.onTask({ id: t.id, at: (this.v.t0 + this.v.t1) / 2, process: this.process }),
         },
         this.shortened(name, room),
         h('span', { class: 'sub', title: `ran ${dur(t.ran)}${waited}` }, `${t.id} · ran ${dur(t.ran)}${waited}`),
@@ -292,6 +314,7 @@ export class Tasks implements Band {
       this.ask({ max: 1, bin: whole, t0: 0, t1: 1 }, (r) => {
         const other = r.count !== head?.count || r.idle !== head?.idle || r.what !== head?.what;
         this.head = r;
+        if (r.what) this.process ??= r.process;
         if (r.count) this.begun ??= r.count <= few;
         if (other) this.onLayout();
       });
@@ -334,7 +357,7 @@ export class Tasks implements Band {
 
   private ask(args: Record<string, unknown>, take: (r: TasksReply) => void): void {
     this.busy = true;
-    this.conn.ask<TasksReply>('tasks', args).then(
+    this.conn.ask<TasksReply>('tasks', { process: this.process, ...args }).then(
       (r) => {
         this.busy = false;
         this.fails = 0;
@@ -366,14 +389,16 @@ export class Tasks implements Band {
     const slack = (2 / v.width) * v.span;
     const k = first(spans, t);
     const span = spans[k] && spans[k]![0] - slack < t ? spans[k]! : k > 0 && t - spans[k - 1]![1] < slack ? spans[k - 1]! : undefined;
-    return row && span ? { task: row.task, what: this.head?.what ?? 'task', span, reason: row.page.r.reasons[span[5]] ?? '' } : null;
+    return row && span
+      ? { process: this.process, task: row.task, what: this.head?.what ?? 'task', span, reason: row.page.r.reasons[span[5]] ?? '' }
+      : null;
   }
 
   // text describes a span in lines.
   text(x: TaskHit): string[] {
     const { task, span } = x;
     const d = dur(span[1] - span[0]);
-    const name = `${this.name(task.id)} ${task.func ?? ''}`.trim();
+    const name = `${this.name(task.id)} ${task.func ?? ''}`.trim() + this.of();
     if (span[6] > 1)
       return [name, `${count(span[6])} changes, too thin to show`, `${dur(span[2])} in all, within ${d}`, 'zoom in to see them'];
     const on = [...this.v.model.threads.values()].find((t) => t.seq === span[4]);
@@ -439,7 +464,7 @@ export class Tasks implements Band {
       g.fillText(cutText, a + 4, y + high / 2 - (ground === color ? 0 : 1));
     }
     const s = v.task;
-    const is = s?.id === t.id ? spans[first(spans, s.at)] : undefined;
+    const is = s?.id === t.id && s.process === this.process ? spans[first(spans, s.at)] : undefined;
     if (!is || is[0] > s!.at) return;
     g.strokeStyle = c.hit;
     g.lineWidth = 2;

@@ -10,7 +10,8 @@ import type { Mark } from './marks';
 import type { Model } from './model';
 import { interpreted } from './own';
 import type { Link, Where } from './proto';
-import { type TaskAt, Tasks } from './tasks';
+import { TaskGroups } from './taskgroups';
+import type { TaskAt } from './tasks';
 import { Threads } from './threads';
 import { type Arrow, type Band, HEAD, type Hit, type Range, type Spot, type Stage, type ThreadRows, type Track } from './track';
 
@@ -26,7 +27,7 @@ export class Timeline implements Stage {
   follow = false;
   frozen = false;
   readonly threads: Threads;
-  readonly tasks: Tasks; // below those
+  readonly tasks: TaskGroups; // below those
   readonly lanes: Lanes; // below those
   readonly notes: Notes; // across all
   private readonly bands: Band[]; // from top to bottom
@@ -93,7 +94,7 @@ export class Timeline implements Stage {
     readonly conn: Link,
   ) {
     this.threads = new Threads(this);
-    this.tasks = new Tasks(this);
+    this.tasks = new TaskGroups(this);
     this.tasks.onLayout = () => this.layout();
     this.lanes = new Lanes(this);
     this.lanes.onLayout = () => this.layout();

@@ -111,7 +111,16 @@ export function waitsTab(
             key: 'name',
             title: a.tasks!.what.replace(/^./, (c) => c.toUpperCase()),
             by: (r) => r.name,
-            cell: (r) => h('button', { class: 'link', title: 'Show its track', onclick: () => act.task(r.id, r.at) }, r.name),
+            cell: (r) =>
+              h(
+                'button',
+                {
+                  class: 'link',
+                  title: 'Show its track',
+                  onclick: () => act.task({ id: r.id, at: r.at, process: a.of === undefined ? undefined : r.process }),
+                },
+                r.name,
+              ),
           },
           { key: 'ran', title: 'Ran', num: true, by: (r) => r.ran, cell: (r) => dur(r.ran) },
           {
