@@ -416,7 +416,7 @@ export class Tasks implements Band {
     g.textBaseline = 'middle';
     g.fillStyle = c.soft;
     g.fillText(
-      [this.unfolded && head.count > 1 ? `those that ${this.sort ? 'waited' : 'ran'} longest first` : '', ...this.left()]
+      [this.of().trim(), this.unfolded && head.count > 1 ? `those that ${this.sort ? 'waited' : 'ran'} longest first` : '', ...this.left()]
         .filter((x) => x)
         .join(' · '),
       6,

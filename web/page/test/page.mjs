@@ -532,6 +532,37 @@ test('tracks of goroutines', async () => {
   await s.stop();
 });
 
+// Each process has a group of tasks that folds; the numbers of tasks are the same in all.
+test('goroutines of several processes', async () => {
+  const s = await serve('-threads', '3', '-samples', '1500', '-tasks', '12', '-processes', '2');
+  const page = await open(s.url);
+  await ready(page);
+  await settled(page);
+  const heads = page.locator('#tasks li.group button[aria-expanded]');
+  await until(page, () => document.querySelectorAll('#tasks li.group').length === 2);
+  const names = await heads.allInnerTexts();
+  assert.equal(new Set(names).size, 2);
+  for (const n of names) assert.match(n, /goroutines? of .* \(\d+\)$/);
+  const both = (await state(page)).tasks.rows;
+  await heads.nth(0).click();
+  await until(page, (n) => window.sliver.state.tasks.rows < n, both);
+  await page.evaluate(() => {
+    document.getElementById('tracks').scrollTop = parseFloat(document.querySelectorAll('#tasks li.group')[1].style.top) - 20;
+  });
+  await until(page, () => window.sliver.state.tasks.fine && window.sliver.task() !== null);
+  const hit = await page.evaluate(() => window.sliver.task());
+  await page.mouse.click(hit.x, hit.y);
+  await until(page, () => window.sliver.state.task !== null);
+  const { task } = await state(page);
+  assert.deepEqual([task.id, task.process], [hit.id, hit.process]);
+  await page.getByRole('heading', { name: `goroutine ${hit.id}`, exact: true }).waitFor();
+  await until(page, (t) => location.hash.includes(`task=${t.id},${t.at},${t.process}`), task);
+  await heads.nth(0).click();
+  await until(page, (n) => window.sliver.state.tasks.rows === n, both);
+  assert.deepEqual(page.problems, []);
+  await s.stop();
+});
+
 test('10,000 goroutines scroll; only rows on the screen are there', async () => {
   const s = await serve('-threads', '8', '-samples', '3000', '-tasks', '10000');
   const page = await open(s.url);
