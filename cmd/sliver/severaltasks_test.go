@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
@@ -160,10 +161,7 @@ func TestTwoGoPrograms(t *testing.T) {
 		programs = append(programs, goProgramOf(t, p.Line("{")))
 	}
 	dir := t.TempDir()
-	r := sliver(t, dir, "record", "-q", "-p", fmt.Sprintf("%d,%d", programs[0].pid, programs[1].pid), "-d", "500ms", "-o", "x.sliver", "-o", "x.pftrace")
-	if r.status != 0 {
-		t.Fatalf("%+v", r)
-	}
+	recordGoPrograms(t, dir, programs, "-p", fmt.Sprintf("%d,%d", programs[0].pid, programs[1].pid))
 	checkGoPrograms(t, dir, programs...)
 }
 
@@ -176,10 +174,7 @@ func TestGoChild(t *testing.T) {
 		p := testprog.Start(t, program, "-many", "7", "-child", "23")
 		programs := twoGoPrograms(t, p)
 		dir := t.TempDir()
-		r := sliver(t, dir, "record", "-q", "-p", pidOf(p), "--children", "-d", "500ms", "-o", "x.sliver", "-o", "x.pftrace")
-		if r.status != 0 {
-			t.Fatalf("%+v", r)
-		}
+		recordGoPrograms(t, dir, programs, "-p", pidOf(p), "--children")
 		checkGoPrograms(t, dir, programs...)
 	})
 	t.Run("command", func(t *testing.T) {
@@ -188,15 +183,13 @@ func TestGoChild(t *testing.T) {
 		programs := twoGoPrograms(t, p)
 		// A process is recorded some ms after its start. The look that SIGUSR1 asks for is that of the processes recorded then.
 		waitFor(t, func() bool {
-			partial := partialWith(dir, "EVNT")
-			if partial == "" {
+			if partialWith(dir, "EVNT") == "" {
 				return false
 			}
 			if err := syscall.Kill(p.PID, syscall.SIGUSR1); err != nil {
 				t.Fatal(err)
 			}
-			b, err := os.ReadFile(partial)
-			return err == nil && looked(openBytes(t, b), programs)
+			return looked(t, dir, programs, 2) // a span has two ends
 		})
 		p.CloseInput()
 		if s := p.Wait(); !s.Success() {
@@ -206,19 +199,48 @@ func TestGoChild(t *testing.T) {
 	})
 }
 
-// looked reports whether rec has a look at all goroutines of each program.
-func looked(rec *trace.Recording, programs []*goProgram) bool {
+// recordGoPrograms records running programs until each has been looked at: on a busy machine the second one is sampled
+// later than the first.
+func recordGoPrograms(t *testing.T, dir string, programs []*goProgram, args ...string) {
+	t.Helper()
+	p := testprog.StartCmd(t, slivercmd(t, dir, append([]string{"record", "-o", "x.sliver", "-o", "x.pftrace"}, args...)...))
+	waitFor(t, func() bool { return looked(t, dir, programs, 1) })
+	if err := syscall.Kill(p.PID, syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if s := p.Wait(); !s.Success() {
+		t.Fatalf("%v\n%s", s, strings.Join(p.Errors(), "\n"))
+	}
+}
+
+// looked reports whether the unfinished recording in dir has n looks at all goroutines of each program.
+func looked(t *testing.T, dir string, programs []*goProgram, n int) bool {
+	t.Helper()
+	partial := partialWith(dir, "EVNT")
+	if partial == "" {
+		return false
+	}
+	b, err := os.ReadFile(partial)
+	if err != nil {
+		return false
+	}
+	rec, err := trace.Open(bytes.NewReader(b), int64(len(b)))
+	if err != nil { // its first section is not complete yet
+		return false
+	}
 	for _, p := range programs {
-		most := 0
+		looks := 0
 		for _, one := range rec.All() {
 			if one.Process.PID != p.pid {
 				continue
 			}
 			for i := range one.Tasks {
-				most = max(most, len(one.Tasks[i].List))
+				if len(one.Tasks[i].List) >= len(p.waits) {
+					looks++
+				}
 			}
 		}
-		if most < len(p.waits) {
+		if looks < n {
 			return false
 		}
 	}
