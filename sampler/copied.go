@@ -21,8 +21,17 @@ func (o *Once) NewCopied(in *stack.ThreadInfo) *Copied {
 // Gaps reports whether the last walk lacks frames of a runtime.
 func (c *Copied) Gaps() bool { return c.t.walk.Gaps() }
 
+// Code returns the memory of code that the last walk lacked.
+func (c *Copied) Code() []stack.Span { return c.t.walk.Code() }
+
 // PlanCopied returns the memory to copy beside the thread's stack. It is valid until the next walk.
 func (o *Once) PlanCopied(c *Copied) []stack.Span { return o.g.walker.Plan(&c.t.walk) }
+
+// LinksCopied returns the list of the thread's frames that the kernel can follow.
+func (o *Once) LinksCopied(c *Copied) (unwind.Links, bool) { return o.g.walker.Links(&c.t.walk) }
+
+// Beyond returns the address that the last walk of any thread lacked, if it ended because the copied stack was too short.
+func (o *Once) Beyond() uint64 { return o.g.walker.Beyond() }
 
 // LearnCopied looks at the live thread once, as Look does, so that the first plan has what its runtime
 // needs. An error leaves the plan as it was.

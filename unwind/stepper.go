@@ -87,6 +87,8 @@ type Stepper interface {
 	// Aside returns the memory that Plan and More would ask for, if its places are known by now. Then copies are
 	// made at moments that are not planned (Copy.Past).
 	Aside(th *Thread) (x Aside, ok bool)
+	// Links returns the list of th's frames, if the runtime has one and its place is known by now.
+	Links(th *Thread) (l Links, ok bool)
 	// More runs during the stop. It appends further blocks to copy, or reads the target's memory
 	// itself and returns the number of reads.
 	More(w *Walker, th *Thread, regs *stack.Regs, mem *Copy, out []rule.Span) (spans []rule.Span, reads int)
@@ -157,6 +159,7 @@ func (NoPart) Peek(*Thread)                                {}
 func (NoPart) Plan(_ *Thread, out []rule.Span) []rule.Span { return out }
 func (NoPart) Asks(*Thread) bool                           { return false }
 func (NoPart) Aside(*Thread) (Aside, bool)                 { return Aside{}, false }
+func (NoPart) Links(*Thread) (Links, bool)                 { return Links{}, false }
 func (NoPart) Begin(*Walker, *Thread, *stack.Regs)         {}
 func (NoPart) Covers(uint64) bool                          { return false }
 func (NoPart) Step(*Walker, uint64, bool) Step             { return Stop(stack.ReasonNoRule) }

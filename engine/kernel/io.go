@@ -30,11 +30,13 @@ type IO struct {
 	attached
 	without []string // see Without
 	noRings error
+	start   func() error
 	news    *ringbuf.Reader // of records that wake Wait
 	record  IORecord
 	bad     uint64
 
 	share, announce bool
+	each            uint64
 }
 
 // IOOptions are the thresholds that the programs know.
@@ -52,7 +54,7 @@ type IOOptions struct {
 // ioRingBytes is the usual size of the ring: 160 of the largest records, or 320,000 of the smallest.
 const ioRingBytes = 32 << 20
 
-// OpenIO begins to watch process pid.
+// OpenIO prepares to watch process pid: Start begins.
 func OpenIO(pid int, o IOOptions) (*IO, error) {
 	if err := errors.Join(rights(), initialSpace()); err != nil {
 		return nil, fmt.Errorf("watch I/O: %w", err)
@@ -130,19 +132,30 @@ func (e *IO) open(pid int, o IOOptions, s abilities) error {
 		}
 		e.progs = append(e.progs, loaded[i])
 	}
-	for i, name := range []string{"sys_exit", "sys_enter"} {
-		x, err := link.AttachRawTracepoint(link.RawTracepointOptions{Name: name, Program: loaded[i]})
-		if err != nil {
-			return fmt.Errorf("attach to %s: %w", name, err)
+	e.start = func() error {
+		for i, name := range []string{"sys_exit", "sys_enter"} {
+			x, err := link.AttachRawTracepoint(link.RawTracepointOptions{Name: name, Program: loaded[i]})
+			if err != nil {
+				return fmt.Errorf("attach to %s: %w", name, err)
+			}
+			e.links = append(e.links, x)
 		}
-		e.links = append(e.links, x)
-	}
-	if l.cache != nil {
-		if err := e.watchCache(c, m, l); err != nil {
-			e.without = append(e.without, "waits for the page cache are not known: "+err.Error())
+		if l.cache != nil {
+			if err := e.watchCache(c, m, l); err != nil {
+				e.without = append(e.without, "waits for the page cache are not known: "+err.Error())
+			}
 		}
+		e.noRings = e.watchRings(c, m, l)
+		return nil
 	}
-	e.noRings = e.watchRings(c, m, l)
+	return nil
+}
+
+// Start begins to watch: when it returns, every further call is seen. It is called once.
+func (e *IO) Start() error {
+	if err := e.start(); err != nil {
+		return fmt.Errorf("watch I/O: %w", explain(err))
+	}
 	return nil
 }
 
@@ -257,9 +270,9 @@ func (e *IO) Wait(d time.Duration) (mapped bool) {
 }
 
 // Announce lets Wait return once for each thread that has no plan when it has its first stack. Memory of such
-// a thread can be read as long as it lives.
-func (e *IO) Announce(on bool) error {
-	e.announce = on
+// a thread can be read as long as it lives. Each of the next stacks of such threads does, up to each of them.
+func (e *IO) Announce(on bool, each uint64) error {
+	e.announce, e.each = on, each
 	return e.choose()
 }
 
@@ -291,9 +304,10 @@ func (e *IO) choose() error {
 	if e.share {
 		v[maskThread/8] = 0
 	}
-	if e.announce {
+	if e.announce || e.each > 0 {
 		v[maskYoung/8] = 1
 	}
+	v[maskEach/8] = e.each
 	if err := e.maps["io_mask"].Put(uint32(0), v); err != nil {
 		return fmt.Errorf("choose whose sums are kept: %w", err)
 	}
@@ -330,18 +344,20 @@ func (e *IO) Gen(fd int32) uint32 {
 	return v[fdGen/4]
 }
 
-// Plan sets which pages of memory are copied with the stacks of a thread, whose stacks are copied
-// further too. Pages beyond the most that fit are dropped. The next wakes stacks let Wait return, after Announce: the
-// thread may need other pages by then.
-func (e *IO) Plan(tid stack.TID, pages []uint64, wakes uint64) {
-	e.plan(uint32(tid), pages, 0, wakes)
+// Plan sets which pages of memory are copied with the stacks of a thread, and the list that is followed; nil: none. Its
+// stacks are copied further too. Pages beyond the most that fit are dropped. The next wakes stacks let Wait return, after
+// Announce: the thread may need other pages by then.
+func (e *IO) Plan(tid stack.TID, pages []uint64, list *IOLinks, wakes uint64) {
+	e.plan(uint32(tid), pages, list, 0, wakes)
 }
 
-// Guess sets which pages are copied with the stacks of threads that have no plan, for the next stacks only.
-func (e *IO) Guess(pages []uint64, stacks uint64) { e.plan(0, pages, stacks, 0) }
+// Guess sets which pages are copied with the stacks of threads that have no plan, and the list that is followed, for
+// the next stacks only.
+func (e *IO) Guess(pages []uint64, list *IOLinks, stacks uint64) { e.plan(0, pages, list, stacks, 0) }
 
-func (e *IO) plan(key uint32, pages []uint64, left, wakes uint64) {
+func (e *IO) plan(key uint32, pages []uint64, list *IOLinks, left, wakes uint64) {
 	v := [planBytes / 8]uint64{planLeft / 8: left, planWakes / 8: wakes}
+	list.put(v[:])
 	n := 0
 	for _, p := range pages {
 		if n < maxExtras && p != 0 {

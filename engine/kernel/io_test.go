@@ -39,7 +39,7 @@ func TestParseIO(t *testing.T) {
 	var r IORecord
 	deepOne := record(formDeep, byte(iowatch.OpOpen), bytesDeep)
 	copy(deepOne[recPath:], "/etc/hosts")
-	binary.NativeEndian.PutUint32(deepOne[recPages:], deep)
+	binary.NativeEndian.PutUint32(deepOne[recPages:], 1<<deep-1)
 	binary.NativeEndian.PutUint64(deepOne[recExtras+8:], 0x7000)
 	if err := parseIO(deepOne, &r); err != nil || r.Path != "/etc/hosts" || r.Cut || len(r.Memory) != deep*pageBytes || len(r.Extras) != 1 || r.Extras[0].Addr != 0x7000 ||
 		r.TID != 77 || r.FD != 5 || r.Gen != 6 || r.End != 1000 || r.Took != 13 || r.Queued != 2 || r.Busy() != 11 || r.Kind != iowatch.KindFile || r.Size != 4096 || len(r.Regs) != regBlock {
@@ -86,7 +86,7 @@ func TestParseIO(t *testing.T) {
 		}
 	}
 	many := record(formSmall, byte(iowatch.OpRead), bytesSmall)
-	binary.NativeEndian.PutUint32(many[recPages:], shallow+1)
+	binary.NativeEndian.PutUint32(many[recPages:], 1<<shallow)
 	if parseIO(many, &r) == nil {
 		t.Error("more pages than the record has are accepted")
 	}
@@ -97,6 +97,8 @@ func FuzzParseIO(f *testing.F) {
 	f.Add(record(formPath, byte(iowatch.OpOpen), bytesPath))
 	f.Add(record(formSums, byte(iowatch.OpClose), bytesSums))
 	f.Add(record(formSmall, byte(iowatch.OpRead), bytesSmall))
+	f.Add(record(formMiddle, byte(iowatch.OpRead), bytesMiddle))
+	f.Add(listed())
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var r IORecord
@@ -113,6 +115,9 @@ func FuzzParseIO(f *testing.F) {
 func openIO(t *testing.T, o IOOptions) *IO {
 	t.Helper()
 	e, err := OpenIO(os.Getpid(), o)
+	if err == nil {
+		err = e.Start()
+	}
 	switch {
 	case Refused(err):
 		testprog.Missing(t, "bpf", err.Error())

@@ -56,7 +56,12 @@ const (
 	loopPolls   = 10      // polls that make a thread an event loop
 	shallow     = 8       // pages of stack
 	deep        = 32
-	maxExtras   = 16 // other pages of memory
+	maxHoles    = 8   // pages of a stack that cannot be read, before the copy ends
+	maxExtras   = 16  // other pages of memory
+	maxHead     = 512 // bytes, a power of two
+	maxLink     = 128 // the same
+	maxListed   = 96
+	listedBytes = 8 + maxLink
 	pathBytes   = 256
 	pageBytes   = 4096
 )
@@ -96,9 +101,10 @@ const (
 
 // Value of the map of choices.
 const (
-	maskThread = 0 // of the threads' numbers in keys: see IO.Share
-	maskYoung  = 8 // 1: see IO.Announce
-	maskBytes  = 16
+	maskThread = 0  // of the threads' numbers in keys: see IO.Share
+	maskYoung  = 8  // 1: see IO.Announce
+	maskEach   = 16 // how many stacks of threads without a plan wake Wait, each of them
+	maskBytes  = 24
 )
 
 // Value of the map of descriptors.
@@ -160,20 +166,24 @@ const (
 	recQueued  = 96         // ns in which the thread waited for a CPU
 	recBytes   = 104
 
-	recPath    = recBytes
-	recSums    = recBytes
-	recTLS     = recPath + pathBytes
-	recBase    = recTLS + 8  // address of the first page of stack
-	recPages   = recBase + 8 // 32 bits: pages of stack
-	recRegs    = recPages + 8
-	recStack   = recRegs + regBlock
-	recExtras  = recStack + deep*pageBytes // addresses, then pages
-	recExtra0  = recExtras + maxExtras*8
-	bytesPlain = recBytes
-	bytesPath  = recPath + pathBytes
-	bytesSums  = recSums + useBytes
-	bytesSmall = recStack + shallow*pageBytes
-	bytesDeep  = recExtra0 + maxExtras*pageBytes
+	recPath     = recBytes
+	recSums     = recBytes
+	recTLS      = recPath + pathBytes
+	recBase     = recTLS + 8  // address of the first page of stack
+	recPages    = recBase + 8 // 32 bits: which pages of stack were read
+	recRegs     = recPages + 8
+	recStack    = recRegs + regBlock
+	recExtras   = recStack + deep*pageBytes // addresses, then pages
+	recExtra0   = recExtras + maxExtras*8
+	bytesPlain  = recBytes
+	bytesPath   = recPath + pathBytes
+	bytesSums   = recSums + useBytes
+	bytesSmall  = recStack + shallow*pageBytes
+	recHead     = recExtra0 + maxExtras*pageBytes // of IOLinks: address, Size, Len, then maxHead bytes
+	recHeadMem  = recHead + 24
+	recLinks    = recHeadMem + maxHead // address and maxLink bytes of each element; address 0 ends them
+	bytesMiddle = recStack + deep*pageBytes
+	bytesDeep   = recLinks + maxListed*listedBytes
 )
 
 // Forms of a record.
@@ -181,8 +191,9 @@ const (
 	formPlain = iota
 	formPath
 	formSums
-	formSmall // with path, registers and stack
-	formDeep  // the same, with more of the stack and other pages
+	formSmall  // with path, registers and stack
+	formMiddle // the same, with more of the stack
+	formDeep   // the same, with other pages
 )
 
 // Value of the map of plans.
@@ -190,7 +201,14 @@ const (
 	planPages = 0             // maxExtras addresses
 	planLeft  = maxExtras * 8 // of the guess: how many stacks may use it
 	planWakes = planLeft + 8  // how many further stacks wake Wait
-	planBytes = planWakes + 8
+	planHead  = planWakes + 8 // of IOLinks: address; 0: the word at planTLS has it
+	planTLS   = planHead + 8  // offset from the TLS base
+	planSize  = planTLS + 8   // 0: no list
+	planFirst = planSize + 8
+	planVia   = planFirst + 8
+	planNext  = planVia + 8
+	planLen   = planNext + 8
+	planBytes = planLen + 8
 )
 
 // Places on the program's stack, from the frame pointer down.

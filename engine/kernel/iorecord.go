@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"math/bits"
 	"net/netip"
 	"strings"
 
@@ -38,7 +39,9 @@ type IORecord struct {
 	TLS    uint64
 	Base   uint64 // address of Memory, page-aligned
 	Memory []byte // whole pages of stack
+	Rest   []Page // pages of stack behind one that cannot be read
 	Extras []Page // pages that IO.Plan asked for
+	Links  []Page // memory of the list that IO.Plan asked for
 
 	nr       uint32
 	count    uint32 // of an OpQuery or OpAnswer by a call with several messages, their number
@@ -112,6 +115,8 @@ func parseIO(b []byte, r *IORecord) error {
 		least = bytesPath
 	case formSmall:
 		least = bytesSmall
+	case formMiddle:
+		least = bytesMiddle
 	case formDeep:
 		least = bytesDeep
 	default:
@@ -131,19 +136,34 @@ func parseIO(b []byte, r *IORecord) error {
 		return nil
 	}
 	pages := shallow
-	if b[recForm] == formDeep {
+	if b[recForm] != formSmall {
 		pages = deep
+	}
+	if b[recForm] == formDeep {
 		for i := range maxExtras {
 			if at := word(recExtras + 8*i); at != 0 {
 				r.Extras = append(r.Extras, Page{at, b[recExtra0+i*pageBytes:][:pageBytes]})
 			}
 		}
+		r.Links = parseLinks(b, nil)
 	}
-	n := half(recPages)
-	if n > uint32(pages) {
-		return fmt.Errorf("record with %d pages of stack, at most %d are possible", n, pages)
+	r.Regs, r.TLS, r.Base = b[recRegs:recRegs+regBlock], word(recTLS), word(recBase)
+	return parseStack(b, pages, r)
+}
+
+// parseStack sets Memory and Rest from a record with room for some pages of stack. Without the first page there are none.
+func parseStack(b []byte, pages int, r *IORecord) error {
+	read := binary.NativeEndian.Uint32(b[recPages:])
+	if bits.Len32(read) > pages {
+		return fmt.Errorf("record with page %d of the stack, at most %d are possible", bits.Len32(read), pages)
 	}
-	r.Regs, r.TLS, r.Base, r.Memory = b[recRegs:recRegs+regBlock], word(recTLS), word(recBase), b[recStack:recStack+int(n)*pageBytes]
+	n := bits.TrailingZeros32(^read)
+	r.Memory = b[recStack : recStack+n*pageBytes]
+	for i := n; i < pages && n > 0; i++ {
+		if read>>i&1 != 0 {
+			r.Rest = append(r.Rest, Page{r.Base + uint64(i)*pageBytes, b[recStack+i*pageBytes:][:pageBytes]})
+		}
+	}
 	return nil
 }
 

@@ -42,12 +42,25 @@ func (a *assembler) copies(m ioMaps, l *layout) {
 		asm.LoadMem(asm.R1, asm.R8, planWakes, asm.DWord), asm.JEq.Imm(asm.R1, 0, "deep"),
 		asm.Sub.Imm(asm.R1, 1), asm.StoreMem(asm.R8, planWakes, asm.R1, asm.DWord), storeWord(asm.R9, taskYoung, 0), asm.Ja.Label("deep"))
 	a.label("guess") // thread 0 has it
+	a.add(asm.LoadMapValue(asm.R2, m.mask, 0), asm.LoadMem(asm.R1, asm.R2, maskEach, asm.DWord), asm.JEq.Imm(asm.R1, 0, "guessed"),
+		asm.Sub.Imm(asm.R1, 1), asm.StoreMem(asm.R2, maskEach, asm.R1, asm.DWord), storeWord(asm.R9, taskYoung, 0))
+	a.label("guessed")
 	a.add(storeWord(asm.RFP, onKey, 0))
 	a.lookup(m.plans, onKey)
 	a.add(asm.Mov.Reg(asm.R8, asm.R0), asm.JEq.Imm(asm.R8, 0, "small"), asm.LoadMem(asm.R1, asm.R8, planLeft, asm.DWord), asm.JEq.Imm(asm.R1, 0, "small"),
 		asm.Sub.Imm(asm.R1, 1), asm.StoreMem(asm.R8, planLeft, asm.R1, asm.DWord), asm.Ja.Label("deep"))
+	// Of a process that may have a runtime, or has one, unless the stack ends there: native callers of a runtime have
+	// large frames. Other threads have a plan after the first stack that was too short.
 	a.label("small")
+	a.add(asm.LoadMapValue(asm.R1, m.mask, 0), asm.LoadMem(asm.R1, asm.R1, maskYoung, asm.DWord), asm.JEq.Imm(asm.R1, 0, "short"),
+		asm.LoadMem(asm.R3, asm.RFP, int16(onRegs+regSP), asm.DWord), asm.Add.Imm(asm.R3, shallow*pageBytes))
+	a.probe(onTmp, 8, 0)
+	a.add(asm.JEq.Imm(asm.R0, 0, "middle"))
+	a.label("short")
 	a.stack(m, l, formSmall, bytesSmall, shallow)
+	a.add(asm.Ja.Label("young"))
+	a.label("middle")
+	a.stack(m, l, formMiddle, bytesMiddle, deep)
 	a.add(asm.Ja.Label("young"))
 	a.label("deep")
 	a.stack(m, l, formDeep, bytesDeep, deep)
@@ -94,14 +107,22 @@ func (a *assembler) stack(m ioMaps, l *layout, form int64, size int32, pages int
 			a.label(next)
 			a.add(asm.Mov.Imm(asm.R0, 0))
 		}
+		a.links()
 	}
-	// From the page of the red zone up, until a page cannot be read.
+	// From the page of the red zone up. Pages that were never used cannot be read, as in a large array of a function.
 	a.add(asm.LoadMem(asm.R7, asm.RFP, int16(onRegs+regSP), asm.DWord), asm.Sub.Imm(asm.R7, 128), asm.RSh.Imm(asm.R7, 12), asm.LSh.Imm(asm.R7, 12),
 		asm.StoreMem(asm.R6, recBase, asm.R7, asm.DWord), asm.Mov.Imm(asm.R8, 0))
+	a.add(storeWord(asm.RFP, onTmp, maxHoles))
 	done := a.fresh("copied")
 	for i := range pages {
+		read, next := a.fresh("read"), a.fresh("page")
 		a.add(asm.Mov.Reg(asm.R1, asm.R6), asm.Add.Imm(asm.R1, int32(recStack+i*pageBytes)), asm.Mov.Imm(asm.R2, pageBytes), asm.Mov.Reg(asm.R3, asm.R7),
-			asm.FnProbeReadUser.Call(), asm.JNE.Imm(asm.R0, 0, done), asm.Add.Imm(asm.R7, pageBytes), asm.Add.Imm(asm.R8, 1))
+			asm.FnProbeReadUser.Call(), asm.JEq.Imm(asm.R0, 0, read),
+			asm.LoadMem(asm.R1, asm.RFP, onTmp, asm.DWord), asm.JEq.Imm(asm.R1, 0, done), asm.Sub.Imm(asm.R1, 1), asm.StoreMem(asm.RFP, onTmp, asm.R1, asm.DWord), asm.Ja.Label(next))
+		a.label(read)
+		a.add(asm.Or.Imm(asm.R8, int32(uint32(1)<<i)))
+		a.label(next)
+		a.add(asm.Add.Imm(asm.R7, pageBytes))
 	}
 	a.label(done)
 	a.add(asm.StoreMem(asm.R6, recPages, asm.R8, asm.DWord))

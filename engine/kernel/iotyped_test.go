@@ -39,6 +39,9 @@ func testAbilities(t *testing.T, s abilities) {
 	if err := e.open(os.Getpid(), IOOptions{Slow: time.Minute, Gap: 8 * time.Millisecond, SmallOps: 20}, s); err != nil {
 		testprog.Missing(t, "bpf", err.Error())
 	}
+	if err := e.Start(); err != nil {
+		t.Fatal(err)
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		t.Fatal(err)

@@ -38,23 +38,25 @@ type Canary struct {
 	Engine *iowatch.Engine
 	Stacks *oneshot.Copies
 
-	proc   *target.Process
-	io     *kernel.IO
-	dir    *live.Proc
-	fs     files.Dir
-	began  time.Time
-	looked time.Time // for runtimes
-	image  uint64
-	guess  []uint64           // pages that stacks of other threads needed, the oldest first
-	good   int                // stacks since the last guess that it made complete
-	room   int                // how many stacks the next guess is for
-	woken  int                // stacks in this second after which the next ones are read at once
-	plans  map[stack.TID]bool // threads with a plan
-	young  bool               // the first stacks of threads are announced
-	execed bool               // it changed, and the descriptors were not listed since
-	cwd    string
-	names  map[stack.TID]string
-	dups   map[int32]string // paths of descriptors that were duplicated: a file's table has opens alone
+	proc    *target.Process
+	io      *kernel.IO
+	dir     *live.Proc
+	fs      files.Dir
+	began   time.Time
+	looked  time.Time // for runtimes
+	image   uint64
+	guess   []uint64 // pages that stacks of other threads needed, the oldest first
+	located located
+	good    int                // stacks since the last guess that it made complete
+	room    int                // how many stacks the next guess is for
+	woken   int                // stacks in this second after which the next ones are read at once
+	plans   map[stack.TID]bool // threads with a plan
+	young   bool               // the first stacks of threads are announced
+	asked   uint64             // the last argument of IO.Announce
+	execed  bool               // it changed, and the descriptors were not listed since
+	cwd     string
+	names   map[stack.TID]string
+	dups    map[int32]string // paths of descriptors that were duplicated: a file's table has opens alone
 
 	sockets   *files.Table
 	listeners map[int32]listener
@@ -96,8 +98,10 @@ const (
 	remapAfter = 2 * time.Millisecond // the next library is mapped soon
 	tickEvery  = time.Second
 	settles    = 5 * time.Second // a command has its runtime then
-	maxList    = 1 << 17         // descriptors of a process that are read
-	maxInfo    = 4096            // bytes of fdinfo
+	looksAfter = 2 * time.Millisecond
+	maxEach    = 500     // stacks that are read at once before a runtime is found
+	maxList    = 1 << 17 // descriptors of a process that are read
+	maxInfo    = 4096    // bytes of fdinfo
 	maxNames   = 1 << 14
 	guesses    = 50  // stacks in a second with memory that was guessed
 	wakesAfter = 4   // stacks that are read at once after one that lacks frames
@@ -131,8 +135,13 @@ func Open(p *target.Process, o Options) (*Canary, error) {
 		c.Close()
 		return nil, err
 	}
+	c.learn() // before the first call is seen
+	if err = c.io.Start(); err != nil {
+		c.Close()
+		return nil, err
+	}
 	c.seed()
-	c.learn()
+	c.learn() // threads that began since
 	return c, nil
 }
 
@@ -163,8 +172,14 @@ func (c *Canary) share() error {
 
 // learn makes the kernel copy further memory of threads that run code of a runtime.
 func (c *Canary) learn() {
-	if managed := c.Stacks.Managed(); managed != c.young {
-		c.young = c.io.Announce(managed) == nil && managed
+	managed, each := c.Stacks.Managed(), uint64(0)
+	if !managed && time.Since(c.began) < settles {
+		each = maxEach
+	}
+	if managed != c.young || each != c.asked {
+		if c.io.Announce(managed, each) == nil {
+			c.young, c.asked = managed, each
+		}
 	}
 	for _, tid := range c.Stacks.Learn() {
 		if pages := c.Stacks.Pages(tid, kernel.Extras); len(pages) > 0 {
@@ -287,7 +302,7 @@ func (c *Canary) read() {
 	if c.exec(); c.execed {
 		c.execed = false
 		c.relist() // close-on-exec
-	} else if now := time.Now(); now.Sub(c.began) < settles && (now.Sub(c.looked) > settles/20 || now.Sub(c.began) < settles/5) {
+	} else if now := time.Now(); now.Sub(c.began) < settles && (now.Sub(c.looked) > settles/20 || now.Sub(c.began) < settles/5 && now.Sub(c.looked) > looksAfter) {
 		c.looked = now
 		c.Stacks.Refresh() // a command may load its runtime now
 		_ = c.share()

@@ -1,32 +1,37 @@
 package canary
 
 import (
+	"encoding/binary"
 	"slices"
 
 	"github.com/sliverprof/sliver/engine/kernel"
 	"github.com/sliverprof/sliver/iowatch"
+	"github.com/sliverprof/sliver/session/oneshot"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/unwind"
 )
 
 // walk resolves the stack of a record.
 func (c *Canary) walk(r *kernel.IORecord) {
-	var regs stack.Regs
-	if !registers(r.Regs, r.TLS, &regs) {
+	k := oneshot.Copy{Stack: unwind.Block{Addr: r.Base, Data: r.Memory}}
+	if !registers(r.Regs, r.TLS, &k.Regs) {
 		return
 	}
-	var pages []unwind.Block
 	for _, p := range r.Extras {
-		pages = append(pages, unwind.Block{Addr: p.Addr, Data: p.Data})
+		k.Pages = append(k.Pages, unwind.Block{Addr: p.Addr, Data: p.Data})
+	}
+	for _, p := range slices.Concat(r.Links, r.Rest) {
+		k.Beside = append(k.Beside, unwind.Block{Addr: p.Addr, Data: p.Data})
 	}
 	c.Thread(r.TID) // while it lives: a finding may come after its end
-	r.Event.Stack = iowatch.StackID(c.Stacks.Walk(r.TID, r.End, &regs, pages, unwind.Block{Addr: r.Base, Data: r.Memory}))
+	r.Event.Stack = iowatch.StackID(c.Stacks.Walk(r.TID, r.End, &k))
+	c.locate(r)
 	if len(r.Extras) > 0 && !c.plans[r.TID] && c.Stacks.Complete(uint32(r.Event.Stack)) {
 		c.guessedWell()
 	}
 	want := c.Stacks.Pages(r.TID, kernel.Extras)
 	whole := !c.young || c.Stacks.Complete(uint32(r.Event.Stack))
-	if len(want) > 0 || len(r.Memory) >= kernel.StackPages*4096 {
+	if len(want) > 0 || len(r.Memory) > kernel.StackPages*4096 {
 		c.plan(r.TID, want, whole)
 	}
 	if int(r.TID) != c.proc.PID() {
@@ -56,9 +61,9 @@ func (c *Canary) needed(pages []uint64) {
 // each request often has its runtime's state where the thread before had it. A wrong guess costs a copy, so
 // their number is bounded.
 func (c *Canary) guessed() {
-	if len(c.guess) > 0 {
+	if len(c.guess) > 0 || c.located.list != nil {
 		c.good = 0
-		c.io.Guess(c.guess, uint64(c.room))
+		c.io.Guess(c.guess, c.located.list, uint64(c.room))
 	}
 }
 
@@ -82,5 +87,62 @@ func (c *Canary) plan(tid stack.TID, pages []uint64, whole bool) {
 		clear(c.plans)
 	}
 	c.plans[tid] = true
-	c.io.Plan(tid, pages, wakes)
+	c.io.Plan(tid, pages, c.links(tid), wakes)
+}
+
+// links returns the list of a thread's frames; nil: there is none.
+func (c *Canary) links(tid stack.TID) *kernel.IOLinks {
+	l, ok := c.Stacks.Links(tid)
+	if !ok {
+		return nil
+	}
+	return &kernel.IOLinks{Head: l.Head.Addr, Size: l.Head.Len, First: l.First, Via: l.Via, Next: l.Next, Len: l.Len}
+}
+
+// located is the list of frames of threads that are not known yet.
+type located struct {
+	list  *kernel.IOLinks // Head is 0
+	tid   stack.TID       // the last thread that was looked at
+	tries int
+}
+
+const (
+	// nearTLS bounds how far from a thread's TLS base the pointer to its runtime's state is searched, in bytes each way.
+	nearTLS    = 4096
+	maxLocates = 16 // threads that are looked at
+)
+
+// locate looks for the pointer to the state that a runtime has for a thread near the thread's TLS base, such as in the
+// C library's array of thread-specific data. All threads have it at the same offset, also those that are not known yet. A
+// wrong offset only makes the copy useless: walks look for frames at the addresses that the runtime's own lists have.
+func (c *Canary) locate(r *kernel.IORecord) {
+	x := &c.located
+	if x.tries >= maxLocates || x.tid == r.TID || r.TLS < nearTLS {
+		return
+	}
+	l := c.links(r.TID)
+	if l == nil {
+		return
+	}
+	x.tid = r.TID
+	x.tries++
+	var b [nearTLS]byte
+	if x.list != nil { // a second thread confirms it
+		if n, _ := c.proc.ReadAt(b[:8], r.TLS+uint64(x.list.TLS)); n == 8 && binary.NativeEndian.Uint64(b[:]) == l.Head {
+			x.tries = maxLocates
+			return
+		}
+	}
+	// A thread-local variable below the base is 0 while the thread is in a call. It comes second.
+	for _, from := range [2]uint64{r.TLS, r.TLS - nearTLS} {
+		n, _ := c.proc.ReadAt(b[:], from) // a part that cannot be read is not searched
+		for off := 0; off+8 <= n; off += 8 {
+			if binary.NativeEndian.Uint64(b[off:]) == l.Head {
+				l.Head, l.TLS = 0, int64(from+uint64(off)-r.TLS)
+				x.list = l
+				c.guessed()
+				return
+			}
+		}
+	}
 }

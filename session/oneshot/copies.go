@@ -38,7 +38,12 @@ type Copies struct {
 }
 
 // copier is a thread whose stacks are copied.
-type copier struct{ *sampler.Copied }
+type copier struct {
+	*sampler.Copied
+	looks  int      // by Learn
+	whole  bool     // a look or a walk had all frames since the runtime was found
+	beyond []uint64 // stack pages that walks needed and that are beyond the usual copy, the last one first
+}
 
 // copied is one stack.
 type copied struct {
@@ -53,6 +58,8 @@ const (
 	maxCopies  = 1 << 16 // different stacks
 	maxCopiers = 1 << 14 // threads
 	maxGuesses = 8       // further walks of a stack
+	maxLooks   = 4       // looks of Learn at a thread
+	maxBeyond  = 4       // stack pages beyond the usual copy
 )
 
 // OpenCopies prepares to walk stacks of p.
@@ -76,26 +83,38 @@ func OpenCopies(p *target.Process, o Options) (*Copies, error) {
 	return c, nil
 }
 
-// Walk walks a copy of a thread's stack: registers, pages of other memory, and the stack from an
-// address up. It returns the stack's number; 0: there are too many.
-func (c *Copies) Walk(tid stack.TID, at stack.Time, regs *stack.Regs, pages []unwind.Block, st unwind.Block) uint32 {
+// Copy is what the kernel copied of a thread within a call.
+type Copy struct {
+	Regs   stack.Regs
+	Pages  []unwind.Block // that Pages asked for
+	Beside []unwind.Block // what Links asked for, and pages of the stack behind Stack
+	Stack  unwind.Block   // from an address up
+}
+
+// Walk walks a copy of a thread's stack. It returns the stack's number; 0: there are too many.
+func (c *Copies) Walk(tid stack.TID, at stack.Time, k *Copy) uint32 {
 	th := c.thread(tid)
-	blocks := c.planned(c.once.PlanCopied(th.Copied), pages)
-	s := c.once.WalkCopied(th.Copied, at, regs, append(blocks, st), c.read)
+	regs, pages := &k.Regs, k.Pages
+	plan := func() []unwind.Block { return c.planned(th, c.once.PlanCopied(th.Copied), k) }
+	blocks := plan()
+	s := c.once.WalkCopied(th.Copied, at, regs, append(slices.Clip(blocks), k.Stack), c.read)
 	if s.Reason == stack.ReasonUnmapped && c.remapped(at) {
-		s = c.once.WalkCopied(th.Copied, at, regs, append(c.planned(c.once.PlanCopied(th.Copied), pages), st), c.read)
+		s = c.once.WalkCopied(th.Copied, at, regs, append(slices.Clip(plan()), k.Stack), c.read)
 	}
 	// Of a thread without a plan, each walk finds which memory the next one needs: the copy may have it.
 	for range maxGuesses {
 		if len(pages) == 0 || !th.Gaps() {
 			break
 		}
-		more := c.planned(c.once.PlanCopied(th.Copied), pages)
+		more := plan()
 		if len(more) <= len(blocks) {
 			break
 		}
 		blocks = more
-		s = c.once.WalkCopied(th.Copied, at, regs, append(slices.Clip(blocks), st), c.read)
+		s = c.once.WalkCopied(th.Copied, at, regs, append(slices.Clip(blocks), k.Stack), c.read)
+	}
+	if s.Reason == stack.ReasonShort {
+		th.further(c.once.Beyond())
 	}
 	frames := s.Stack
 	if s.Reason != stack.ReasonNone && len(frames) > 0 {
@@ -103,6 +122,7 @@ func (c *Copies) Walk(tid stack.TID, at stack.Time, regs *stack.Regs, pages []un
 	}
 	id := c.number(frames, s.Reason, th.Gaps())
 	c.Walked++
+	th.whole = th.whole || c.Managed() && c.Complete(id)
 	if !c.Complete(id) {
 		c.Incomplete[s.Reason%stack.MaxReason]++
 	}
@@ -137,13 +157,13 @@ func (c *Copies) thread(tid stack.TID) *copier {
 		if err != nil { // it has ended
 			in = stack.ThreadInfo{TID: tid, Main: int(tid) == c.v.p.PID()}
 		}
-		th = &copier{c.once.NewCopied(&in)}
+		th = &copier{Copied: c.once.NewCopied(&in)}
 		c.by[tid] = th
 	}
 	return th
 }
 
-// Learn looks at the threads of a process with a runtime, once each, and returns those for which Pages
+// Learn looks at the threads of a process with a runtime until a look or a walk had all frames, and returns those for which Pages
 // has something. Without it, the first stacks lack the runtime's frames.
 func (c *Copies) Learn() (tids []stack.TID) {
 	if !c.Managed() {
@@ -154,16 +174,19 @@ func (c *Copies) Learn() (tids []stack.TID) {
 		return nil
 	}
 	for _, tid := range all {
-		if c.by[tid] != nil {
+		th := c.by[tid]
+		if th != nil && (th.whole || th.looks >= maxLooks) {
 			continue
 		}
 		f, err := c.v.t.Open(tid)
 		if err != nil {
 			continue // it has ended
 		}
-		if c.once.LearnCopied(c.thread(tid).Copied, f) == nil {
+		if th = c.thread(tid); c.once.LearnCopied(th.Copied, f) == nil {
 			tids = append(tids, tid)
+			th.whole = !th.Gaps()
 		}
+		th.looks++
 		f.Close()
 	}
 	return tids
@@ -189,29 +212,67 @@ func (c *Copies) Pages(tid stack.TID, most int) (pages []uint64) {
 	if th == nil {
 		return nil
 	}
-	for _, s := range c.once.PlanCopied(th.Copied) {
+	add := func(s stack.Span) {
 		for a := s.Addr &^ (page - 1); a < s.Addr+uint64(s.Len) && len(pages) < most; a += page {
-			known := false
-			for _, p := range pages {
-				known = known || p == a
-			}
-			if !known {
+			if !slices.Contains(pages, a) {
 				pages = append(pages, a)
 			}
+		}
+	}
+	for _, a := range th.beyond {
+		add(stack.Span{Addr: a, Len: 1})
+	}
+	// Code can be read later, other memory cannot.
+	code := th.Code()
+	isCode := func(s stack.Span) bool { return slices.Contains(code, s) }
+	spans := c.once.PlanCopied(th.Copied)
+	for _, s := range spans {
+		if !isCode(s) {
+			add(s)
+		}
+	}
+	for _, s := range spans {
+		if isCode(s) {
+			add(s)
 		}
 	}
 	return pages
 }
 
-// planned returns the spans that are in copied pages.
-func (c *Copies) planned(spans []stack.Span, pages []unwind.Block) []unwind.Block {
+// further notes that a walk lacked the stack's memory at addr.
+func (th *copier) further(addr uint64) {
+	for _, a := range [2]uint64{addr&^(page-1) + page, addr &^ (page - 1)} {
+		if !slices.Contains(th.beyond, a) {
+			th.beyond = slices.Insert(th.beyond, 0, a)
+		}
+	}
+	th.beyond = th.beyond[:min(len(th.beyond), maxBeyond)]
+}
+
+// Links returns the list of the thread's frames that the kernel can follow for its next stack.
+func (c *Copies) Links(tid stack.TID) (unwind.Links, bool) {
+	th := c.by[tid]
+	if th == nil {
+		return unwind.Links{}, false
+	}
+	return c.once.LinksCopied(th.Copied)
+}
+
+// planned returns the parts of a copy that a walk needs beside the stack: spans in its pages, the stack's further pages,
+// and Beside.
+func (c *Copies) planned(th *copier, spans []stack.Span, k *Copy) []unwind.Block {
 	var out []unwind.Block
 	for _, s := range spans {
-		if b, ok := cut(s, pages); ok {
+		if b, ok := cut(s, k.Pages); ok {
 			out = append(out, b)
 		}
 	}
-	return out
+	for _, p := range k.Pages {
+		if slices.Contains(th.beyond, p.Addr) {
+			out = append(out, p)
+		}
+	}
+	return append(out, k.Beside...)
 }
 
 // cut takes a span, or its beginning, out of pages.
