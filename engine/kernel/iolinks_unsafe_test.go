@@ -8,9 +8,10 @@ import (
 	"time"
 	"unsafe"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sliverprof/sliver/iowatch"
 	"github.com/sliverprof/sliver/stack"
-	"golang.org/x/sys/unix"
 )
 
 // listed makes a record with a list of two elements, and stack pages 0, 1 and 3.
