@@ -130,7 +130,7 @@ const screens = {
       await until(page, () => window.sliver.state.tasks.open && window.sliver.state.tasks.fine);
       await page.evaluate(() => {
         const s = document.getElementById('tracks');
-        s.scrollTop += document.getElementById('tasks').firstChild.getBoundingClientRect().top - s.getBoundingClientRect().top;
+        s.scrollTop += document.querySelector('#tasks .group').getBoundingClientRect().top - s.getBoundingClientRect().top;
       });
       await until(page, () => window.sliver.state.tasks.fine);
     },
