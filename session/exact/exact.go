@@ -103,6 +103,8 @@ type Tracer struct {
 	rate    rate
 	off     []bool // by function: it was detached, hits that come late are dropped
 	later   later
+	// until is when tracing ended: the kernel removes places one after another, and entries after their exits. 0: it goes on.
+	until stack.Time
 
 	mu    sync.Mutex // guards stats, and Functions while they are added to
 	stats Stats
@@ -300,9 +302,10 @@ func (t *Tracer) Run(ctx context.Context, deliver func([]calls.Call)) error {
 			t.reap(deliver)
 		}
 	}
+	t.until = target.Now()
 	err := t.e.Stop()
 	t.read(true, deliver)
-	t.pair.Close(target.Now())
+	t.pair.Close(t.until)
 	t.flush(deliver)
 	return err
 }
@@ -413,6 +416,9 @@ func (t *Tracer) Close() error {
 type sink Tracer
 
 func (s *sink) Hit(h *calls.Hit) {
+	if s.until > 0 && h.Time > s.until {
+		return
+	}
 	s.rate.hit(h.Fn)
 	if !s.off[h.Fn] {
 		s.pair.Hit(h)

@@ -129,6 +129,37 @@ func TestEngines(t *testing.T) {
 	}
 }
 
+// TestEndsBetweenCalls ends tracing while the program goes on to call: no call is said to have left without a return,
+// and only the last one is open.
+func TestEndsBetweenCalls(t *testing.T) {
+	testprog.Need(t, "gcc", "ptrace")
+	for _, engine := range []string{CPU, Kernel} {
+		for range 5 { // the places are removed one after another, in 1 to 20 ms
+			p := testprog.Start(t, testprog.Build(t, "c/traced", "O2"), "hot", "1")
+			p.Ready()
+			tr := trace(t, p.PID, engine, "probed")
+			ctx, cancel := context.WithCancel(context.Background())
+			n := map[calls.How]int{}
+			err := tr.Run(ctx, func(cs []calls.Call) {
+				for i := range cs {
+					if !cs[i].Before {
+						n[cs[i].How]++
+					}
+				}
+				if n[calls.Returned] > 100 {
+					cancel()
+				}
+			})
+			cancel()
+			if err != nil || n[calls.Left] > 0 || n[calls.Open] > 1 {
+				t.Errorf("%s: %v, %v", engine, n, err)
+			}
+			p.CloseInput()
+			p.Wait()
+		}
+	}
+}
+
 // TestKernelEngineLeavesNothing kills a process that has probes in another one: its code becomes what
 // the file has, and it goes on.
 func TestKernelEngineLeavesNothing(t *testing.T) {
