@@ -2,6 +2,7 @@ package exact
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -59,7 +60,7 @@ func (t *Tracer) lookLater() {
 	if l.names == nil || begin.Before(l.next) {
 		return
 	}
-	maps, err := t.proc.Maps()
+	files, err := t.proc.Maps()
 	looked := time.Now()
 	defer func() {
 		now := time.Now()
@@ -68,18 +69,13 @@ func (t *Tracer) lookLater() {
 	if err != nil {
 		return // it has ended
 	}
-	now := mapped(maps)
-	fresh := false
-	for k, at := range now {
-		fresh = fresh || l.files[k] != at
-	}
-	t.unmapped(now)
-	before := l.files
-	l.files = now
-	if !fresh {
+	now, before := mapped(files), l.files
+	if maps.Equal(now, before) {
 		return
 	}
-	found, err := find(t.proc, maps, l.names.patterns, l.names.o, before)
+	t.unmapped(now)
+	l.files = now
+	found, err := find(t.proc, files, l.names.patterns, l.names.o, before)
 	if err != nil {
 		t.added(nil, []string{err.Error()})
 		return
@@ -118,7 +114,9 @@ func (t *Tracer) unmapped(now images) {
 		if at, ok := now[imageOf(&f.mod)]; ok && at == t.later.files[imageOf(&f.mod)] || f.gone {
 			continue
 		}
+		t.mu.Lock()
 		f.gone = true
+		t.mu.Unlock()
 		if t.Engine == CPU {
 			t.e.Detach(i)
 		}
@@ -139,6 +137,7 @@ func (t *Tracer) add(fns []Function) (traced []Function, problems []string) {
 		if e, ok := t.e.(*breakpoint.Engine); ok && err == nil && !t.off[i] {
 			if err = e.Add(f.breakpoints(i)); err != nil && i >= first {
 				t.drop(i)
+				delete(numbers, codeOf(&f))
 			}
 		}
 		if err != nil {
