@@ -8,7 +8,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -42,8 +41,7 @@ const maxExecs = 16
 //
 // A breakpoint of the kernel (perf_event_open(2)) stops it: nothing is written into the program, and if sliver is
 // killed, the breakpoint is removed and the program goes on.
-func (c *Command) ToEntry() error {
-	err := errors.New("the command was released")
+func (c *Command) ToEntry() (err error) {
 	background.Do(func() {
 		for range maxExecs {
 			var again bool
@@ -101,7 +99,7 @@ func (c *Command) toEntry() (again bool, err error) {
 		case sig == sigTrap && pcOf(pid) == entry:
 			return false, nil // the signal is dropped when it is released
 		case sig == sigStop || sig == sigTstp || sig == sigTtin || sig == sigTtou:
-			c.once.Do(func() { _, _ = raw6(syscall.SYS_PTRACE, ptraceDetach, uintptr(pid), 0, uintptr(sig), 0, 0) })
+			c.once.Do(func() { _ = traceCall(ptraceDetach, uintptr(pid), 0, uintptr(sig)) })
 			return false, nil
 		}
 	}

@@ -77,14 +77,10 @@ Examples:
 }
 
 func (f *ioFlags) run(ctx context.Context, e *env, args []string) error {
-	d := dash(ctx)
+	if err := processOrCommand(ctx, "io", "", f.pid, args); err != nil {
+		return err
+	}
 	switch {
-	case d > 0, d < 0 && len(args) > 0:
-		return usagef("io", "unexpected %q; a command goes after --", args[0])
-	case f.pid > 0 && len(args) > 0:
-		return usagef("io", "both a process and a command given; choose one")
-	case f.pid == 0 && len(args) == 0:
-		return usagef("io", "give a process (sliver io -p PID) or a command (sliver io -- COMMAND ARGS...)")
 	case f.duration < 0:
 		return usagef("io", "duration: %v is negative", f.duration)
 	case f.rows < 0:

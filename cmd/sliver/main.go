@@ -56,6 +56,20 @@ func released(c *target.Command, err error) error {
 	return nil
 }
 
+// processOrCommand checks that a subcommand was given either a process or, after --, a command. flags are those that it
+// needs for both, with a space before each.
+func processOrCommand(ctx context.Context, name, flags string, pid onePID, args []string) error {
+	switch d := dash(ctx); {
+	case d > 0, d < 0 && len(args) > 0:
+		return usagef(name, "unexpected %q; a command goes after --", args[0])
+	case pid > 0 && len(args) > 0:
+		return usagef(name, "both a process and a command given; choose one")
+	case pid == 0 && len(args) == 0:
+		return usagef(name, "give a process (sliver %[1]s -p PID%[2]s) or a command (sliver %[1]s%[2]s -- COMMAND ARGS...)", name, flags)
+	}
+	return nil
+}
+
 // command is one subcommand of sliver.
 type command struct {
 	name    string

@@ -181,13 +181,10 @@ Examples:
 }
 
 func (f *traceFlags) run(ctx context.Context, e *env, args []string) error {
-	switch d := dash(ctx); {
-	case d > 0, d < 0 && len(args) > 0:
-		return usagef("trace", "unexpected %q; a command goes after --", args[0])
-	case f.pid > 0 && len(args) > 0:
-		return usagef("trace", "both a process and a command given; choose one")
-	case f.pid == 0 && len(args) == 0:
-		return usagef("trace", "give a process (sliver trace -p PID -f PATTERN) or a command (sliver trace -f PATTERN -- COMMAND ARGS...)")
+	if err := processOrCommand(ctx, "trace", " -f PATTERN", f.pid, args); err != nil {
+		return err
+	}
+	switch {
 	case f.list && len(args) > 0:
 		return usagef("trace", "--list is for a process: give -p PID")
 	case len(f.patterns) == 0:

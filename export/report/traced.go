@@ -210,7 +210,7 @@ func (x *Traced) known(ns int64) string {
 	switch {
 	case x.Timed == 0:
 		return "-"
-	case int(x.Timed) < int(x.Calls):
+	case x.Timed < x.Calls:
 		return fmt.Sprintf("%s of %d", duration(ns), x.Timed)
 	}
 	return duration(ns)

@@ -60,7 +60,7 @@ func (t *Tracer) lookLater() {
 	if l.names == nil || begin.Before(l.next) {
 		return
 	}
-	files, err := t.proc.Maps()
+	list, err := t.proc.Maps()
 	looked := time.Now()
 	defer func() {
 		now := time.Now()
@@ -69,13 +69,13 @@ func (t *Tracer) lookLater() {
 	if err != nil {
 		return // it has ended
 	}
-	now, before := mapped(files), l.files
+	now, before := mapped(list), l.files
 	if maps.Equal(now, before) {
 		return
 	}
 	t.unmapped(now)
 	l.files = now
-	found, err := find(t.proc, files, l.names.patterns, l.names.o, before)
+	found, err := find(t.proc, list, l.names.patterns, l.names.o, before)
 	if err != nil {
 		t.added(nil, []string{err.Error()})
 		return

@@ -17,7 +17,6 @@ import { type Actions, excluded, overview, type ProcessTime, whichProcesses } fr
 import { CriticalPath } from './path';
 import { Press } from './press';
 import { ioTab } from './io';
-import type { TaskAt } from './tasks';
 import { tracedTab } from './traced';
 import { locksTab } from './locks';
 import { covers, folds, mine } from './mycode';
@@ -73,7 +72,7 @@ export class Panel implements Desk {
   onName = (_: string): void => {};
   onTime = (_t0: number, _t1: number, _seq: number): void => {};
   onThread = (_: number): void => {};
-  onTask = (_: TaskAt): void => {};
+  onTask: Actions['task'] = () => {};
   onLane = (_: string): void => {};
   onExport = (_: HTMLButtonElement): void => {};
   onChange = (): void => {};
