@@ -93,9 +93,11 @@ export async function open(url, { before, ...o } = {}) {
 export const state = (page) => page.evaluate(() => window.sliver.state);
 export const until = (page, f, arg) => page.waitForFunction(f, arg, { polling: 50, timeout: 60_000 });
 export const ready = (page) => until(page, () => window.sliver?.state.tracks.length > 0 && window.sliver.item('', 4) !== null);
+// drawn waits for two frames: the page hears of a scroll one frame later.
+export const drawn = (page) => page.evaluate(() => new Promise((ok) => requestAnimationFrame(() => requestAnimationFrame(() => ok()))));
 export const settled = async (page) => {
   let last = '';
-  await until(page, () => new Promise((ok) => requestAnimationFrame(() => requestAnimationFrame(() => ok(true)))));
+  await drawn(page);
   for (;;) {
     const s = await state(page);
     const now = `${s.t0}/${s.t1}`;

@@ -1,6 +1,6 @@
 // Cases about tracks, for page.mjs.
 import assert from 'node:assert/strict';
-import { analyzed, canvas, open, phone, picture, pixels, ready, serve, settled, state, tall, until, zoomBy } from './harness.mjs';
+import { analyzed, canvas, drawn, open, phone, picture, pixels, ready, serve, settled, state, tall, until, zoomBy } from './harness.mjs';
 
 // shown is all tracks on the screen while they are scrolled from top to bottom, by kind.
 async function shown(page) {
@@ -21,7 +21,7 @@ async function shown(page) {
       const s = document.getElementById('tracks');
       s.scrollTop += s.clientHeight * 0.8;
     });
-    await page.evaluate(() => new Promise((ok) => requestAnimationFrame(() => requestAnimationFrame(ok))));
+    await drawn(page);
     await until(page, () => window.sliver.state.tasks.fine);
   }
 }
@@ -53,15 +53,16 @@ export function cases(test) {
       document.getElementById('tracks').scrollTop = 0;
     });
     await tall(page);
-    const group = (await state(page)).groups[0];
+    const role = (await state(page)).groups[0].role;
+    await page.evaluate((role) => {
+      document.getElementById('tracks').scrollTop = Math.max(0, window.sliver.state.groups.find((g) => g.role === role).y - 40);
+    }, role);
+    await drawn(page);
     const b = await canvas(page);
-    await page.evaluate((y) => {
-      document.getElementById('tracks').scrollTop = Math.max(0, y - 40);
-    }, group.y);
-    await until(page, (y) => window.sliver.state.top <= y, group.y);
-    const { top } = await state(page);
+    const { groups, top } = await state(page);
+    const group = groups.find((g) => g.role === role);
     await page.mouse.click(b.x + b.width / 2, b.y + group.y - top + 12);
-    await until(page, ([role, was]) => window.sliver.state.groups.find((g) => g.role === role).open !== was, [group.role, group.open]);
+    await until(page, ([role, was]) => window.sliver.state.groups.find((g) => g.role === role).open !== was, [role, group.open]);
     assert.deepEqual(page.problems, []);
     await s.stop();
   });
