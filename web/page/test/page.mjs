@@ -17,6 +17,7 @@ import {
   analyzed,
   browser,
   canvas,
+  drawn,
   item,
   only,
   open,
@@ -432,6 +433,7 @@ test('tracks of goroutines', async () => {
       document.getElementById('tracks').scrollTop = parseFloat(li.style.top);
     });
   await to();
+  await drawn(page);
   await until(page, () => window.sliver.state.tasks.fine && document.querySelectorAll('#tasks button .sub').length > 5);
   // Those that ran longest come first; none of the runtime is there.
   const ran = async (n) => (await page.evaluate((max) => window.sliver.ask('tasks', { max }), n)).list;
@@ -549,6 +551,7 @@ test('goroutines of several processes', async () => {
   await page.evaluate(() => {
     document.getElementById('tracks').scrollTop = parseFloat(document.querySelectorAll('#tasks li.group')[1].style.top) - 20;
   });
+  await drawn(page);
   await until(page, () => window.sliver.state.tasks.fine && window.sliver.task() !== null);
   const hit = await page.evaluate(() => window.sliver.task());
   await page.mouse.click(hit.x, hit.y);
@@ -755,6 +758,7 @@ test('the menu of a call, a thread, a lock; links to an editor', async () => {
   await page.evaluate((y) => {
     document.getElementById('tracks').scrollTop = y - 40;
   }, lock.y);
+  await drawn(page);
   await until(page, () => window.sliver.held() !== null && window.sliver.state.lanesFine);
   const held = await page.evaluate(() => window.sliver.held());
   await page.mouse.click(held.x, held.y, { button: 'right' });
