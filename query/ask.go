@@ -135,7 +135,7 @@ func Tables() []Table {
 			{"name", "TEXT", "its first function"}, {"ran", "INTEGER", "ns on threads"}, process}},
 		{"task_spans", "where goroutines were and what they did", []Column{
 			{"task", "INTEGER", "tasks.id"}, ts, dur, {"thread", "INTEGER", "threads.id; NULL while no thread had it"},
-			{"state", "TEXT", "running, runnable, syscall, waiting, …"}, {"reason", "TEXT", "what it waited for, in the runtime's words"}, process}},
+			{"state", "TEXT", "running, runnable, syscall, waiting, …"}, {"reason", "TEXT", "what it waited for, in the runtime's words; `system call`: its thread was blocked in one"}, process}},
 	}, ioTables(ts, dur, process)...)
 }
 

@@ -192,3 +192,51 @@ func TestTaskWords(t *testing.T) {
 		t.Errorf("%+v", tasks)
 	}
 }
+
+// TestTasksInCalls: a goroutine waits while its thread is blocked in a system call: one that began during the recording,
+// which samples of the thread show, and one that lasts from before its beginning to its end, which only looks at all goroutines do.
+func TestTasksInCalls(t *testing.T) {
+	const ms = exporttest.Ms
+	b := exporttest.New(t)
+	x := b.Thread(11, "x")
+	look := func(at int64, task stack.TaskState, state stack.State) {
+		x.Event(at, event.Task, event.TaskOf(stack.Task{ID: 7, State: task}))
+		x.Look(exporttest.Look{At: at, State: state, Stack: "main:1"})
+	}
+	look(0, stack.TaskRunning, stack.StateRunning)
+	look(10*ms, stack.TaskCall, stack.StateRunning) // works in the kernel
+	look(20*ms, stack.TaskCall, stack.StateBlocked)
+	look(50*ms, stack.TaskRunning, stack.StateRunning)
+	look(60*ms, stack.TaskRunning, stack.StateRunning)
+	y := b.Thread(12, "y")
+	y.Look(exporttest.Look{At: 0, State: stack.StateBlocked, Stack: "main:1"})
+	y.Look(exporttest.Look{At: 60 * ms, State: stack.StateBlocked, Stack: "main:1"})
+	rec := b.Finish(60 * ms)
+	for _, at := range []int64{0, 60} {
+		rec.Tasks = append(rec.Tasks, trace.Tasks{At: exporttest.Start + stack.Time(at*ms), What: "goroutine", Reasons: []string{""}, List: []trace.Task{
+			{ID: 8, State: stack.TaskCall, TID: 12, Stack: -1}, {ID: 9, State: stack.TaskCall, TID: 99, Stack: -1}}})
+	}
+	type span struct {
+		task     uint64
+		from, to int64
+		thread   int
+		state    stack.TaskState
+		waits    bool
+	}
+	var got []span
+	ran := map[uint64]int64{}
+	for _, k := range view.New(rec, view.Options{}).Tasks().List {
+		ran[k.ID] = k.Ran / ms
+		for _, s := range k.Spans {
+			got = append(got, span{k.ID, int64(s.From-exporttest.Start) / ms, int64(s.To-exporttest.Start) / ms, s.Thread, s.State, s.Waits()})
+		}
+	}
+	want := []span{{7, 0, 20, 0, stack.TaskCall, false}, {7, 20, 50, 0, stack.TaskCall, true}, {7, 50, 60, 0, stack.TaskRunning, false},
+		{8, 0, 60, 1, stack.TaskCall, true}, {9, 0, 60, -1, stack.TaskCall, true}}
+	if !slices.Equal(got, want) {
+		t.Errorf("%+v\nwant %+v", got, want)
+	}
+	if ran[7] != 30 || ran[8] != 0 || ran[9] != 0 {
+		t.Errorf("on threads for %v ms", ran)
+	}
+}

@@ -355,7 +355,7 @@ func waitsOf(x *analysis.TaskTrack, base stack.Time) []taskWait {
 	at := map[string]int{}
 	for j := range x.Spans {
 		s := &x.Spans[j]
-		if s.Thread >= 0 && s.State != stack.TaskWaiting || s.State == stack.TaskRunnable {
+		if s.Thread >= 0 && !s.Waits() || s.State == stack.TaskRunnable {
 			continue
 		}
 		i, ok := at[s.Reason]

@@ -121,10 +121,10 @@ func (r *Report) tasks(v *view.View, top int) *Tasks {
 func (g *taskGatherer) look(l *trace.Tasks) {
 	for i := range l.List {
 		x := &l.List[i]
-		if x.State != stack.TaskWaiting || x.Stack < 0 {
+		reason, waits := view.WaitOf(l, x)
+		if !waits || x.Stack < 0 {
 			continue
 		}
-		reason := l.Reason(x.Reason)
 		p := g.place(l.Stacks[x.Stack], reason, l.At)
 		if p.fn == "" {
 			continue
@@ -230,7 +230,7 @@ func (g *taskGatherer) task(t *view.Task) (ready int64) {
 		s := &t.Spans[i]
 		ns := int64(s.To - s.From)
 		switch {
-		case s.State == stack.TaskWaiting:
+		case s.Waits():
 			f.Waited += ns
 			g.wait(t, s, ns)
 		case s.Thread < 0:

@@ -24,7 +24,7 @@ type Task struct {
 	ID, Parent uint64
 	Label      string // "goroutine 17 main.worker", without control characters
 	Func       string // entry function; "" if unknown
-	Ran        int64  // ns on threads
+	Ran        int64  // ns on threads, without waits
 	Spans      []TaskSpan
 }
 
@@ -40,6 +40,25 @@ type TaskSpan struct {
 	Thread   int // index in View.Threads; -1: no thread of the view ran it
 	State    stack.TaskState
 	Reason   string // why it waited, in the runtime's words; "": unknown
+}
+
+// SystemCall is the Reason of a task whose thread was blocked in a system call.
+const SystemCall = "system call"
+
+// Waits reports whether the task waited: in the runtime, or in a system call.
+func (s *TaskSpan) Waits() bool {
+	return s.State == stack.TaskWaiting || s.State == stack.TaskCall && s.Reason == SystemCall
+}
+
+// WaitOf returns why a task waits in a scan, as TaskSpan.Reason has it; ok is false if it does not.
+func WaitOf(l *trace.Tasks, x *trace.Task) (reason string, ok bool) {
+	switch x.State {
+	case stack.TaskWaiting:
+		return Text(l.Reason(x.Reason), MaxReason), true
+	case stack.TaskCall:
+		return SystemCall, true
+	}
+	return "", false
 }
 
 // MaxTaskSpans limits the stretches on threads that are kept, of 40 bytes each.
@@ -90,8 +109,9 @@ type taskParts struct {
 type taskFact struct {
 	at     stack.Time
 	state  stack.TaskState
-	reason uint8
-	look   bool // observed by a scan of all tasks
+	reason string // see TaskSpan
+	look   bool   // observed by a scan of all tasks
+	thread int    // index in View.Threads of its thread, in a call; -1: none of the view's
 }
 
 type taskGatherer struct {
@@ -116,53 +136,81 @@ func (g *taskGatherer) parts(id uint64) *taskParts {
 
 func (g *taskGatherer) reason(n uint8) string { return Text(g.looks[0].Reason(n), MaxReason) }
 
+// onThread is what a thread runs, as its events are read.
+type onThread struct {
+	task    stack.Task
+	since   stack.Time
+	blocked bool // the thread is
+}
+
+// span is the stretch so far.
+func (x *onThread) span(g *taskGatherer) TaskSpan {
+	s := TaskSpan{From: x.since, State: x.task.State, Reason: g.reason(x.task.Reason)}
+	if x.task.State == stack.TaskCall && x.blocked {
+		s.Reason = SystemCall
+	}
+	return s
+}
+
 // thread reads the tasks that a thread ran from its events.
 func (g *taskGatherer) thread(th *Thread) {
-	var now stack.Task
-	var since, at stack.Time
+	var now onThread
+	var at stack.Time
 	end := func(t stack.Time) {
-		from, to := max(since, g.v.from), min(t, g.v.to)
-		if now.ID == 0 || to <= from {
+		s := now.span(g)
+		s.From, s.To, s.Thread = max(s.From, g.v.from), min(t, g.v.to), th.Index
+		if now.task.ID == 0 || s.To <= s.From {
 			return
 		}
 		if g.spans++; g.spans > MaxTaskSpans {
 			g.lost++
 			return
 		}
-		p := g.parts(now.ID)
-		p.on = append(p.on, TaskSpan{From: from, To: to, Thread: th.Index, State: now.State, Reason: g.reason(now.Reason)})
+		p := g.parts(now.task.ID)
+		p.on = append(p.on, s)
+	}
+	// become begins another stretch if the task changes, or begins or ends to wait.
+	become := func(next onThread, t stack.Time) {
+		was, is := now.span(g), next.span(g)
+		if next.since = now.since; next.task.ID != now.task.ID || was.Waits() != is.Waits() {
+			end(t)
+			next.since = t
+		}
+		now = next
 	}
 	for e := range g.v.Rec.Fitted(th.Seq) {
 		switch e.Kind() {
 		case event.Enter, event.Sync: // the frames of a Sync have earlier times
 			continue
+		case event.State:
+			next := now
+			s, _ := event.StateFields(e.Payload())
+			next.blocked = s == stack.StateBlocked || s == stack.StateDisk
+			become(next, e.Time)
 		case event.Task:
-			next := event.TaskFields(e.Payload())
-			g.saw(next.ID, e.Time)
-			if now.ID != next.ID {
-				g.saw(now.ID, e.Time)
+			next := now
+			next.task = event.TaskFields(e.Payload())
+			g.saw(next.task.ID, e.Time)
+			if now.task.ID != next.task.ID {
+				g.saw(now.task.ID, e.Time)
 			}
-			if next.ID != now.ID || (next.State == stack.TaskWaiting) != (now.State == stack.TaskWaiting) {
-				end(e.Time)
-				since = e.Time
-			}
-			now = next
+			become(next, e.Time)
 		case event.Parked:
 			x := event.TaskFields(e.Payload())
 			g.saw(x.ID, e.Time)
 			if x.ID != 0 && e.Time >= g.v.from && e.Time <= g.v.to {
 				p := g.parts(x.ID)
-				p.facts = append(p.facts, taskFact{at: e.Time, state: x.State, reason: x.Reason})
+				p.facts = append(p.facts, taskFact{at: e.Time, state: x.State, reason: g.reason(x.Reason), thread: -1})
 			}
 		case event.Gap:
 			if why, _ := event.GapFields(e.Payload()); why == stack.WhyLost {
 				end(at)
-				now = stack.Task{}
+				now = onThread{}
 			}
 		case event.Mark:
 			if why := stack.Why(e.Payload()); why == stack.WhyGone || why == stack.WhyExec {
 				end(e.Time)
-				now = stack.Task{}
+				now = onThread{}
 			}
 		}
 		at = max(at, e.Time)
@@ -192,7 +240,11 @@ func (g *taskGatherer) look(l *trace.Tasks) {
 		}
 		p := g.parts(x.ID)
 		if inside {
-			p.facts = append(p.facts, taskFact{at: l.At, state: x.State, reason: x.Reason, look: true})
+			f := taskFact{at: l.At, state: x.State, reason: g.reason(x.Reason), look: true, thread: -1}
+			if x.State == stack.TaskCall {
+				f.thread, f.reason = g.threadOf(x.TID, l.At), SystemCall
+			}
+			p.facts = append(p.facts, f)
 		}
 		// Scans outside of the view also name the tasks that its threads ran.
 		p.parent = cmp.Or(p.parent, x.Parent)
@@ -204,6 +256,18 @@ func (g *taskGatherer) look(l *trace.Tasks) {
 			p.fn = Text(x.Name, MaxName)
 		}
 	}
+}
+
+// threadOf returns the index of the thread that has the number at a time; -1: none of the view's.
+func (g *taskGatherer) threadOf(tid stack.TID, at stack.Time) int {
+	found := -1
+	for i := range g.v.Threads {
+		th := &g.v.Threads[i]
+		if th.TID == tid && (found < 0 || th.Since <= at) { // a number may be used again
+			found = i
+		}
+	}
+	return found
 }
 
 // task builds a task's timeline.
@@ -218,14 +282,19 @@ func (g *taskGatherer) task(id uint64, what string) Task {
 		if i+1 < len(p.on) {
 			p.on[i].To = min(p.on[i].To, p.on[i+1].From)
 		}
-		t.Ran += int64(p.on[i].To - p.on[i].From)
+		if !p.on[i].Waits() {
+			t.Ran += int64(p.on[i].To - p.on[i].From)
+		}
 	}
 	p.on = slices.DeleteFunc(p.on, func(s TaskSpan) bool { return s.To <= s.From })
 	facts := p.facts
 	off := func(from, to stack.Time, open bool) { // it was on no thread then
 		var in []taskFact
 		for len(facts) > 0 && facts[0].at <= to {
-			if f := facts[0]; f.at >= from && f.state != stack.TaskRunning && f.state != stack.TaskCall && f.state != stack.TaskUnknown {
+			f := facts[0]
+			// A thread's samples show the calls of its tasks, but not one that lasts all the time: the thread is never stopped.
+			call := f.look && len(p.on) == 0
+			if f.at >= from && f.state != stack.TaskRunning && (f.state != stack.TaskCall || call) && f.state != stack.TaskUnknown {
 				in = append(in, f)
 			}
 			facts = facts[1:]
@@ -241,10 +310,10 @@ func (g *taskGatherer) task(id uint64, what string) Task {
 			if i == 0 {
 				begin = from
 			}
-			if n := len(t.Spans) - 1; n >= 0 && t.Spans[n].Thread < 0 && t.Spans[n].To == begin && t.Spans[n].State == f.state && t.Spans[n].Reason == g.reason(f.reason) {
+			if n := len(t.Spans) - 1; n >= 0 && t.Spans[n].Thread == f.thread && t.Spans[n].To == begin && t.Spans[n].State == f.state && t.Spans[n].Reason == f.reason {
 				t.Spans[n].To = end
 			} else if end > begin && f.state != stack.TaskDone {
-				t.Spans = append(t.Spans, TaskSpan{From: begin, To: end, Thread: -1, State: f.state, Reason: g.reason(f.reason)})
+				t.Spans = append(t.Spans, TaskSpan{From: begin, To: end, Thread: f.thread, State: f.state, Reason: f.reason})
 			}
 		}
 	}

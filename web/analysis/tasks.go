@@ -82,7 +82,7 @@ func tasksOf(v *view.View, base stack.Time) *Tasks {
 		for _, s := range t.Spans {
 			ns := int64(s.To - s.From)
 			switch {
-			case s.Thread >= 0 && s.State != stack.TaskWaiting:
+			case s.Thread >= 0 && !s.Waits():
 				if ns > x.Longest {
 					x.Longest, x.At, x.Seq = ns, int64(s.From-base), v.Threads[s.Thread].Seq
 				}

@@ -83,7 +83,7 @@ func timesOf(t *view.Task) (x TaskTimes) {
 		s := &t.Spans[i]
 		ns := int64(s.To - s.From)
 		switch {
-		case s.Thread >= 0 && s.State != stack.TaskWaiting:
+		case s.Thread >= 0 && !s.Waits():
 			x.Ran += ns
 		case s.State == stack.TaskRunnable:
 			x.Ready += ns
@@ -107,11 +107,12 @@ func (k *Tracks) sightings(v *view.View) {
 		for j := range l.List {
 			x := &l.List[j]
 			n, ok := at[x.ID]
-			if !ok || x.Stack < 0 || x.State != stack.TaskWaiting {
+			reason, waits := view.WaitOf(l, x)
+			if !ok || x.Stack < 0 || !waits {
 				continue
 			}
 			t := &k.List[n]
-			s := Sighting{At: l.At, Reason: view.Text(l.Reason(x.Reason), view.MaxReason)}
+			s := Sighting{At: l.At, Reason: reason}
 			if stacks[x.Stack] == 0 {
 				stacks[x.Stack] = k.stack(v, l, x.Stack, known) + 1
 			}
@@ -159,7 +160,7 @@ func (t *TaskTrack) Where(i int) *Sighting {
 	far := stack.Time(0)
 	for j := range t.Seen {
 		x := &t.Seen[j]
-		if s.State != stack.TaskWaiting || x.Reason != s.Reason {
+		if !s.Waits() || x.Reason != s.Reason {
 			continue
 		}
 		if d := max(s.From-x.At, x.At-s.To, 0); best == nil || d < far {
