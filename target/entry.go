@@ -60,7 +60,7 @@ func (c *Command) ToEntry() (err error) {
 func (c *Command) toEntry() (again bool, err error) {
 	pid := c.cmd.Process.Pid
 	base, entry, err := auxiliary(pid)
-	if err != nil || base == 0 {
+	if err != nil || base == 0 || pcOf(pid) == entry { // it is there
 		return false, err
 	}
 	if err := takesTrap(pid); err != nil {

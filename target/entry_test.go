@@ -68,6 +68,7 @@ func TestToEntry(t *testing.T) {
 			defer cmd.Process.Close()
 			first, before := heldAt(t, cmd)
 			toEntry(t, cmd)
+			toEntry(t, cmd) // does nothing
 			pc, libraries := heldAt(t, cmd)
 			base, entry, err := auxiliary(cmd.Process.PID())
 			if err != nil {
