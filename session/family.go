@@ -244,6 +244,9 @@ func (f *family) member(m procset.Member) *Session {
 	o := f.s.o
 	o.Duration, o.Outputs, o.Renamed, o.Started, o.Trace, o.Tracer, o.Set, o.First, o.Follower = 0, nil, nil, nil, nil, nil, nil, nil, nil
 	o.Await, o.Hosts, o.Selection = true, f.hosts, f.s.Selection()
+	if o.IO != nil {
+		o.IO = &IOOptions{Rules: o.IO.Rules, Slower: o.IO.Slower}
+	}
 	if o.Switches != nil {
 		o.Switches = &SwitchOptions{Kernel: o.Switches.Kernel, after: switchesAfter, begin: func() bool { return f.watchSwitches(1) }, end: func() { f.watchSwitches(-1) }}
 	}

@@ -20,6 +20,9 @@ import (
 type IOOptions struct {
 	Rules  iowatch.Config
 	Slower time.Duration // shorter reads and writes are only in the sums
+	// ToEntry, if not nil, lets a command that is held run to its entry, where its libraries are mapped and its runtime is
+	// known: see target.Command. Members of a family have none.
+	ToEntry func() error
 }
 
 // ioLog writes the I/O of a process to its recording. Its fields belong to its own goroutine.
@@ -70,6 +73,9 @@ func logIO(p *target.Process, o *IOOptions, names oneshot.Options, rec *trace.Re
 		if canary.Refused(err) {
 			x.last = noIO(rec, strings.TrimPrefix(err.Error(), "watch I/O: "))
 			err = nil
+		}
+		if err == nil && x.c != nil && o.ToEntry != nil && o.ToEntry() == nil {
+			x.c.Loaded()
 		}
 		opened <- err
 		if x.c == nil {

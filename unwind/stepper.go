@@ -19,6 +19,9 @@ type Language struct {
 	// process has none. An error says why the runtime cannot be read, now or ever. The runtime's
 	// functions get their addresses from table; nil: see the language.
 	Find func(s *Space, table *managed.Table) (Stepper, error)
+	// Expect returns the list of the frames of the runtime's first thread as soon as the runtime is mapped, before Find
+	// finds it; nil: the runtime has no such list.
+	Expect func(s *Space) (Links, bool)
 	// Tables opens the rules that the language's own compiler puts into an ELF file; nil: the file has
 	// none. It must be fast for other files. nil: the language has no such rules.
 	Tables func(f *elf.File, file io.ReaderAt, arch rule.Arch) (Tables, error)

@@ -114,12 +114,11 @@ func (f *ioFlags) command(ctx context.Context, e *env, argv []string) error {
 	if err != nil {
 		return err
 	}
-	err = f.watch(ctx, e, c.Process, c.Release)
-	return released(c, err)
+	return released(c, f.watch(ctx, e, c.Process, c))
 }
 
-// watch watches a process. ready, if not nil, is called once every call is seen.
-func (f *ioFlags) watch(ctx context.Context, e *env, p *target.Process, ready func()) error {
+// watch watches a process. cmd is the command that it is, or nil: it goes on once every call is seen.
+func (f *ioFlags) watch(ctx context.Context, e *env, p *target.Process, cmd *target.Command) error {
 	src, err := f.names.sources("io", e.stderr)
 	if err != nil {
 		return err
@@ -130,14 +129,18 @@ func (f *ioFlags) watch(ctx context.Context, e *env, p *target.Process, ready fu
 			return err
 		}
 		fmt.Fprintf(e.stderr, "sliver: %s; shown is what /proc has\n", oneLine(err))
-		if ready != nil {
-			ready()
+		if cmd != nil {
+			cmd.Release()
 		}
 		return f.outside(ctx, e, p)
 	}
 	defer c.Close()
-	if ready != nil {
-		ready()
+	if cmd != nil {
+		// Where its libraries are mapped, its runtime is known. Without that, its first stacks may lack frames, which is counted.
+		if cmd.ToEntry() == nil {
+			c.Loaded()
+		}
+		cmd.Release()
 	}
 	live := isTerminal(e.stdout) && !f.json && !f.quiet
 	if !f.json && !f.quiet {

@@ -372,7 +372,10 @@ func (f *recordFlags) record(e *env, o session.Options, p *target.Process, c *ta
 	}
 	if c != nil {
 		o.Await = true
-		o.Started = c.Release // the command is stopped at its first instruction until then
+		if o.IO != nil {
+			o.IO.ToEntry = c.ToEntry
+		}
+		o.Started = c.Release // the command is held at its first instruction, or at its entry, until then
 	}
 	if err := checkDescriptors(e, p); err != nil {
 		return err

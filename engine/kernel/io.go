@@ -82,6 +82,7 @@ func (e *IO) open(pid int, o IOOptions, s abilities) error {
 		{Name: "io_stats", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 24, MaxEntries: maxCalls},
 		{Name: "io_lost", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: numLost},
 		{Name: "io_plans", Type: ebpf.Hash, KeySize: 4, ValueSize: planBytes, MaxEntries: maxPlans},
+		{Name: "io_objects", Type: ebpf.Array, KeySize: 4, ValueSize: 16, MaxEntries: maxObjects},
 		{Name: "io_ring", Type: ebpf.RingBuf, MaxEntries: uint32(cmp.Or(o.Ring, ioRingBytes))},
 		{Name: "io_requests", Type: ebpf.LRUHash, KeySize: 8, ValueSize: reqBytes, MaxEntries: maxRequests},
 		{Name: "io_rings", Type: ebpf.Hash, KeySize: 16, ValueSize: ringUseBytes, MaxEntries: maxRingUses},
@@ -106,7 +107,7 @@ func (e *IO) open(pid int, o IOOptions, s abilities) error {
 	}
 	fd := func(name string) int { return e.maps[name].FD() }
 	m := ioMaps{classes: fd("io_classes"), tasks: fd("io_tasks"), fds: fd("io_fds"), uses: fd("io_uses"), zero: fd("io_zero"), mask: fd("io_mask"), stats: fd("io_stats"),
-		lost: fd("io_lost"), plans: fd("io_plans"), ring: fd("io_ring"), news: fd("io_news"),
+		lost: fd("io_lost"), plans: fd("io_plans"), objects: fd("io_objects"), ring: fd("io_ring"), news: fd("io_news"),
 		requests: fd("io_requests"), rings: fd("io_rings"), after: fd("io_after"), crowded: int32(cmp.Or(o.Ring, ioRingBytes) / 4 * 3)}
 	if l.cache, err = cacheOffsets(); err != nil {
 		l.cache = nil

@@ -75,7 +75,7 @@ func TestParseIO(t *testing.T) {
 		"no header":         make([]byte, recBytes-1),
 		"no operation":      record(formPlain, 0, recBytes),
 		"unknown operation": record(formPlain, byte(iowatch.OpCall)+1, recBytes),
-		"unknown form":      record(formDeep+1, byte(iowatch.OpOpen), bytesDeep),
+		"unknown form":      record(formListed+1, byte(iowatch.OpOpen), bytesDeep),
 		"short path":        record(formPath, byte(iowatch.OpOpen), bytesPath-1),
 		"short sums":        record(formSums, byte(iowatch.OpClose), bytesSums-1),
 		"short stack":       record(formSmall, byte(iowatch.OpRead), bytesSmall-1),

@@ -55,7 +55,7 @@ func (a *assembler) most(off int16, r asm.Register) {
 
 // leave is the program at the end of a call.
 func leave(c *ioConfig, m ioMaps, l *layout) asm.Instructions {
-	a := &assembler{}
+	a := &assembler{listed: true}
 	a.own(c.pid, l)
 	a.add(asm.StoreMem(asm.RFP, onSelf, asm.R6, asm.DWord)) // for hand
 	a.task(m, l, false)

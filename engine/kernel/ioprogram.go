@@ -56,12 +56,15 @@ const (
 	loopPolls   = 10      // polls that make a thread an event loop
 	shallow     = 8       // pages of stack
 	deep        = 32
-	maxHoles    = 8   // pages of a stack that cannot be read, before the copy ends
-	maxExtras   = 16  // other pages of memory
-	maxHead     = 512 // bytes, a power of two
-	maxLink     = 128 // the same
+	maxHoles    = 8    // pages of a stack that cannot be read, before the copy ends
+	redZone     = 128  // bytes below the stack pointer that a function may use
+	maxExtras   = 16   // other pages of memory
+	maxHead     = 1024 // bytes, a power of two
+	maxLink     = 128  // the same
 	maxListed   = 96
-	listedBytes = 8 + maxLink
+	maxObject   = 256  // the same
+	maxTexts    = 8    // objects with texts in a record, a power of two
+	maxObjects  = 4096 // known ones, a power of two
 	pathBytes   = 256
 	pageBytes   = 4096
 )
@@ -179,11 +182,11 @@ const (
 	bytesPath   = recPath + pathBytes
 	bytesSums   = recSums + useBytes
 	bytesSmall  = recStack + shallow*pageBytes
-	recHead     = recExtra0 + maxExtras*pageBytes // of IOLinks: address, Size, Len, then maxHead bytes
-	recHeadMem  = recHead + 24
-	recLinks    = recHeadMem + maxHead // address and maxLink bytes of each element; address 0 ends them
+	recDeep     = recExtra0 + maxExtras*pageBytes // see lnHead
+	recListed   = recStack + shallow*pageBytes    // the same
 	bytesMiddle = recStack + deep*pageBytes
-	bytesDeep   = recLinks + maxListed*listedBytes
+	bytesDeep   = recDeep + lnBytes
+	bytesListed = recListed + lnBytes
 )
 
 // Forms of a record.
@@ -193,7 +196,8 @@ const (
 	formSums
 	formSmall  // with path, registers and stack
 	formMiddle // the same, with more of the stack
-	formDeep   // the same, with other pages
+	formDeep   // the same, with other pages and a list
+	formListed // as formSmall, with a list
 )
 
 // Value of the map of plans.
@@ -208,7 +212,13 @@ const (
 	planVia   = planFirst + 8
 	planNext  = planVia + 8
 	planLen   = planNext + 8
-	planBytes = planLen + 8
+	planRoot  = planLen + 8 // 0: planTLS
+	planStep  = planRoot + 8
+	planObj   = planStep + 8 // 0: none
+	planObjN  = planObj + 8
+	planKey   = planObjN + 8
+	planTexts = planKey + 8
+	planBytes = planTexts + 8*objectTexts
 )
 
 // Places on the program's stack, from the frame pointer down.
@@ -244,7 +254,7 @@ type layout struct {
 
 // ioMaps are the maps of the programs.
 type ioMaps struct {
-	classes, tasks, fds, uses, zero, mask, stats, lost, plans, ring, news, requests, rings, after int
+	classes, tasks, fds, uses, zero, mask, stats, lost, plans, objects, ring, news, requests, rings, after int
 
 	crowded int32 // bytes in the ring, beyond which only slow operations have stacks
 }
@@ -276,6 +286,8 @@ type assembler struct {
 	code asm.Instructions
 	at   string // label for the next instruction
 	n    int
+	// listed: the program has records of formListed. The kernel checks each program for some 0.1 s longer with them.
+	listed bool
 }
 
 func (a *assembler) add(in ...asm.Instruction) {

@@ -119,6 +119,8 @@ func parseIO(b []byte, r *IORecord) error {
 		least = bytesMiddle
 	case formDeep:
 		least = bytesDeep
+	case formListed:
+		least = bytesListed
 	default:
 		return fmt.Errorf("record with unknown form %d", b[recForm])
 	}
@@ -136,7 +138,7 @@ func parseIO(b []byte, r *IORecord) error {
 		return nil
 	}
 	pages := shallow
-	if b[recForm] != formSmall {
+	if b[recForm] == formMiddle || b[recForm] == formDeep {
 		pages = deep
 	}
 	if b[recForm] == formDeep {
@@ -145,7 +147,9 @@ func parseIO(b []byte, r *IORecord) error {
 				r.Extras = append(r.Extras, Page{at, b[recExtra0+i*pageBytes:][:pageBytes]})
 			}
 		}
-		r.Links = parseLinks(b, nil)
+		r.Links = parseLinks(b[recDeep:], nil)
+	} else if b[recForm] == formListed {
+		r.Links = parseLinks(b[recListed:], nil)
 	}
 	r.Regs, r.TLS, r.Base = b[recRegs:recRegs+regBlock], word(recTLS), word(recBase)
 	return parseStack(b, pages, r)

@@ -53,8 +53,8 @@ func (a *assembler) copies(m ioMaps, l *layout) {
 	// large frames. Other threads have a plan after the first stack that was too short.
 	a.label("small")
 	a.add(asm.LoadMapValue(asm.R1, m.mask, 0), asm.LoadMem(asm.R1, asm.R1, maskYoung, asm.DWord), asm.JEq.Imm(asm.R1, 0, "short"),
-		asm.LoadMem(asm.R3, asm.RFP, int16(onRegs+regSP), asm.DWord), asm.Add.Imm(asm.R3, shallow*pageBytes))
-	a.probe(onTmp, 8, 0)
+		asm.LoadMem(asm.R3, asm.RFP, int16(onRegs+regSP), asm.DWord))
+	a.beyond()
 	a.add(asm.JEq.Imm(asm.R0, 0, "middle"))
 	a.label("short")
 	a.stack(m, l, formSmall, bytesSmall, shallow)
@@ -63,8 +63,25 @@ func (a *assembler) copies(m ioMaps, l *layout) {
 	a.stack(m, l, formMiddle, bytesMiddle, deep)
 	a.add(asm.Ja.Label("young"))
 	a.label("deep")
+	if a.listed {
+		// Most stacks of an interpreter's main thread need neither pages beside them nor a long copy, and many fit into the ring.
+		a.add(asm.LoadMem(asm.R1, asm.R8, planPages, asm.DWord), asm.JNE.Imm(asm.R1, 0, "deeper"), asm.LoadMem(asm.R1, asm.R8, planSize, asm.DWord), asm.JEq.Imm(asm.R1, 0, "deeper"),
+			asm.LoadMem(asm.R3, asm.RFP, int16(onRegs+regSP), asm.DWord))
+		a.beyond()
+		a.add(asm.JEq.Imm(asm.R0, 0, "deeper"))
+		a.stack(m, l, formListed, bytesListed, shallow)
+		a.add(asm.Ja.Label("young"))
+	}
+	a.label("deeper")
 	a.stack(m, l, formDeep, bytesDeep, deep)
 	a.young(m)
+}
+
+// beyond reads the first word behind a shallow copy of the stack, whose pointer is R3, onto the program's stack. R0 is 0 if
+// the stack goes on there.
+func (a *assembler) beyond() {
+	a.add(asm.Sub.Imm(asm.R3, redZone), asm.RSh.Imm(asm.R3, 12), asm.LSh.Imm(asm.R3, 12), asm.Add.Imm(asm.R3, shallow*pageBytes))
+	a.probe(onTmp, 8, 0)
 }
 
 // plain writes the record whose header is complete, at "plain", without a stack.
@@ -107,10 +124,15 @@ func (a *assembler) stack(m ioMaps, l *layout, form int64, size int32, pages int
 			a.label(next)
 			a.add(asm.Mov.Imm(asm.R0, 0))
 		}
-		a.links()
+	}
+	switch form {
+	case formDeep:
+		(&follower{assembler: a, m: m, base: recDeep}).follow()
+	case formListed:
+		(&follower{assembler: a, m: m, base: recListed}).follow()
 	}
 	// From the page of the red zone up. Pages that were never used cannot be read, as in a large array of a function.
-	a.add(asm.LoadMem(asm.R7, asm.RFP, int16(onRegs+regSP), asm.DWord), asm.Sub.Imm(asm.R7, 128), asm.RSh.Imm(asm.R7, 12), asm.LSh.Imm(asm.R7, 12),
+	a.add(asm.LoadMem(asm.R7, asm.RFP, int16(onRegs+regSP), asm.DWord), asm.Sub.Imm(asm.R7, redZone), asm.RSh.Imm(asm.R7, 12), asm.LSh.Imm(asm.R7, 12),
 		asm.StoreMem(asm.R6, recBase, asm.R7, asm.DWord), asm.Mov.Imm(asm.R8, 0))
 	a.add(storeWord(asm.RFP, onTmp, maxHoles))
 	done := a.fresh("copied")

@@ -50,24 +50,9 @@ var ErrNoCode = errors.New("no code object is there any more")
 // stopped thread is not.
 func (r *Runtime) Code(mem io.ReaderAt, addr uint64) (*Code, error) {
 	l := &r.l
-	b := make([]byte, min(l.coSize, maxCodeSize))
-	if err := read(mem, b, addr); err != nil {
+	c, b, err := r.names(mem, addr)
+	if err != nil {
 		return nil, err
-	}
-	if le(b, obType) != r.types.code {
-		return nil, fmt.Errorf("at %#x: %w", addr, ErrNoCode)
-	}
-	c := &Code{First: int(int32(binary.LittleEndian.Uint32(b[l.coFirst:]))), form: formOf(r.img.Minor), head: r.head(b)}
-	name := l.coName
-	if l.coQualname != none {
-		name = l.coQualname
-	}
-	var err error
-	if c.Name, err = r.textOf(mem, le(b, name), c); err != nil {
-		return nil, fmt.Errorf("name of the code at %#x: %w", addr, err)
-	}
-	if c.File, err = r.textOf(mem, le(b, l.coFile), c); err != nil {
-		return nil, fmt.Errorf("file of the code at %#x: %w", addr, err)
 	}
 	if c.lines, err = r.byteString(mem, le(b, l.coLines), maxLines); err != nil {
 		return nil, fmt.Errorf("lines of the code at %#x: %w", addr, err)
@@ -87,6 +72,30 @@ func (r *Runtime) Code(mem io.ReaderAt, addr uint64) (*Code, error) {
 		return nil, fmt.Errorf("at %#x: %w", addr, ErrNoCode)
 	}
 	return c, nil
+}
+
+// names reads what identifies the code object at addr, b, its name and its file.
+func (r *Runtime) names(mem io.ReaderAt, addr uint64) (c *Code, b []byte, err error) {
+	l := &r.l
+	b = make([]byte, min(l.coSize, maxCodeSize))
+	if err := read(mem, b, addr); err != nil {
+		return nil, nil, err
+	}
+	if le(b, obType) != r.types.code {
+		return nil, nil, fmt.Errorf("at %#x: %w", addr, ErrNoCode)
+	}
+	c = &Code{First: int(int32(binary.LittleEndian.Uint32(b[l.coFirst:]))), form: formOf(r.img.Minor), head: r.head(b)}
+	name := l.coName
+	if l.coQualname != none {
+		name = l.coQualname
+	}
+	if c.Name, err = r.textOf(mem, le(b, name), c); err != nil {
+		return nil, nil, fmt.Errorf("name of the code at %#x: %w", addr, err)
+	}
+	if c.File, err = r.textOf(mem, le(b, l.coFile), c); err != nil {
+		return nil, nil, fmt.Errorf("file of the code at %#x: %w", addr, err)
+	}
+	return c, b, nil
 }
 
 // In returns the function's address in t and its size there, in bytes.

@@ -1,20 +1,58 @@
 package python
 
 import (
+	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/unwind"
 )
 
-// Links implements Stepper. CPython's thread state points to the innermost frame, in 3.11 and 3.12 by a CFrame on the C
-// stack. A CFrame that was just pushed has no frame yet, so that its list is empty.
+// expected is Language.Expect: _PyRuntime is in the file, and the interpreters that it lists have the states of their threads.
+func expected(s *unwind.Space) (l unwind.Links, ok bool) {
+	for c := range s.Code() {
+		if c.Again || !mayBePython(&c) {
+			continue
+		}
+		bias, ok := c.Bias()
+		if !ok {
+			continue
+		}
+		img, err := pythonImage.Of(&c)
+		if err != nil {
+			continue
+		}
+		rt := &Runtime{img: img, bias: bias}
+		if rt.l, err = img.layout(bias, s.Memory()); err != nil {
+			continue
+		}
+		l = rt.list()
+		l.Head = stack.Span{Len: int(min(rt.l.tsSize, maxThreadState))}
+		l.Root, l.Step = rt.addr(img.runtime)+rt.l.interpreters, int(rt.l.interpThreads)
+		return l, true
+	}
+	return l, false
+}
+
+// list returns what all lists of frames have in common. CPython's thread state points to the innermost frame, in 3.11
+// and 3.12 by a CFrame on the C stack. A CFrame that was just pushed has no frame yet, so that its list is empty.
+func (r *Runtime) list() unwind.Links {
+	l := unwind.Links{First: int(r.l.tsFrame), Next: int(r.l.fBack), Len: int(r.l.fSize),
+		Object: int(r.l.fCode) + 1, ObjectLen: int(min(r.l.coSize, maxCodeSize)), Key: int(r.l.coLines),
+		Texts: [...]int{int(r.l.coName) + 1, int(r.l.coFile) + 1, int(r.l.coLines) + 1}}
+	if r.l.coQualname != none {
+		l.Texts[0] = int(r.l.coQualname) + 1
+	}
+	if r.l.tsFrame == none {
+		l.First, l.Via = int(r.l.tsCFrame), int(r.l.cfCurrent)+1
+	}
+	return l
+}
+
+// Links implements Stepper.
 func (in *interpreter) Links(th *unwind.Thread) (l unwind.Links, ok bool) {
 	p := pyThreads.Of(th)
 	if in.table == nil || p.of != in || p.th == nil {
 		return l, false
 	}
-	at := &in.rt.l
-	l = unwind.Links{Head: p.th.Span(), First: int(at.tsFrame), Next: int(at.fBack), Len: int(at.fSize)}
-	if at.tsFrame == none {
-		l.First, l.Via = int(at.tsCFrame), int(at.cfCurrent)+1
-	}
+	l = in.rt.list()
+	l.Head = p.th.Span()
 	return l, true
 }

@@ -1,6 +1,7 @@
 package python
 
 import (
+	"bytes"
 	"io"
 	"slices"
 
@@ -67,8 +68,9 @@ const keepChunks = 16
 // seenCode is one code object of a stack.
 type seenCode struct {
 	code  uint64
-	held  *held // nil: unknown
-	first int   // index of its first span to compare
+	held  *held  // nil: unknown
+	head  []byte // its Runtime.head as the copy has it; nil: the copy does not
+	first int    // index of its first span to compare
 }
 
 func (p *pyThread) asks() bool {
@@ -201,7 +203,7 @@ func (in *interpreter) captureAll(p *pyThread, mem *unwind.Copy) {
 		p.stack.Reason = stack.ReasonCorrupt
 	}
 	pl.keepHeap(p.th.Span())
-	if !in.known(p, &p.stack, true) {
+	if !in.known(p, &p.stack, nil, true) {
 		for i := range pl.codes {
 			if c := &pl.codes[i]; c.held == nil {
 				pl.reader.begin(mem, p.live, nil)
@@ -227,23 +229,24 @@ func (in *interpreter) captureCopy(p *pyThread, mem *unwind.Copy) {
 		return
 	}
 	if !p.have {
-		p.have, p.stack.Reason = true, stack.ReasonMemory
-		if !has(mem, p.th.Span()) {
-			p.stack.Frames, p.stack.Groups = p.stack.Frames[:0], p.stack.Groups[:0]
+		if !has(mem, p.th.Span()) { // it was made before the State was known
 			if pl.before++; pl.before%maxMissed == 1 {
 				in.foresee(p, mem)
 			}
 			pl.gaps, pl.lacks = true, pl.before <= maxMissed
 			return
 		}
+		p.have, p.stack.Reason = true, stack.ReasonMemory
 	}
 	pl.before = 0
 	pl.dropHeap(mem)
 	pl.keepHeap(p.th.Span())
 	pl.proof = pl.proof[:0]
-	if !in.known(p, &p.stack, false) {
+	if !in.known(p, &p.stack, mem, false) {
 		for i := range pl.codes {
-			if c := &pl.codes[i]; c.held == nil {
+			if c := &pl.codes[i]; c.head != nil && c.held == nil {
+				c.held = in.readCopied(p, mem, c)
+			} else if c.held == nil {
 				pl.reader.begin(mem, nil, nil)
 				c.held = in.read(p, &pl.reader, c.code)
 			}
@@ -307,7 +310,7 @@ func (in *interpreter) foresee(p *pyThread, mem *unwind.Copy) {
 	pl.keepFar(&pl.guess)
 	pl.keepHeap(p.th.Span())
 	for _, s := range [...]*Stack{&p.stack, &pl.guess} {
-		in.known(p, s, true) // not about this copy
+		in.known(p, s, nil, true) // not about this copy
 		for i := range pl.codes {
 			if c := &pl.codes[i]; c.held == nil {
 				pl.reader.begin(&unwind.Copy{}, p.live, nil)
@@ -394,9 +397,9 @@ const maxFrameBytes = 512
 // after the code in the copy was freed.
 func (p *pyThread) holds(h *held) bool { return h.nr <= p.plan.reads || h.by == p }
 
-// known looks up the code of s's frames and compares the cached objects with live memory. It
-// reports whether all code is known. The last argument says whether the thread has not run since the copy.
-func (in *interpreter) known(p *pyThread, s *Stack, stands bool) bool {
+// known looks up the code of s's frames and compares the cached objects with the copy, or with live memory if the copy
+// lacks them or is nil. It reports whether all code is known. halted: the thread has not run since the copy.
+func (in *interpreter) known(p *pyThread, s *Stack, mem *unwind.Copy, halted bool) bool {
 	pl := &p.plan
 	pl.codes, pl.spans = pl.codes[:0], pl.spans[:0]
 	in.mu.Lock()
@@ -405,11 +408,12 @@ func (in *interpreter) known(p *pyThread, s *Stack, stands bool) bool {
 		if slices.ContainsFunc(pl.codes, func(c seenCode) bool { return c.code == code }) {
 			continue
 		}
-		c := seenCode{code: code, held: in.codes[code], first: len(pl.spans)}
-		if c.held != nil && !stands && !p.holds(c.held) {
+		c := seenCode{code: code, held: in.codes[code], head: in.rt.headIn(mem, code), first: len(pl.spans)}
+		switch {
+		case c.held == nil:
+		case c.head != nil && !bytes.Equal(c.head, c.held.code.head), c.head == nil && !halted && !p.holds(c.held):
 			c.held = nil
-		}
-		if c.held != nil {
+		case c.head == nil:
 			pl.spans = in.rt.Spans(code, c.held.code, pl.spans)
 		}
 		pl.codes = append(pl.codes, c)
@@ -419,7 +423,7 @@ func (in *interpreter) known(p *pyThread, s *Stack, stands bool) bool {
 	all := true
 	for i := range pl.codes {
 		c := &pl.codes[i]
-		if c.held != nil && !in.rt.Is(c.held.code, func(i int) []byte { return pl.read(c.first + i) }) {
+		if c.held != nil && c.head == nil && !in.rt.Is(c.held.code, func(i int) []byte { return pl.read(c.first + i) }) {
 			c.held = nil
 		}
 		all = all && c.held != nil
@@ -435,6 +439,11 @@ type codeTypes pyThread
 func (c *codeTypes) ReadAt(b []byte, addr int64) (int, error) {
 	in := c.of
 	code := uint64(addr) &^ 15 // alignment of objects
+	if mem := c.plan.reader.mem; mem != nil {
+		if n, ok := readBlock(mem, b, uint64(addr)); ok {
+			return n, nil
+		}
+	}
 	in.mu.Lock()
 	_, ok := in.codes[code]
 	in.mu.Unlock()
@@ -460,6 +469,11 @@ func (in *interpreter) read(p *pyThread, mem io.ReaderAt, addr uint64) *held {
 	if err != nil {
 		return nil
 	}
+	return in.hold(p, addr, c)
+}
+
+// hold keeps the code object at addr, which p's copy needed, and assigns its place.
+func (in *interpreter) hold(p *pyThread, addr uint64, c *Code) *held {
 	h := &held{code: c, by: p}
 	h.addr, h.size = c.In(in.table)
 	in.mu.Lock()

@@ -34,17 +34,9 @@ func New(img *Image, bias uint64, mem io.ReaderAt) (*Runtime, error) {
 			*t += bias
 		}
 	}
-	var known bool
-	if r.l, known = layouts[img.Minor]; !known {
-		b := make([]byte, selfSize)
-		if err := read(mem, b, r.addr(img.runtime)); err != nil {
-			return nil, err
-		}
-		l, err := described(b)
-		if err != nil {
-			return nil, fmt.Errorf("CPython %s: %w", img.Version, err)
-		}
-		r.l = *l
+	var err error
+	if r.l, err = img.layout(bias, mem); err != nil {
+		return nil, err
 	}
 	states, err := r.Threads(mem)
 	if err != nil {
@@ -54,6 +46,22 @@ func New(img *Image, bias uint64, mem io.ReaderAt) (*Runtime, error) {
 		return nil, fmt.Errorf("CPython %s: no thread yet", img.Version)
 	}
 	return r, nil
+}
+
+// layout returns the offsets of the version. From 3.13 on, the interpreter has them in its memory, from its file on.
+func (img *Image) layout(bias uint64, mem io.ReaderAt) (layout, error) {
+	if l, known := layouts[img.Minor]; known {
+		return l, nil
+	}
+	b := make([]byte, selfSize)
+	if err := read(mem, b, img.runtime+bias); err != nil {
+		return layout{}, err
+	}
+	l, err := described(b)
+	if err != nil {
+		return layout{}, fmt.Errorf("CPython %s: %w", img.Version, err)
+	}
+	return *l, nil
 }
 
 // Version returns the interpreter's version.

@@ -95,6 +95,7 @@ var Stacks = &unwind.Language{
 	Name:       "Python",
 	Properties: unwind.Beside,
 	Find:       find,
+	Expect:     expected,
 }
 
 func find(s *unwind.Space, table *managed.Table) (unwind.Stepper, error) {
@@ -347,6 +348,8 @@ func (in *interpreter) Merge(w *unwind.Walker, th *unwind.Thread, frames []stack
 		merged, unread := in.rt.Unread(x.merged[:0], frames, in.table != nil)
 		if p.unread = unread; unread {
 			x.merged = merged
+		} else { // it runs no Python
+			p.foreign, p.plan.lacks = false, false
 		}
 		return merged
 	}

@@ -47,16 +47,18 @@ type Canary struct {
 	image   uint64
 	guess   []uint64 // pages that stacks of other threads needed, the oldest first
 	located located
-	good    int                // stacks since the last guess that it made complete
-	room    int                // how many stacks the next guess is for
-	woken   int                // stacks in this second after which the next ones are read at once
-	plans   map[stack.TID]bool // threads with a plan
-	young   bool               // the first stacks of threads are announced
-	asked   uint64             // the last argument of IO.Announce
-	execed  bool               // it changed, and the descriptors were not listed since
-	cwd     string
-	names   map[stack.TID]string
-	dups    map[int32]string // paths of descriptors that were duplicated: a file's table has opens alone
+	// expected is the list of frames of a runtime that has not begun; nil: none.
+	expected *kernel.IOLinks
+	good     int                   // stacks since the last guess that it made complete
+	room     int                   // how many stacks the next guess is for
+	woken    int                   // stacks in this second after which the next ones are read at once
+	plans    map[stack.TID]planned // threads with a plan
+	young    bool                  // the first stacks of threads are announced
+	asked    uint64                // the last argument of IO.Announce
+	execed   bool                  // it changed, and the descriptors were not listed since
+	cwd      string
+	names    map[stack.TID]string
+	dups     map[int32]string // paths of descriptors that were duplicated: a file's table has opens alone
 
 	sockets   *files.Table
 	listeners map[int32]listener
@@ -111,7 +113,7 @@ const (
 
 // Open begins to watch p: when it returns, every further call is seen.
 func Open(p *target.Process, o Options) (*Canary, error) {
-	c := &Canary{proc: p, Engine: iowatch.New(o.Rules, stack.TID(p.PID())), began: time.Now(), names: map[stack.TID]string{}, plans: map[stack.TID]bool{}, room: guesses, dups: map[int32]string{}, listeners: map[int32]listener{}, inodes: map[inode]string{}, rings: map[ringFD]string{}, each: o.Each, leakAge: o.Rules.LeakAge, slow: o.Rules.Slow, compare: time.Now()}
+	c := &Canary{proc: p, Engine: iowatch.New(o.Rules, stack.TID(p.PID())), began: time.Now(), names: map[stack.TID]string{}, plans: map[stack.TID]planned{}, room: guesses, dups: map[int32]string{}, listeners: map[int32]listener{}, inodes: map[inode]string{}, rings: map[ringFD]string{}, each: o.Each, leakAge: o.Rules.LeakAge, slow: o.Rules.Slow, compare: time.Now()}
 	var err error
 	if c.dir, err = live.OpenProc(p); err != nil {
 		return nil, err
@@ -136,6 +138,7 @@ func Open(p *target.Process, o Options) (*Canary, error) {
 		return nil, err
 	}
 	c.learn() // before the first call is seen
+	c.expect()
 	if err = c.io.Start(); err != nil {
 		c.Close()
 		return nil, err
@@ -188,6 +191,13 @@ func (c *Canary) learn() {
 	}
 }
 
+// Loaded prepares for the files that the process has mapped by now.
+func (c *Canary) Loaded() {
+	c.exec()
+	c.Stacks.Mapped()
+	c.expect()
+}
+
 // Run watches until ctx or the process ends. tick is called about once a second, when the engine's sums
 // are up to date; nil: not.
 func (c *Canary) Run(ctx context.Context, tick func()) error {
@@ -201,21 +211,20 @@ func (c *Canary) Run(ctx context.Context, tick func()) error {
 		// The maps of a command are there until it ends, which may be before the next reading.
 		mapped := c.io.Wait(wait) // a young thread is read at once: its memory is there until it ends
 		if mapped || again {
-			c.exec()
-			c.Stacks.Mapped()
+			c.Loaded()
 			if again = mapped; again {
 				continue
 			}
 			c.looked = time.Time{} // look for a runtime again
 		}
 		c.read()
+		if !c.proc.Alive() {
+			break
+		}
 		if time.Since(last) < tickEvery {
 			continue
 		}
 		last = time.Now()
-		if !c.proc.Alive() {
-			break
-		}
 		c.refresh()
 		if tick != nil {
 			tick()
@@ -292,6 +301,7 @@ func (c *Canary) exec() {
 	}
 	c.image, c.execed = im, true
 	c.Stacks.Exec()
+	c.expect()
 	_ = c.share() // the next round tries again
 }
 
@@ -308,6 +318,7 @@ func (c *Canary) read() {
 		_ = c.share()
 		c.learn()
 	}
+	c.begun()
 	c.io.Read(c.record)
 	if open != nil {
 		c.sums() // those of descriptors that are closed now

@@ -3,6 +3,7 @@ package canary
 import (
 	"encoding/binary"
 	"slices"
+	"time"
 
 	"github.com/sliverprof/sliver/engine/kernel"
 	"github.com/sliverprof/sliver/iowatch"
@@ -26,11 +27,14 @@ func (c *Canary) walk(r *kernel.IORecord) {
 	c.Thread(r.TID) // while it lives: a finding may come after its end
 	r.Event.Stack = iowatch.StackID(c.Stacks.Walk(r.TID, r.End, &k))
 	c.locate(r)
-	if len(r.Extras) > 0 && !c.plans[r.TID] && c.Stacks.Complete(uint32(r.Event.Stack)) {
+	if _, planned := c.plans[r.TID]; len(r.Extras) > 0 && !planned && c.Stacks.Complete(uint32(r.Event.Stack)) {
 		c.guessedWell()
 	}
 	want := c.Stacks.Pages(r.TID, kernel.Extras)
 	whole := !c.young || c.Stacks.Complete(uint32(r.Event.Stack))
+	if !whole && len(r.Links) > 0 {
+		c.plans[r.TID] = planned{pages: true}
+	}
 	if len(want) > 0 || len(r.Memory) > kernel.StackPages*4096 {
 		c.plan(r.TID, want, whole)
 	}
@@ -61,9 +65,32 @@ func (c *Canary) needed(pages []uint64) {
 // each request often has its runtime's state where the thread before had it. A wrong guess costs a copy, so
 // their number is bounded.
 func (c *Canary) guessed() {
-	if len(c.guess) > 0 || c.located.list != nil {
+	list, room := c.located.list, c.room
+	if c.expected != nil {
+		list, room = c.expected, maxGuesses
+	}
+	if len(c.guess) > 0 || list != nil {
 		c.good = 0
-		c.io.Guess(c.guess, c.located.list, uint64(c.room))
+		c.io.Guess(c.guess, list, uint64(room))
+	}
+}
+
+// expect lets the kernel follow the list of frames of a runtime that has not begun, so that the first stacks with its
+// frames have them.
+func (c *Canary) expect() {
+	c.expected = nil
+	if l, ok := c.Stacks.Expected(); ok && time.Since(c.began) < settles {
+		c.expected = listOf(&l)
+		c.guessed()
+	}
+}
+
+// begun looks whether the runtime that is expected has begun. Stacks that are read after that have its frames.
+func (c *Canary) begun() {
+	if c.expected != nil && (c.Stacks.Managed() || c.Stacks.Begun() || time.Since(c.began) >= settles) {
+		c.expected = nil
+		_ = c.share() // the next round tries again
+		c.learn()
 	}
 }
 
@@ -86,9 +113,16 @@ func (c *Canary) plan(tid stack.TID, pages []uint64, whole bool) {
 	if len(c.plans) >= maxNames {
 		clear(c.plans)
 	}
-	c.plans[tid] = true
-	c.io.Plan(tid, pages, c.links(tid), wakes)
+	x, list := c.plans[tid], c.links(tid)
+	c.plans[tid] = x
+	if list != nil && list.Object != 0 && !x.pages {
+		pages = nil // the list has all that its frames need, and without pages the copy is shorter
+	}
+	c.io.Plan(tid, pages, list, wakes)
 }
+
+// planned describes a thread with a plan. pages: a stack with its list lacked frames, so that it needs pages, too.
+type planned struct{ pages bool }
 
 // links returns the list of a thread's frames; nil: there is none.
 func (c *Canary) links(tid stack.TID) *kernel.IOLinks {
@@ -96,7 +130,12 @@ func (c *Canary) links(tid stack.TID) *kernel.IOLinks {
 	if !ok {
 		return nil
 	}
-	return &kernel.IOLinks{Head: l.Head.Addr, Size: l.Head.Len, First: l.First, Via: l.Via, Next: l.Next, Len: l.Len}
+	return listOf(&l)
+}
+
+func listOf(l *unwind.Links) *kernel.IOLinks {
+	return &kernel.IOLinks{Head: l.Head.Addr, Root: l.Root, Step: l.Step, Size: l.Head.Len, First: l.First, Via: l.Via, Next: l.Next, Len: l.Len,
+		Object: l.Object, ObjectLen: l.ObjectLen, Key: l.Key, Texts: l.Texts}
 }
 
 // located is the list of frames of threads that are not known yet.

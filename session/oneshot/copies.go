@@ -31,6 +31,7 @@ type Copies struct {
 	key  []byte
 
 	mapped stack.Time // when the maps were read last because of a stack
+	awaits bool       // see Expected
 
 	Walked     uint64                  // stacks
 	Incomplete [stack.MaxReason]uint64 // of those, that lack frames, by reason; ReasonNone: the runtime's memory was not copied
@@ -98,7 +99,7 @@ func (c *Copies) Walk(tid stack.TID, at stack.Time, k *Copy) uint32 {
 	plan := func() []unwind.Block { return c.planned(th, c.once.PlanCopied(th.Copied), k) }
 	blocks := plan()
 	s := c.once.WalkCopied(th.Copied, at, regs, append(slices.Clip(blocks), k.Stack), c.read)
-	if s.Reason == stack.ReasonUnmapped && c.remapped(at) {
+	if s.Reason == stack.ReasonUnmapped && c.remapped(at) || c.awaits && !c.Managed() && c.Begun() {
 		s = c.once.WalkCopied(th.Copied, at, regs, append(slices.Clip(plan()), k.Stack), c.read)
 	}
 	// Of a thread without a plan, each walk finds which memory the next one needs: the copy may have it.
@@ -355,11 +356,16 @@ func (c *Copies) lost(frames []stack.Frame) bool {
 		if machine(f) {
 			pl := c.v.names.at[lookup(f)]
 			found = found || pl.mod != nil && slices.ContainsFunc(live.Languages(), func(l *lang.Language) bool {
-				return l.Runs != nil && l.Runs(pl.mod.Key.Path)
+				return l.Runs != nil && l.Runs(pl.mod.Key.Path) && !c.marks(l)
 			})
 		}
 	}
 	return found
+}
+
+// marks reports whether walks show where frames of a language are missing. A runtime that has not begun has no frames.
+func (c *Copies) marks(l *lang.Language) bool {
+	return l.Stacks.Expect != nil && (c.awaits || c.v.t.Space().Followed(l.Stacks) != nil)
 }
 
 // foreign reports whether a frame is machine code of no file. In a process with a runtime that is a function of the
@@ -494,6 +500,23 @@ func (c *Copies) hold() {
 			c.v.names.module(&maps[i])
 		}
 	}
+}
+
+// Expected returns the list of the frames of the first thread of a runtime that is mapped and has not begun.
+func (c *Copies) Expected() (unwind.Links, bool) {
+	l, ok := unwind.Links{}, false
+	if !c.Managed() {
+		l, ok = c.v.t.Space().Expected()
+	}
+	c.awaits = ok
+	return l, ok
+}
+
+// Begun looks whether the runtime of Expected has begun.
+func (c *Copies) Begun() bool {
+	c.v.lacks = c.v.lacks[:0]
+	c.indirect()
+	return c.Managed()
 }
 
 // Refresh looks for runtimes that were loaded since: a command is watched from its first instruction.

@@ -1,0 +1,73 @@
+package python
+
+import (
+	"bytes"
+	"math"
+
+	"github.com/sliverprof/sliver/unwind"
+)
+
+// Code objects that a copy has with its frames, as the kernel makes them (unwind.Links). Those of modules are freed at
+// the end of an import, and another one may be at their address when the copy is walked.
+
+// readBlock reads memory that is whole in one block of a copy.
+func readBlock(mem *unwind.Copy, b []byte, addr uint64) (int, bool) {
+	for i := len(mem.Blocks) - 1; i >= 0; i-- {
+		if n, ok := mem.Blocks[i].Read(b, addr); ok {
+			return n, true
+		}
+	}
+	return 0, false
+}
+
+// blocks is a copy as memory.
+type blocks struct{ mem *unwind.Copy }
+
+// ReadAt implements io.ReaderAt.
+func (x blocks) ReadAt(b []byte, addr int64) (int, error) {
+	if n, ok := readBlock(x.mem, b, uint64(addr)); ok {
+		return n, nil
+	}
+	return 0, ErrMissing
+}
+
+// headIn returns what identifies the code object at addr, as a copy has it; nil: the copy does not, or is nil.
+func (r *Runtime) headIn(mem *unwind.Copy, addr uint64) []byte {
+	if mem == nil {
+		return nil
+	}
+	b := make([]byte, min(r.l.coSize, maxCodeSize))
+	if _, ok := readBlock(mem, b, addr); !ok || le(b, obType) != r.types.code {
+		return nil
+	}
+	return r.head(b)
+}
+
+// readCopied reads a code object that a copy has the head of: whole if it still is at its address, and else what the copy
+// has of it, with its name and its file. It returns nil if the copy lacks these.
+func (in *interpreter) readCopied(p *pyThread, mem *unwind.Copy, x *seenCode) *held {
+	defer p.live.FirstLook()()
+	c, err := in.rt.Code(p.live, x.code)
+	if err != nil || !bytes.Equal(c.head, x.head) {
+		if c, err = in.rt.partOf(mem, x.code); err != nil {
+			return nil
+		}
+	}
+	return in.hold(p, x.code, c)
+}
+
+// partOf reads the code object at addr from a copy that may lack its lines and its bytecode.
+func (r *Runtime) partOf(mem *unwind.Copy, addr uint64) (*Code, error) {
+	c, b, err := r.names(blocks{mem}, addr)
+	if err != nil {
+		return nil, err
+	}
+	c.Size = 1
+	if r.l.coCode != none {
+		c.Size = min(max(2*(le(b, obSize)&math.MaxUint32), 1), maxBytecode)
+	}
+	if c.lines, err = r.byteString(blocks{mem}, le(b, r.l.coLines), maxLines); err != nil {
+		c.lines, c.Size = nil, 1 // its first line is known
+	}
+	return c, nil
+}

@@ -1,0 +1,135 @@
+package canary
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sliverprof/sliver/engine/kernel"
+	"github.com/sliverprof/sliver/internal/testprog"
+	"github.com/sliverprof/sliver/iowatch"
+	"github.com/sliverprof/sliver/session/stacks"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/target"
+)
+
+// importing writes modules that open a file while they are imported, one after another, and then some within each other.
+// The code of each is freed when it ends, and the next one's may be at its address. It returns the main program and the
+// files, each with the modules that import it, innermost first.
+func importing(t *testing.T) (program string, want map[string][]string) {
+	t.Helper()
+	dir := t.TempDir()
+	want = map[string][]string{}
+	write := func(name, text string) {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	module := func(name, more string, by ...string) {
+		mark := filepath.Join(dir, name+".mark")
+		write(name+".mark", "")
+		write(name+".py", fmt.Sprintf("open(%q).close()\ndef %s_one(a, b=1):\n    return a + b\nclass %s_two:\n    def method(self):\n        return 2\n%s", mark, name, name, more))
+		want[mark] = append([]string{name}, by...)
+	}
+	text := ""
+	for i := range 12 {
+		name := fmt.Sprintf("side%d", i)
+		module(name, "", "main")
+		text += "import " + name + "\n"
+	}
+	const depth = 4
+	by := []string{"main"}
+	for i := range depth {
+		name, more := fmt.Sprintf("deep%d", i), ""
+		if i < depth-1 {
+			more = fmt.Sprintf("import deep%d\n", i+1)
+		}
+		module(name, more, by...)
+		by = append([]string{name}, by...)
+	}
+	write("main.py", text+"import deep0\n")
+	return filepath.Join(dir, "main.py"), want
+}
+
+// A Python command has its frames from the first call on, also those of modules whose code is gone when the stack is walked.
+func TestPythonCommand(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	tools := []string{"python3.8", "python3.12"}
+	if !testing.Short() {
+		tools = append(tools, "python3.10", "python3.11", "python3.13")
+	}
+	for _, tool := range tools {
+		t.Run(tool, func(t *testing.T) {
+			program, want := importing(t)
+			cmd, err := target.Start([]string{testprog.Tool(t, tool), "-S", "-B", program})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer cmd.Process.Close()
+			type one struct {
+				stack iowatch.StackID
+				path  string
+			}
+			var opens []one
+			done := make(chan error, 1)
+			var c *Canary
+			go func() {
+				var err error
+				c, err = Open(cmd.Process, Options{Each: func(r *kernel.IORecord, path string, _ iowatch.Kind) {
+					if r.Sort == iowatch.OpOpen && want[path] != nil {
+						opens = append(opens, one{r.Event.Stack, path})
+					}
+				}})
+				if err == nil {
+					if err = cmd.ToEntry(); err == nil {
+						c.Loaded()
+					}
+				}
+				cmd.Release()
+				if err == nil {
+					err = c.Run(context.Background(), nil)
+				}
+				done <- err
+			}()
+			err = <-done
+			if Refused(err) {
+				testprog.Missing(t, "bpf", err.Error())
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			if status, err := cmd.Wait(); status != 0 || err != nil {
+				t.Fatal(status, err)
+			}
+			if len(opens) != len(want) {
+				t.Errorf("%d opens of %d files", len(opens), len(want))
+			}
+			for _, o := range opens {
+				frames, why := c.Stacks.Frames(uint32(o.stack))
+				if got := modules(frames); why != stack.ReasonNone || !c.Stacks.Complete(uint32(o.stack)) || strings.Join(got, " ") != strings.Join(want[o.path], " ") {
+					t.Errorf("%s: %v (%v), want %v", filepath.Base(o.path), got, why, want[o.path])
+				}
+			}
+			lacking := uint64(0)
+			for _, n := range c.Stacks.Incomplete {
+				lacking += n
+			}
+			if lacking > c.Stacks.Walked/20 {
+				t.Errorf("%d of %d stacks lack frames: %v", lacking, c.Stacks.Walked, c.Losses())
+			}
+		})
+	}
+}
+
+// modules are those whose own code is in a stack, innermost first.
+func modules(frames []stacks.Frame) (names []string) {
+	for i := range frames {
+		if frames[i].Kind.Managed() && frames[i].Func == "<module>" {
+			names = append(names, strings.TrimSuffix(filepath.Base(frames[i].File), ".py"))
+		}
+	}
+	return names
+}
