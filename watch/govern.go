@@ -121,7 +121,7 @@ func (g *governor) disturbed() {
 	g.unsteady = true
 }
 
-// began reports that a target's first samples are about to be taken.
+// began reports that a target's first samples are about to be taken, or that a watch that costs more at first has begun.
 func (g *governor) began() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -32,6 +32,7 @@ func (x *inputs) begin(rules []*trigger.Rule) {
 	so := &x.t.w.o.Session
 	names := oneshot.Options{DebugDirs: so.DebugDirs, FullNames: so.FullNames, Finder: so.Finder, Cache: so.Cache}
 	opened := make(chan struct{})
+	x.t.w.governor.began() // loading the programs costs as much as many samples, which no interval changes
 	go func() {
 		defer close(x.done)
 		runtime.LockOSThread() // the canary belongs to this thread, which ends here
@@ -58,6 +59,7 @@ func (x *inputs) begin(rules []*trigger.Rule) {
 		}
 	}()
 	<-opened
+	x.t.w.governor.began()
 }
 
 func (x *inputs) take(f *iowatch.Finding) {

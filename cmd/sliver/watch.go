@@ -310,7 +310,7 @@ func (f *watchFlags) options(rules []*trigger.Rule) (o watch.Options, err error)
 	}
 	for _, ending := range f.outputs {
 		if !strings.HasPrefix(ending, ".") {
-			return bad("output: invalid file extension %q (example: .pftrace)", ending)
+			return bad("output: invalid file extension %q (example: .pftrace); --dir is the directory of the dumps, which get names of their own", ending)
 		}
 		if _, err := export.ByPath("x" + ending); err != nil {
 			var known []string
