@@ -5,8 +5,8 @@
 #   bench/accuracy.sh [--rounds N] [--span 10s]
 #   bench/accuracy.sh --servers [--span 10s]       Redis, nginx and PostgreSQL under load, beside perf
 #
-# Peers: perf if installed; py-spy and austin from PyPI and async-profiler from Maven
-# Central, installed into a separate folder (SLIVER_BENCH_CACHE). Missing ones are skipped. Figures
+# Peers: perf if installed; py-spy and austin from PyPI, async-profiler from Maven Central and
+# samply by cargo, which takes some minutes, installed into a separate folder (SLIVER_BENCH_CACHE). Missing ones are skipped. Figures
 # are meaningful only on an otherwise idle machine.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -31,6 +31,9 @@ done
 pip() { python3 -m pip install --quiet --disable-pip-version-check --target "$cache/$1" "$2" >&2 || echo "$2 is left out" >&2; }
 [[ -x $cache/py-spy/bin/py-spy ]] || pip py-spy py-spy==0.4.3
 [[ -x $cache/austin/bin/austin ]] || pip austin austin-dist==4.0.0
+if [[ ! -x $cache/samply/bin/samply ]] && command -v cargo >/dev/null; then
+	timeout 1800 cargo install --quiet --locked --root "$cache/samply" samply@0.13.1 >&2 || echo "samply is left out" >&2
+fi
 if [[ ! -e $cache/async-$async/libasyncProfiler.so ]] && command -v mvn >/dev/null; then
 	mvn -q dependency:get "-Dartifact=tools.profiler:async-profiler:$async" >&2 &&
 		python3 - "$async" "$cache/async-$async" <<-'PY' || echo "async-profiler is left out" >&2
@@ -47,5 +50,6 @@ gcc -O1 -g -pthread -o "$work/duty" testdata/targets/c/duty.c
 command -v javac >/dev/null && javac -d "$work/java" testdata/targets/java/Duty.java && flags+=(-java "$work/java")
 [[ -x $cache/py-spy/bin/py-spy ]] && flags+=(-py-spy "$cache/py-spy/bin/py-spy")
 [[ -x $cache/austin/bin/austin ]] && flags+=(-austin "$cache/austin/bin/austin")
+[[ -x $cache/samply/bin/samply ]] && flags+=(-samply "$cache/samply/bin/samply")
 [[ -e $cache/async-$async/libasyncProfiler.so ]] && flags+=(-async-profiler "$cache/async-$async/libasyncProfiler.so")
 "$work/accuracy" -sliver "$work/sliver" -duty "$work/duty" -python testdata/targets/python/duty.py "${flags[@]}"

@@ -48,10 +48,10 @@ type tool struct {
 }
 
 type config struct {
-	sliver, pyspy, austin, async string
-	duty, python, java           string
-	rounds                       int
-	span                         time.Duration
+	sliver, pyspy, austin, async, samply string
+	duty, python, java                   string
+	rounds                               int
+	span                                 time.Duration
 }
 
 func main() {
@@ -60,6 +60,7 @@ func main() {
 	flag.StringVar(&c.pyspy, "py-spy", "", "the py-spy program; none: left out")
 	flag.StringVar(&c.austin, "austin", "", "the austin program; none: left out")
 	flag.StringVar(&c.async, "async-profiler", "", "the library of async-profiler; none: left out")
+	flag.StringVar(&c.samply, "samply", "", "the samply program; none: left out")
 	flag.StringVar(&c.duty, "duty", "", "duty.c, compiled")
 	flag.StringVar(&c.python, "python", "", "duty.py")
 	flag.StringVar(&c.java, "java", "", "folder of Duty.class; none: left out")
@@ -115,6 +116,9 @@ func (c *config) tools() []tool {
 	tools := []tool{{"sliver 10 ms", "C Python Java", sliver("10ms")}, {"sliver 1 ms", "C Python Java", sliver("1ms")}}
 	if _, err := exec.LookPath("perf"); err == nil {
 		tools = append(tools, tool{"perf -F 999, DWARF", "C", byPerf})
+	}
+	if c.samply != "" {
+		tools = append(tools, tool{"samply -r 1000", "C", c.bySamply})
 	}
 	if c.pyspy != "" {
 		tools = append(tools, tool{"py-spy 100 Hz", "Python", spy("100")}, tool{"py-spy 1 kHz", "Python", spy("1000")})
