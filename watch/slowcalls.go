@@ -19,17 +19,20 @@ import (
 // slowCalls traces the functions of rules about slow calls, and keeps these calls for dumps. Without such
 // a rule it does nothing. It belongs to the watching goroutine, except take and dumped.
 type slowCalls struct {
-	t       *watched
-	stop    context.CancelFunc // nil: no rule needs it
-	done    chan struct{}
-	changed chan struct{} // the address space has changed
-	found   inbox[trigger.SlowCall]
+	t     *watched
+	stop  context.CancelFunc // nil: no rule needs it
+	done  chan struct{}
+	found inbox[trigger.SlowCall]
+
+	rules    []*trigger.Rule
+	patterns []exactcalls.Pattern // of the rules
 
 	mu    sync.Mutex // guards the fields below
 	tr    *exact.Tracer
 	of    [][]*trigger.Rule // the rules of each function of tr
 	on    map[*trigger.Rule]int
 	hot   int // functions of tr that were detached
+	why   int // reasons of Stats.Untraced that were logged
 	least time.Duration
 	kept  []exactcalls.Call // by end
 	since stack.Time        // the calls in kept are complete after this time
@@ -41,9 +44,8 @@ const (
 	maxHits = 3000
 	// maxSlow is how many calls are kept for a dump.
 	maxSlow = 1 << 14
-	// findFirst is how long after a search for functions their names are searched for again, if the
-	// address space has changed. That time doubles with each search.
-	findFirst = 5 * time.Second
+	// librariesEvery is how often functions are looked for in files that were mapped since.
+	librariesEvery = time.Second
 )
 
 // begin ends tracing, and starts it for these rules.
@@ -54,10 +56,10 @@ func (x *slowCalls) begin(rules []*trigger.Rule) {
 		return
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	x.stop, x.done, x.changed, x.least = stop, make(chan struct{}), make(chan struct{}, 1), least
+	x.stop, x.done, x.rules, x.least = stop, make(chan struct{}), mine, least
 	go func() {
 		defer close(x.done)
-		if fell := background.Contain(func() { x.run(ctx, mine) }); fell != nil {
+		if fell := background.Contain(func() { x.run(ctx) }); fell != nil {
 			x.t.w.log.Error("slow calls are no longer traced", "pid", x.t.pid, "error", fell)
 		}
 		x.untraced()
@@ -72,119 +74,77 @@ func (x *slowCalls) untraced() {
 }
 
 // run traces until ctx or the process ends. Functions that are not there yet may come with a library.
-func (x *slowCalls) run(ctx context.Context, rules []*trigger.Rule) {
-	traced, wait := -1, findFirst
-	end := func() {}
-	defer func() { end() }()
-	for {
-		fns, of, lacking, err := x.find(rules)
-		switch {
-		case err != nil:
-			x.t.w.log.Warn("cannot find functions to trace", "pid", x.t.pid, "error", err)
-			lacking = rules
-		case len(fns) != traced:
-			end()
-			traced, end = len(fns), x.start(ctx, fns, of, lacking)
-		}
-		again := x.changed
-		if len(lacking) == 0 {
-			again = nil
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-again:
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(wait):
-		}
-		wait *= 2
-	}
-}
-
-// find returns the functions of rules with the rules of each, and the rules without a function that can be
-// traced.
-func (x *slowCalls) find(rules []*trigger.Rule) (fns []exact.Function, of [][]*trigger.Rule, lacking []*trigger.Rule, err error) {
-	patterns := make([]exactcalls.Pattern, len(rules))
-	for i, r := range rules {
-		if patterns[i], err = exactcalls.ParsePattern(r.Function); err != nil {
-			return nil, nil, nil, err
-		}
-	}
-	names, err := exact.Find(x.t.proc, patterns, exact.FindOptions{Debug: x.t.w.o.Session.DebugDirs})
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	has := map[*trigger.Rule]bool{}
-	for i := range names.Functions {
-		f := &names.Functions[i]
-		if f.Why != "" {
-			x.t.w.log.Info("not traced", "pid", x.t.pid, "function", f.Name, "why", f.Why)
-			continue
-		}
-		var mine []*trigger.Rule
-		for k, r := range rules {
-			if p := &patterns[k]; (p.Match(f.Name) || p.Match(f.Linkage)) && p.MatchFile(f.File) {
-				mine, has[r] = append(mine, r), true
-			}
-		}
-		fns, of = append(fns, *f), append(of, mine)
-	}
-	for _, r := range rules {
-		if !has[r] {
-			lacking = append(lacking, r)
-		}
-	}
-	return fns, of, lacking, nil
-}
-
-// start traces functions in the background until ctx ends, or the function that it returns is called.
-func (x *slowCalls) start(ctx context.Context, fns []exact.Function, of [][]*trigger.Rule, lacking []*trigger.Rule) (end func()) {
-	ctx, stop := context.WithCancel(ctx)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		if fell := background.Contain(func() { x.trace(ctx, fns, of, lacking) }); fell != nil {
-			x.t.w.log.Error("slow calls are no longer traced", "pid", x.t.pid, "error", fell)
-			x.untraced()
-		}
-	}()
-	return func() { stop(); <-ended }
-}
-
-// trace traces functions until ctx or the process ends.
-func (x *slowCalls) trace(ctx context.Context, fns []exact.Function, of [][]*trigger.Rule, lacking []*trigger.Rule) {
+func (x *slowCalls) run(ctx context.Context) {
 	log := x.t.w.log
-	for _, r := range lacking {
-		log.Warn("slow calls are met by samples alone", "pid", x.t.pid, "function", r.Function, "why", "no function of this name can be traced")
+	x.patterns = make([]exactcalls.Pattern, len(x.rules))
+	var err error
+	for i, r := range x.rules {
+		if x.patterns[i], err = exactcalls.ParsePattern(r.Function); err != nil {
+			log.Warn("cannot find functions to trace", "pid", x.t.pid, "error", err)
+			return
+		}
 	}
-	if len(fns) == 0 {
+	names, err := exact.Find(x.t.proc, x.patterns, exact.FindOptions{Debug: x.t.w.o.Session.DebugDirs})
+	if err != nil {
+		log.Warn("cannot find functions to trace", "pid", x.t.pid, "error", err)
 		return
 	}
-	tr, err := exact.Start(x.t.proc, fns, exact.Options{Engine: exact.Auto, Limit: maxHits})
+	var fns []exact.Function
+	for _, f := range names.Functions {
+		if f.Why != "" {
+			log.Info("not traced", "pid", x.t.pid, "function", f.Name, "why", f.Why)
+			continue
+		}
+		fns = append(fns, f)
+	}
+	tr, err := exact.Start(x.t.proc, fns, exact.Options{Engine: exact.Auto, Limit: maxHits, Later: names, Added: x.added, Every: librariesEvery})
 	if err != nil {
 		log.Warn("slow calls are met by samples alone", "pid", x.t.pid, "why", err)
 		return
 	}
 	defer tr.Close()
 	x.mu.Lock()
-	x.tr, x.of, x.hot, x.on, x.kept, x.since = tr, of, 0, map[*trigger.Rule]int{}, nil, tr.Began
-	for _, rules := range of {
-		for _, r := range rules {
-			x.on[r]++
+	x.tr, x.of, x.hot, x.why, x.on, x.kept, x.since = tr, nil, 0, 0, map[*trigger.Rule]int{}, nil, tr.Began
+	x.known()
+	for _, r := range x.rules {
+		if x.on[r] == 0 {
+			log.Warn("slow calls are met by samples alone", "pid", x.t.pid, "function", r.Function, "why", "no function of this name can be traced so far")
 		}
 	}
 	x.mu.Unlock()
-	log.Info("traces calls", "pid", x.t.pid, "functions", len(fns), "engine", tr.Engine, "slower", x.least)
+	if len(fns) > 0 {
+		log.Info("traces calls", "pid", x.t.pid, "functions", len(fns), "engine", tr.Engine, "slower", x.least)
+	}
 	if err := tr.Run(ctx, x.take); err != nil {
 		log.Warn("traced calls", "pid", x.t.pid, "error", err)
 	}
 	if lost := tr.Stats().Lost; lost > 0 {
 		log.Warn("traced calls", "pid", x.t.pid, "lost_hits", lost)
 	}
-	x.untraced()
+}
+
+// added notes functions of files that were mapped since. It is called by the goroutine of run.
+func (x *slowCalls) added(fns []exact.Function) {
+	x.mu.Lock()
+	x.known()
+	x.mu.Unlock()
+	x.t.w.log.Info("traces calls", "pid", x.t.pid, "functions", len(fns), "engine", x.tr.Engine, "of", fns[0].Module, "slower", x.least)
+}
+
+// known finds the rules of functions that are new; mu is held.
+func (x *slowCalls) known() {
+	all := x.tr.Known()
+	for i := len(x.of); i < len(all); i++ {
+		f := &all[i]
+		var mine []*trigger.Rule
+		for k, r := range x.rules {
+			if p := &x.patterns[k]; (p.Match(f.Name) || p.Match(f.Linkage)) && p.MatchFile(f.File) {
+				mine = append(mine, r)
+				x.on[r]++
+			}
+		}
+		x.of = append(x.of, mine)
+	}
 }
 
 // take keeps slow calls.
@@ -242,9 +202,15 @@ func (x *slowCalls) look() []trigger.SlowCall {
 	if x.on == nil {
 		return out
 	}
+	whys := x.tr.Untraced()
+	for _, why := range whys[x.why:] {
+		x.t.w.log.Warn("not traced", "pid", x.t.pid, "why", why)
+	}
+	x.why = len(whys)
 	hot := x.tr.Hot()
 	for _, h := range hot[x.hot:] {
-		x.t.w.log.Warn("called too often to be traced, left to samples", "pid", x.t.pid, "function", x.tr.Functions[h.Fn].Name, "hits_per_second", int(h.Rate), "limit", maxHits)
+		all := x.tr.Known()
+		x.t.w.log.Warn("called too often to be traced, left to samples", "pid", x.t.pid, "function", all[h.Fn].Name, "hits_per_second", int(h.Rate), "limit", maxHits)
 		for _, r := range x.of[h.Fn] {
 			x.on[r] = 0
 		}
@@ -284,15 +250,4 @@ func (x *slowCalls) end() {
 	defer x.mu.Unlock()
 	x.found.take()
 	x.tr, x.of, x.kept = nil, nil, nil
-}
-
-// remapped reports that the address space has changed.
-func (x *slowCalls) remapped() {
-	if x.stop == nil {
-		return
-	}
-	select {
-	case x.changed <- struct{}{}:
-	default:
-	}
 }

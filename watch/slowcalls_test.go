@@ -2,6 +2,7 @@ package watch
 
 import (
 	"log/slog"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -90,27 +91,48 @@ func TestSlowCallTooOften(t *testing.T) {
 	r := begin(t, fixed(t, p.PID), func(o *Options) { o.Log = slog.New(slog.NewTextHandler(log, nil)) }, "call probed slower=1h", "crash no")
 	r.samples(1)
 	p.Say("go")
-	waits := func(what string) {
-		t.Helper()
-		limit := time.After(time.Minute)
-		for {
-			select {
-			case line := <-log.all:
-				if strings.Contains(line, what) {
-					return
-				}
-			case <-limit:
-				t.Fatalf("the log does not say %q", what)
-			}
-		}
-	}
-	waits("traces calls")
-	waits("called too often to be traced")
+	log.waits(t, "traces calls")
+	log.waits(t, "called too often to be traced")
 	r.samples(r.Status().Targets[0].Samples + 20) // it goes on
+}
+
+// TestSlowCallLater: a function of a library that is loaded later is traced from then on.
+func TestSlowCallLater(t *testing.T) {
+	testprog.Need(t, "gcc", "ptrace")
+	lib := testprog.Build(t, "c/laterlib", "O2")
+	p := testprog.Start(t, testprog.Build(t, "c/latecalls", "O2"), "300", lib)
+	p.Ready()
+	countable(t, p)
+	log := &sent{all: make(chan string, 1000)}
+	r := begin(t, fixed(t, p.PID), func(o *Options) { o.Log = slog.New(slog.NewTextHandler(log, nil)) }, "call later slower=1h", "crash no")
+	log.waits(t, "no function of this name can be traced so far")
+	p.Say("load")
+	p.Line("loaded")
+	log.waits(t, filepath.Base(lib)) // it traces calls of a function of this file
+	p.Say("call")
+	p.Line("called")
+	p.Say("unload")
+	r.samples(1)
 }
 
 // sent sends each log line to a channel.
 type sent struct{ all chan string }
+
+// waits waits for a line.
+func (l *sent) waits(t *testing.T, what string) {
+	t.Helper()
+	limit := time.After(time.Minute)
+	for {
+		select {
+		case line := <-l.all:
+			if strings.Contains(line, what) {
+				return
+			}
+		case <-limit:
+			t.Fatalf("the log does not say %q", what)
+		}
+	}
+}
 
 func (l *sent) Write(b []byte) (int, error) {
 	select {

@@ -302,7 +302,6 @@ func (t *watched) look() {
 		t.maps = g
 		t.set.Remapped()
 		t.calls.stale = true
-		t.slow.remapped()
 	}
 	t.calls.renew(target.Now())
 	l := &trigger.Look{Now: target.Now(), IO: t.io.look(), Slow: t.slow.look(), Traced: t.slow.traced}

@@ -52,6 +52,8 @@ type Options struct {
 	// now on.
 	Later *Names
 	Added func(fns []Function)
+	// Every is the least time between two looks for such files; 0: 20 ms.
+	Every time.Duration
 }
 
 // DefaultLimit is a bound on hits per second. With 10 µs for a hit, where traps are expensive, they
@@ -402,6 +404,13 @@ func (t *Tracer) Hot() []Hot {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.Clone(t.stats.Hot)
+}
+
+// Untraced returns why functions that were found later are not traced, as Stats has it.
+func (t *Tracer) Untraced() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.stats.Untraced)
 }
 
 // Close ends tracing.

@@ -1,6 +1,7 @@
 package exact
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -23,7 +24,7 @@ type later struct {
 }
 
 const (
-	lookEvery = 20 * time.Millisecond // the list of mappings is read at most this often
+	lookEvery = 20 * time.Millisecond // the list of mappings is read at most this often: see Options.Every
 	lookShare = 50                    // divisor of the time that may be spent on that
 	findShare = 5                     // divisor of the time that may be spent on reading the functions of new files
 	// maxMoves bounds the places where one function was mapped in turn.
@@ -64,7 +65,7 @@ func (t *Tracer) lookLater() {
 	looked := time.Now()
 	defer func() {
 		now := time.Now()
-		l.next = now.Add(max(lookEvery, lookShare*looked.Sub(begin), findShare*now.Sub(looked)))
+		l.next = now.Add(max(cmp.Or(t.o.Every, lookEvery), lookShare*looked.Sub(begin), findShare*now.Sub(looked)))
 	}()
 	if err != nil {
 		return // it has ended
