@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// samplyProfile is what is needed of a profile of samply, in the format of Firefox's profiler
+// samplyProfile has the parts that are read of a profile of samply, in the format of Firefox's profiler
 // (docs-developer/gecko-profile-format.md of firefox-devtools/profiler). Its frames are addresses within files.
 type samplyProfile struct {
 	Libs []struct {

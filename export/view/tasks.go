@@ -287,59 +287,78 @@ func (g *taskGatherer) task(id uint64, what string) Task {
 		}
 	}
 	p.on = slices.DeleteFunc(p.on, func(s TaskSpan) bool { return s.To <= s.From })
-	facts := p.facts
-	off := func(from, to stack.Time, open bool) { // it was on no thread then
-		var in []taskFact
-		for len(facts) > 0 && facts[0].at <= to {
-			f := facts[0]
-			// A thread's samples show the calls of its tasks, but not one that lasts all the time: the thread is never stopped.
-			call := f.look && len(p.on) == 0
-			if f.at >= from && f.state != stack.TaskRunning && (f.state != stack.TaskCall || call) && f.state != stack.TaskUnknown {
-				in = append(in, f)
-			}
-			facts = facts[1:]
-		}
-		for i, f := range in {
-			end := to
-			if i+1 < len(in) {
-				end = in[i+1].at
-			} else if open && !f.look && len(t.Spans) > 0 && f.state == stack.TaskDone {
-				return // it has ended
-			}
-			begin := f.at
-			if i == 0 {
-				begin = from
-			}
-			if n := len(t.Spans) - 1; n >= 0 && t.Spans[n].Thread == f.thread && t.Spans[n].To == begin && t.Spans[n].State == f.state && t.Spans[n].Reason == f.reason {
-				t.Spans[n].To = end
-			} else if end > begin && f.state != stack.TaskDone {
-				t.Spans = append(t.Spans, TaskSpan{From: begin, To: end, Thread: f.thread, State: f.state, Reason: f.reason})
-			}
-		}
-	}
+	x := timeline{t: &t, facts: p.facts, never: len(p.on) == 0}
 	at := stack.Time(0)
 	for _, s := range p.on {
 		if at == 0 { // its state before a thread ran it is known from a scan on
-			if len(facts) > 0 && facts[0].at < s.From {
-				off(facts[0].at, s.From, false)
+			if len(x.facts) > 0 && x.facts[0].at < s.From {
+				x.off(x.facts[0].at, s.From, false)
 			}
 		} else if s.From > at {
-			off(at, s.From, false)
+			x.off(at, s.From, false)
 		}
 		t.Spans = append(t.Spans, s)
 		at = s.To
 	}
-	if n := len(facts); n > 0 {
-		last := max(facts[n-1].at, at)
+	if n := len(x.facts); n > 0 {
+		last := max(x.facts[n-1].at, at)
 		// Its last state continues, unless a later complete scan did not find it: then it
 		// has ended at an unknown time.
-		if !facts[n-1].look && g.seen[id] >= g.whole {
+		if !x.facts[n-1].look && g.seen[id] >= g.whole {
 			last = g.end
 		}
 		if at == 0 {
-			at = facts[0].at
+			at = x.facts[0].at
 		}
-		off(at, last, true)
+		x.off(at, last, true)
 	}
 	return t
+}
+
+// timeline is a task's, as it is built.
+type timeline struct {
+	t     *Task
+	facts []taskFact // not used yet
+	never bool       // no thread was seen to run it
+}
+
+// shows reports whether a fact is about a time on no thread. A thread's samples show the calls of its tasks, but not one
+// that lasts all the time: the thread is never stopped.
+func (x *timeline) shows(f *taskFact) bool {
+	switch f.state {
+	case stack.TaskRunning, stack.TaskUnknown:
+		return false
+	case stack.TaskCall:
+		return f.look && x.never
+	}
+	return true
+}
+
+// off adds the states of a time in which the task was on no thread. open: no thread ran it after that.
+func (x *timeline) off(from, to stack.Time, open bool) {
+	t := x.t
+	var in []taskFact
+	for len(x.facts) > 0 && x.facts[0].at <= to {
+		if f := &x.facts[0]; f.at >= from && x.shows(f) {
+			in = append(in, *f)
+		}
+		x.facts = x.facts[1:]
+	}
+	for i, f := range in {
+		end := to
+		if i+1 < len(in) {
+			end = in[i+1].at
+		} else if open && !f.look && len(t.Spans) > 0 && f.state == stack.TaskDone {
+			return // it has ended
+		}
+		begin := f.at
+		if i == 0 {
+			begin = from
+		}
+		if n := len(t.Spans) - 1; n >= 0 && t.Spans[n].Thread == f.thread && t.Spans[n].To == begin && t.Spans[n].State == f.state && t.Spans[n].Reason == f.reason {
+			t.Spans[n].To = end
+		} else if end > begin && f.state != stack.TaskDone {
+			t.Spans = append(t.Spans, TaskSpan{From: begin, To: end, Thread: f.thread, State: f.state, Reason: f.reason})
+		}
+	}
 }
