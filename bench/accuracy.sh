@@ -6,7 +6,7 @@
 #   bench/accuracy.sh --servers [--span 10s]       Redis, nginx and PostgreSQL under load, beside perf
 #
 # Peers: perf if installed; py-spy and austin from PyPI, async-profiler from Maven Central and
-# samply by cargo, which takes some minutes, installed into a separate folder (SLIVER_BENCH_CACHE). Missing ones are skipped. Figures
+# samply by cargo, which takes some minutes (it needs perf_event_paranoid 1 or less, also as root), installed into a separate folder (SLIVER_BENCH_CACHE). Missing ones are skipped. Figures
 # are meaningful only on an otherwise idle machine.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"compress/gzip"
 	"debug/elf"
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -45,8 +47,16 @@ type samplyProfile struct {
 // bySamply records with samply and names the frames of the program itself, of which the duty programs' parts are.
 func (c *config) bySamply(pid int, span time.Duration, out string) error {
 	file := out + ".samply.json.gz"
-	if err := execute(c.samply, "record", "-p", strconv.Itoa(pid), "-r", "1000", "--duration", fmt.Sprint(span.Seconds()), "--save-only", "-o", file); err != nil {
+	cmd := exec.Command(c.samply, "record", "-p", strconv.Itoa(pid), "-r", "1000", "--save-only", "-o", file)
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Start(); err != nil {
 		return err
+	}
+	time.Sleep(span)
+	_ = cmd.Process.Signal(os.Interrupt) // it heeds --duration for commands alone
+	if err := cmd.Wait(); err != nil {
+		return fmt.Errorf("%w: %s", err, bytes.TrimSpace(said.Bytes()))
 	}
 	defer os.Remove(file)
 	p, err := readSamply(file)

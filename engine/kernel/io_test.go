@@ -99,6 +99,7 @@ func FuzzParseIO(f *testing.F) {
 	f.Add(record(formSmall, byte(iowatch.OpRead), bytesSmall))
 	f.Add(record(formMiddle, byte(iowatch.OpRead), bytesMiddle))
 	f.Add(listed())
+	f.Add(record(formListed, byte(iowatch.OpRead), bytesListed))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var r IORecord
