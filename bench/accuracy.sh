@@ -6,8 +6,9 @@
 #   bench/accuracy.sh --servers [--span 10s]       Redis, nginx and PostgreSQL under load, beside perf
 #
 # Peers: perf if installed; py-spy and austin from PyPI, async-profiler from Maven Central and
-# samply by cargo, which takes some minutes (it needs perf_event_paranoid 1 or less, also as root), installed into a separate folder (SLIVER_BENCH_CACHE). Missing ones are skipped. Figures
-# are meaningful only on an otherwise idle machine.
+# samply by cargo (some minutes; it needs perf_event_paranoid 1 or less, also as root), installed
+# into a separate folder (SLIVER_BENCH_CACHE). Missing ones are skipped. Figures are meaningful only
+# on an otherwise idle machine.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 cache=${SLIVER_BENCH_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/sliver-bench}

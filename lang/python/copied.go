@@ -43,14 +43,18 @@ func (r *Runtime) headIn(mem *unwind.Copy, addr uint64) []byte {
 	return r.head(b)
 }
 
-// readCopied reads a code object that a copy has the head of: whole if it still is at its address, and else what the copy
-// has of it, with its name and its file. It returns nil if the copy lacks these.
+// readCopied reads a code object that a copy has the head of: whole if the copy has all of it or it still is at its address,
+// and else its name and its file. It returns nil if the copy lacks these.
 func (in *interpreter) readCopied(p *pyThread, mem *unwind.Copy, x *seenCode) *held {
-	defer p.live.FirstLook()()
-	c, err := in.rt.Code(p.live, x.code)
-	if err != nil || !bytes.Equal(c.head, x.head) {
-		if c, err = in.rt.partOf(mem, x.code); err != nil {
-			return nil
+	c, err := in.rt.Code(blocks{mem}, x.code)
+	if err != nil {
+		done := p.live.FirstLook()
+		c, err = in.rt.Code(p.live, x.code)
+		done()
+		if err != nil || !bytes.Equal(c.head, x.head) {
+			if c, err = in.rt.partOf(mem, x.code); err != nil {
+				return nil
+			}
 		}
 	}
 	return in.hold(p, x.code, c)

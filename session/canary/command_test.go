@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sliverprof/sliver/engine/kernel"
 	"github.com/sliverprof/sliver/internal/testprog"
@@ -17,9 +18,9 @@ import (
 )
 
 // importing writes modules that open a file while they are imported, one after another, and then some within each other.
-// The code of each is freed when it ends, and the next one's may be at its address. It returns the main program and the
-// files, each with the modules that import it, innermost first.
-func importing(t *testing.T) (program string, want map[string][]string) {
+// The code of each is freed when it ends, and the next one's may be at its address. It returns the main program, which then
+// waits for the file until, and the files, each with the modules that import it, innermost first.
+func importing(t *testing.T) (program, until string, want map[string][]string) {
 	t.Helper()
 	dir := t.TempDir()
 	want = map[string][]string{}
@@ -50,9 +51,13 @@ func importing(t *testing.T) (program string, want map[string][]string) {
 		module(name, more, by...)
 		by = append([]string{name}, by...)
 	}
-	write("main.py", text+"import deep0\n")
-	return filepath.Join(dir, "main.py"), want
+	until = filepath.Join(dir, "until")
+	write("main.py", text+fmt.Sprintf("import deep0, posix, time\nfor i in range(6000):\n    try:\n        posix.stat(%q)\n        break\n    except OSError:\n        time.sleep(.01)\n", until))
+	return filepath.Join(dir, "main.py"), until, want
 }
+
+// wide is room for the records of a start of Python, so that a machine without a free CPU loses none.
+const wide = 128 << 20
 
 // A Python command has its frames from the first call on, also those of modules whose code is gone when the stack is walked.
 func TestPythonCommand(t *testing.T) {
@@ -63,7 +68,7 @@ func TestPythonCommand(t *testing.T) {
 	}
 	for _, tool := range tools {
 		t.Run(tool, func(t *testing.T) {
-			program, want := importing(t)
+			program, until, want := importing(t)
 			cmd, err := target.Start([]string{testprog.Tool(t, tool), "-S", "-B", program})
 			if err != nil {
 				t.Fatal(err)
@@ -78,9 +83,11 @@ func TestPythonCommand(t *testing.T) {
 			var c *Canary
 			go func() {
 				var err error
-				c, err = Open(cmd.Process, Options{Each: func(r *kernel.IORecord, path string, _ iowatch.Kind) {
+				c, err = Open(cmd.Process, Options{Ring: wide, Slower: time.Minute, Each: func(r *kernel.IORecord, path string, _ iowatch.Kind) {
 					if r.Sort == iowatch.OpOpen && want[path] != nil {
-						opens = append(opens, one{r.Event.Stack, path})
+						if opens = append(opens, one{r.Event.Stack, path}); len(opens) == len(want) {
+							_ = os.WriteFile(until, nil, 0o600) // without it, the program ends after a minute
+						}
 					}
 				}})
 				if err == nil {
@@ -112,6 +119,9 @@ func TestPythonCommand(t *testing.T) {
 				if got := modules(frames); why != stack.ReasonNone || !c.Stacks.Complete(uint32(o.stack)) || strings.Join(got, " ") != strings.Join(want[o.path], " ") {
 					t.Errorf("%s: %v (%v), want %v", filepath.Base(o.path), got, why, want[o.path])
 				}
+			}
+			if t.Failed() {
+				t.Logf("%d stacks were walked, lost: %q", c.Stacks.Walked, c.Losses())
 			}
 			lacking := uint64(0)
 			for _, n := range c.Stacks.Incomplete {

@@ -32,8 +32,8 @@ func (c *Canary) walk(r *kernel.IORecord) {
 	}
 	want := c.Stacks.Pages(r.TID, kernel.Extras)
 	whole := !c.young || c.Stacks.Complete(uint32(r.Event.Stack))
-	if !whole && len(r.Links) > 0 {
-		c.plans[r.TID] = planned{pages: true}
+	if len(r.Links) > 0 {
+		c.plans[r.TID] = c.plans[r.TID].next(whole)
 	}
 	if len(want) > 0 || len(r.Memory) > kernel.StackPages*4096 {
 		c.plan(r.TID, want, whole)
@@ -115,14 +115,32 @@ func (c *Canary) plan(tid stack.TID, pages []uint64, whole bool) {
 	}
 	x, list := c.plans[tid], c.links(tid)
 	c.plans[tid] = x
-	if list != nil && list.Object != 0 && !x.pages {
+	if list != nil && list.Object != 0 && !x.pages() {
 		pages = nil // the list has all that its frames need, and without pages the copy is shorter
 	}
 	c.io.Plan(tid, pages, list, wakes)
 }
 
-// planned describes a thread with a plan. pages: a stack with its list lacked frames, so that it needs pages, too.
-type planned struct{ pages bool }
+// planned describes a thread with a plan.
+type planned struct{ lacking int } // grows with each stack that lacks frames although its list was copied, and falls with others
+
+// Stacks that lack frames weigh more: three of eight are too many. One may be between two frames.
+const (
+	lackingStep = 4
+	lackingMost = 4 * lackingStep
+	needsPages  = 2 * lackingStep
+)
+
+// next returns the state after a stack with its list.
+func (x planned) next(whole bool) planned {
+	if whole {
+		return planned{max(x.lacking-1, 0)}
+	}
+	return planned{min(x.lacking+lackingStep, lackingMost)}
+}
+
+// pages reports whether the thread's frames need pages beside the list: there are more than it has room for, or other lists.
+func (x planned) pages() bool { return x.lacking > needsPages }
 
 // links returns the list of a thread's frames; nil: there is none.
 func (c *Canary) links(tid stack.TID) *kernel.IOLinks {
