@@ -7,18 +7,23 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/sliverprof/sliver/stack"
 )
 
 // Found is a process as a search sees it.
 type Found struct {
-	PID   int
-	Comm  string
-	Exe   string   // base name of its program; "" if unreadable
-	Units []string // the components of its control group's path, from the root down
-	Start uint64   // clock ticks after boot
+	PID    int
+	Comm   string
+	Exe    string  // base name of its program; "" if unreadable
+	Groups []Group // its control groups, one in each hierarchy
+	Start  uint64  // clock ticks after boot
 	// Parent is the process that started it, or that inherited it when that one ended.
 	Parent int
 }
+
+// Began returns Start as a time.
+func (f *Found) Began() stack.Time { return ticksToTime(f.Start) }
 
 // Finder searches repeatedly for the same kind of process. Processes that do not match are
 // examined less and less often, because there may be thousands. A young process may still become
@@ -97,7 +102,7 @@ func seen(pid int, st *Stat) Found {
 		f.Exe = path.Base(strings.TrimSuffix(exe, " (deleted)"))
 	}
 	if b, err := os.ReadFile(dir + "/cgroup"); err == nil {
-		f.Units = unitsOf(string(b))
+		f.Groups = parseGroups(string(b))
 	}
 	return f
 }
@@ -109,7 +114,7 @@ func FindOne(pid int) (f Found, ok bool) {
 	return f, ok && err == nil
 }
 
-// Newer returns the processes that are not in seen, oldest first, without Exe and Units, and adds
+// Newer returns the processes that are not in seen, oldest first, without Exe and Groups, and adds
 // them to seen. It removes those that are gone. Which processes it covers is as in Find.
 func Newer(seen map[int]bool) ([]Found, error) {
 	var out []Found
@@ -132,21 +137,6 @@ func Newer(seen map[int]bool) ([]Found, error) {
 	return out, err
 }
 
-// unitsOf extracts the path from /proc/PID/cgroup that contains systemd's unit names: that of the
-// unified hierarchy, or of systemd's own.
-func unitsOf(s string) (units []string) {
-	for line := range strings.Lines(s) {
-		f := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
-		if len(f) != 3 || f[0] != "0" && f[1] != "name=systemd" {
-			continue
-		}
-		if u := strings.FieldsFunc(f[2], func(r rune) bool { return r == '/' }); len(u) > len(units) {
-			units = u
-		}
-	}
-	return units
-}
-
 // Named returns a match of processes whose name, or whose program's name, matches a pattern of
 // path.Match, or has a part that matches /REGEXP/.
 func Named(pattern string) (func(*Found) bool, error) {
@@ -164,29 +154,6 @@ func Named(pattern string) (func(*Found) bool, error) {
 		return nil, err
 	}
 	return func(f *Found) bool { return f.Comm != "" && matches(f.Comm) || f.Exe != "" && matches(f.Exe) }, nil
-}
-
-// InCgroup returns a match of the processes of a control group and of the groups below it. dir is
-// as in /proc/PID/cgroup, with or without the place where the hierarchy is mounted.
-func InCgroup(dir string) func(*Found) bool {
-	dir = path.Clean("/" + dir)
-	for _, mount := range []string{"/sys/fs/cgroup/unified/", "/sys/fs/cgroup/systemd/", "/sys/fs/cgroup/"} {
-		if rest, ok := strings.CutPrefix(dir+"/", mount); ok {
-			dir = path.Clean("/" + rest)
-			break
-		}
-	}
-	want := strings.FieldsFunc(dir, func(r rune) bool { return r == '/' })
-	return func(f *Found) bool { return len(f.Units) >= len(want) && slices.Equal(f.Units[:len(want)], want) }
-}
-
-// InUnit returns a match of the processes of a systemd unit; a name without a suffix is a
-// service's.
-func InUnit(name string) func(*Found) bool {
-	if !strings.Contains(name, ".") {
-		name += ".service"
-	}
-	return func(f *Found) bool { return slices.Contains(f.Units, name) }
 }
 
 // Alive reports whether a process with this number exists.

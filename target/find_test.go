@@ -11,34 +11,6 @@ import (
 	"github.com/sliverprof/sliver/internal/safefile"
 )
 
-// The units in systemd's paths, in every layout of the control groups.
-func TestUnits(t *testing.T) {
-	for _, c := range []struct {
-		cgroup string
-		unit   string
-		want   bool
-	}{
-		{"0::/system.slice/nginx.service\n", "nginx", true},
-		{"0::/system.slice/nginx.service\n", "nginx.service", true},
-		{"0::/system.slice/nginx.service\n", "ngin", false},
-		{"0::/system.slice/nginx.service/worker\n", "nginx", true}, // a group that the service created below its own
-		{"0::/system.slice/system-getty.slice/getty@tty1.service\n", "getty@tty1", true},
-		{"0::/user.slice/user-1000.slice/user@1000.service/app.slice/editor.scope\n", "editor.scope", true},
-		{"0::/user.slice/user-1000.slice/user@1000.service/app.slice/editor.scope\n", "user@1000", true},
-		{"12:memory:/nginx.service\n0::/init.scope\n", "nginx", false},
-		{"4:memory:/system.slice/a.service\n1:name=systemd:/system.slice/a.service\n0::/\n", "a", true}, // the hybrid layout
-		{"0::/../../system.slice/nginx.service\n", "nginx", true},                                       // in a control group namespace
-		{"0::/\n", "nginx", false},
-		{"", "nginx", false},
-		{"nonsense\n0::", "nginx", false},
-	} {
-		f := &Found{Units: unitsOf(c.cgroup)}
-		if got := InUnit(c.unit)(f); got != c.want {
-			t.Errorf("%q in %s: %v, want %v (%q)", c.cgroup, c.unit, got, c.want, f.Units)
-		}
-	}
-}
-
 // Names match the process or its program, and may be patterns.
 func TestNamed(t *testing.T) {
 	f := &Found{Comm: "worker", Exe: "nginx"}
