@@ -59,7 +59,7 @@ type Set struct {
 	wake   chan struct{}
 	execs  func(pid int) // see OnExec
 
-	mu    sync.Mutex // guards the fields below, and taken and name of each kin
+	mu    sync.Mutex // guards the fields below, and parent, name and born of each kin
 	at    int        // processes that were delivered and are not done, or are being opened
 	left  trace.LeftOut
 	lives map[int]times // of the newest process of each number, as far as the kernel reported it
@@ -74,6 +74,7 @@ type kin struct {
 	name        string
 	born        stack.Time // 0: unknown
 	start       uint64     // clock ticks after boot; 0: unknown
+	began       stack.Time // start as a time; 0: unknown
 	due         time.Time  // when to open it
 	stranger    bool       // it belongs to the set only if it matches
 	ended       bool
@@ -139,7 +140,7 @@ func (s *Set) Close() {
 func (s *Set) Take(ps ...*target.Process) {
 	for _, p := range ps {
 		f := p.Facts()
-		s.kin[p.PID()] = &kin{pid: p.PID(), name: f.Comm, start: f.StartTicks}
+		s.kin[p.PID()] = &kin{pid: p.PID(), name: f.Comm, start: f.StartTicks, began: f.StartTime}
 		s.enter()
 	}
 }
@@ -195,7 +196,7 @@ func (s *Set) add(f *target.Found, parent int) *kin {
 	if s.known(f.PID) {
 		return nil
 	}
-	k := &kin{pid: f.PID, parent: parent, name: f.Comm, start: f.Start, due: time.Now()}
+	k := &kin{pid: f.PID, parent: parent, name: f.Comm, start: f.Start, began: f.Began(), due: time.Now()}
 	s.kin[k.pid] = k
 	s.due = append(s.due, k)
 	return k
@@ -312,6 +313,15 @@ func (s *Set) apply(b *target.Birth) {
 	k := s.kin[b.PID]
 	switch b.Kind {
 	case target.Born:
+		if k != nil && k.listedBefore(b) {
+			s.mu.Lock()
+			if k.born = b.At; k.parent == 0 && s.kin[b.Parent] != nil {
+				k.parent = b.Parent
+			}
+			s.mu.Unlock()
+			s.lived(k.pid, times{born: b.At})
+			return
+		}
 		if k != nil {
 			delete(s.kin, b.PID) // another process has its number now
 			s.drop(k)
@@ -362,6 +372,12 @@ func (s *Set) apply(b *target.Birth) {
 			s.forget(func(k *kin) bool { return k.ended })
 		}
 	}
+}
+
+// listedBefore reports whether a report is of the birth of k, which a list of processes showed before the report was
+// read.
+func (k *kin) listedBefore(b *target.Birth) bool {
+	return !k.ended && k.born == 0 && k.began != 0 && near(k.began, b.At)
 }
 
 // lived notes the life of a process.
@@ -442,14 +458,17 @@ func (s *Set) ready() (out []*kin) {
 // counted by another clock than the kernel's reports.
 const bornWithin = 30_000_000
 
+// near reports whether a start time may be that of a reported birth.
+func near(start, born stack.Time) bool { return start >= born-bornWithin && start <= born+bornWithin }
+
 // open opens a process, or counts it as left out.
 func (s *Set) open(k *kin) (m Member, ok bool) {
 	s.enter()
 	s.mu.Lock()
-	over, name := s.at > s.o.Max, k.name
+	over, name, parent, born := s.at > s.o.Max, k.name, k.parent, k.born
 	s.mu.Unlock()
 	leave := func(why string) (Member, bool) {
-		s.Missed(k.pid, k.parent, name, why)
+		s.Missed(k.pid, parent, name, why)
 		s.Done()
 		return Member{}, false
 	}
@@ -470,11 +489,11 @@ func (s *Set) open(k *kin) (m Member, ok bool) {
 		return leave(whyUnread)
 	}
 	f := p.Facts()
-	if k.start != 0 && f.StartTicks != k.start || k.born != 0 && (f.StartTime < k.born-bornWithin || f.StartTime > k.born+bornWithin) {
+	if k.start != 0 && f.StartTicks != k.start || born != 0 && !near(f.StartTime, born) {
 		p.Close()
 		return leave(WhyShort) // another process has its number
 	}
-	return Member{Process: p, Parent: k.parent, Found: target.Now(), Born: k.born}, true
+	return Member{Process: p, Parent: parent, Found: target.Now(), Born: born}, true
 }
 
 // Done says that a process of the set has ended, or is not recorded any more: its place is

@@ -202,6 +202,63 @@ func TestMatch(t *testing.T) {
 	}
 }
 
+// TestListedAndReported: a process that starts between New and Now is listed, and its birth is reported after that. It
+// comes once, whether it matches or descends from one of the set.
+func TestListedAndReported(t *testing.T) {
+	testprog.Need(t, "gcc", "ptrace")
+	mine := copyOf(t, testprog.Build(t, "c/spin", "O2"), "listed-prog")
+	matches := func(f *target.Found) bool { return f.Comm == "listed-prog" }
+	for name, o := range map[string]Options{"match": {Match: matches}, "children": {Children: true}, "both": {Match: matches, Children: true}} {
+		t.Run(name, func(t *testing.T) {
+			p := testprog.StartCmd(t, exec.Command("sh", "-c", `while read x; do "$1" --seconds 120 & echo "$x $!"; done; kill $(jobs -p)`, "sh", mine))
+			root, err := target.Open(p.PID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer root.Close()
+			child := func(name string) (pid int) {
+				p.Say(name)
+				if _, err := fmt.Sscanf(p.Line(name), name+" %d", &pid); err != nil {
+					t.Fatal(err)
+				}
+				awaitName(t, pid, "listed-prog")
+				return pid
+			}
+			s := New(o)
+			defer s.Close()
+			if s.births == nil {
+				testprog.Missing(t, "perf", s.left.How)
+			}
+			s.Take(root)
+			first := child("first")
+			now, err := s.Now()
+			if err != nil || len(now) != 1 || now[0].Process.PID() != first {
+				t.Fatalf("%v, %v; want process %d", now, err, first)
+			}
+			now[0].Process.Close()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			came := make(chan Member, 8)
+			over := make(chan struct{})
+			go func() { defer close(over); s.Follow(ctx, func(m Member) { came <- m }) }()
+			second := child("second") // reported after the first
+			m := <-came
+			m.Process.Close()
+			if m.Process.PID() != second || m.Born == 0 || m.Parent != p.PID {
+				t.Errorf("process %d came, born at %d, of %d; want process %d of %d", m.Process.PID(), m.Born, m.Parent, second, p.PID)
+			}
+			cancel()
+			<-over
+			if len(came) > 0 {
+				t.Errorf("process %d came too", (<-came).Process.PID())
+			}
+			if left := s.Left(); left.Seen != 3 || left.Count != 0 {
+				t.Errorf("%+v", left)
+			}
+		})
+	}
+}
+
 func awaitName(t *testing.T, pid int, name string) {
 	t.Helper()
 	for begin := time.Now(); time.Since(begin) < time.Minute; <-time.After(time.Millisecond) {
