@@ -136,7 +136,11 @@ func (c *command) register(fs *pflag.FlagSet) {
 		c.flags(fs)
 	}
 	if c.pids {
-		fs.VarP(&c.given, "pid", "p", "the process; the same as the argument PID")
+		usage := "the process; the same as the argument PID"
+		if strings.HasSuffix(c.args, "PID...") {
+			usage = "these processes: numbers, comma-separated; repeatable; the same as the arguments PID"
+		}
+		fs.VarP(&c.given, "pid", "p", usage)
 	}
 	fs.BoolP("help", "h", false, "show this help")
 }

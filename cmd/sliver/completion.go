@@ -120,12 +120,18 @@ func (c *command) complete(x *cobra.Command, args []string, typed string) ([]str
 	switch {
 	case c.words != nil && len(args) == 0:
 		return beginning(c.words(), typed), cobra.ShellCompDirectiveNoFileComp
-	case c.words == nil && (c.pids || c.name == "record" && len(args) == 0):
+	case c.words == nil && (c.pids || c.name == "record" && allPIDs(args)):
 		return completePIDs(x, args, typed)
 	case c.name == "demo" || c.name == "version" || c.name == "completion":
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	return nil, cobra.ShellCompDirectiveDefault
+}
+
+// allPIDs reports whether no argument is a command.
+func allPIDs(args []string) bool {
+	var pids somePIDs
+	return !slices.ContainsFunc(args, func(a string) bool { return pids.Set(a) != nil })
 }
 
 // completePIDs lists the processes that the user may record, with their commands.

@@ -34,6 +34,7 @@ var notRun = map[string]string{
 	"adb ":                                   "needs a phone",
 	"sliver record --name":                   "waits for such a process; TestRecordByName",
 	"sliver record --unit":                   "needs systemd",
+	"sliver watch --unit":                    "needs systemd",
 	"sliver record -p $(pgrep -of gunicorn)": "needs a server; TestFamily has a process with children",
 	"go tool pprof -http":                    "opens a browser; -top is run",
 	"bench/":                                 "measures for minutes; TestDocsCommands looks for the script",

@@ -63,8 +63,8 @@ func (p *onePID) Set(s string) error {
 	return nil
 }
 
-// somePIDs is a flag's value: distinct PIDs, separated by commas or given by repeated
-// flags.
+// somePIDs is a flag's value: distinct PIDs, separated by commas or blanks, or given by
+// repeated flags.
 type somePIDs []int
 
 func (p *somePIDs) Type() string { return "ints" }
@@ -81,12 +81,18 @@ func (p *somePIDs) words() (words []string) {
 
 func (p *somePIDs) Set(s string) error {
 	for one := range strings.SplitSeq(s, ",") {
-		pid, err := parsePID(one)
-		if err != nil {
-			return err
+		words := strings.Fields(one) // from pidof, in quotes
+		if len(words) == 0 {
+			words = []string{""}
 		}
-		if !slices.Contains(*p, pid) {
-			*p = append(*p, pid)
+		for _, w := range words {
+			pid, err := parsePID(w)
+			if err != nil {
+				return err
+			}
+			if !slices.Contains(*p, pid) {
+				*p = append(*p, pid)
+			}
 		}
 	}
 	return nil

@@ -34,16 +34,18 @@ func TestParsePID(t *testing.T) {
 
 func TestSomePIDs(t *testing.T) {
 	var p somePIDs
-	for _, s := range []string{"1,2", "2", "3"} {
+	for _, s := range []string{"1,2", "2", "3", "4 5", "5, 6\n"} {
 		if err := p.Set(s); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if p.String() != "1 2 3" {
+	if p.String() != "1 2 3 4 5 6" {
 		t.Errorf("got %v", p)
 	}
-	if err := p.Set("4,"); err == nil {
-		t.Error("an empty number was taken")
+	for _, s := range []string{"7,", "7 x", "7 8,0"} {
+		if err := p.Set(s); err == nil {
+			t.Errorf("%q was taken", s)
+		}
 	}
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -33,14 +32,10 @@ func (f *setFlags) matches() bool { return len(f.names)+len(f.units)+len(f.cgrou
 const noPID = "give a process number"
 
 // parsePIDs returns the distinct PIDs in args.
-func parsePIDs(command string, args []string) (pids []int, err error) {
+func parsePIDs(command string, args []string) (pids somePIDs, err error) {
 	for _, a := range args {
-		pid, err := parsePID(a)
-		if err != nil {
+		if err := pids.Set(a); err != nil {
 			return nil, usagef(command, "%v", err)
-		}
-		if !slices.Contains(pids, pid) {
-			pids = append(pids, pid)
 		}
 	}
 	return pids, nil
@@ -52,15 +47,15 @@ func (f *setFlags) open(command string, args []string, most int) (procs []*targe
 	if len(args) == 0 && !f.matches() {
 		return nil, usagef(command, noPID)
 	}
-	if len(args) > most {
-		return nil, usagef(command, "%d processes are too many at once; give %d at most", len(args), most)
-	}
 	pids, err := parsePIDs(command, args)
 	if err != nil {
 		return nil, err
 	}
+	if len(pids) > most {
+		return nil, usagef(command, "%d processes are too many at once; give %d at most", len(pids), most)
+	}
 	want := procset.Options{Children: f.children, Max: most, Once: true}
-	var what string
+	var what []string
 	if f.matches() {
 		if want.Match, what, err = matching(command, f.names, f.units, f.cgroups); err != nil {
 			return nil, err
@@ -96,7 +91,7 @@ func (f *setFlags) open(command string, args []string, most int) (procs []*targe
 	case len(procs) == 0 && left.Count > 0:
 		return procs, fmt.Errorf("no process of %d can be read: %s", left.Count, strings.Join(left.Lines(), "; "))
 	case len(procs) == 0:
-		return procs, fmt.Errorf("there is no %s", strings.TrimPrefix(what, "a "))
+		return procs, fmt.Errorf("there is no %s", strings.Join(what, " or "))
 	case left.Seen > most:
 		return procs, usagef(command, "%d processes are too many at once; choose %d at most", left.Seen, most)
 	}

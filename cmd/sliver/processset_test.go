@@ -55,6 +55,8 @@ func TestProcessSets(t *testing.T) {
 		want  []int
 	}{
 		{[]string{"-p", kids}, pids[1:]},
+		{[]string{kids, parent}, pids},
+		{[]string{strings.ReplaceAll(kids, ",", " "), "-p", parent}, pids},
 		{[]string{"-p", parent, "--children"}, pids},
 		{[]string{"--name", name}, pids[1:]},
 		{[]string{"--name", name, "-p", parent, "--children"}, pids},

@@ -110,7 +110,7 @@ func registerStop(fs *pflag.FlagSet, policy *string) {
 func recordCommand() *command {
 	f := &recordFlags{}
 	return &command{
-		name: "record", samples: true, args: "[FLAGS] PID,... | -- COMMAND ARGS...",
+		name: "record", samples: true, args: "[FLAGS] PID... | -- COMMAND ARGS...",
 		short: "record a running process, or a command from its start",
 		flags: func(fs *pflag.FlagSet) {
 			f.register(fs)
@@ -256,25 +256,22 @@ func (f *recordFlags) run(ctx context.Context, e *env, args []string) error {
 	if err := f.several.check(); err != nil {
 		return err
 	}
-	if d < 0 && len(args) == 1 && len(f.pids) == 0 && !f.several.matches() { // sliver record 1234
-		if err := f.pids.Set(args[0]); err != nil {
-			return usagef("record", "unexpected %q; give a PID, or a command after --", args[0])
+	if d < 0 { // sliver record 1234 1235, or record $(pidof nginx)
+		for i, a := range args {
+			switch err := f.pids.Set(a); {
+			case err != nil && i == 0 && len(f.pids) == 0 && !f.several.matches():
+				return usagef("record", "unexpected %q; give a PID, or a command after --", a)
+			case err != nil:
+				return usagef("record", "unexpected %q; a command goes after --", a)
+			}
 		}
 		args = nil
 	}
 	cmd := args
-	switch {
-	case d > 0:
+	if d > 0 {
 		return usagef("record", "unexpected %q before --", args[0])
-	case d < 0 && len(args) > 0 && len(f.pids) > 0:
-		if _, err := parsePID(args[0]); err == nil {
-			return usagef("record", "two processes given, %d and %s: use -p %[1]d,%[2]s to record both", f.pids[0], args[0])
-		}
-		fallthrough
-	case d < 0 && len(args) > 0:
-		return usagef("record", "unexpected %q; a command goes after --", args[0])
 	}
-	if (f.fs.Changed("pid") || f.several.matches()) && len(cmd) > 0 {
+	if (len(f.pids) > 0 || f.several.matches()) && len(cmd) > 0 {
 		return usagef("record", "both a process and a command given; choose one")
 	}
 	if f.several.noChildren && len(cmd) == 0 {

@@ -41,32 +41,35 @@ func (f *severalFlags) check() error {
 	return nil
 }
 
-// matching returns a match of the processes that flags choose, and its description.
-func matching(command string, names, units, cgroups []string) (match func(*target.Found) bool, what string, err error) {
+// matching returns a match of the processes that flags choose, and a description of such a process
+// for each flag.
+func matching(command string, names, units, cgroups []string) (match func(*target.Found) bool, what []string, err error) {
 	var wanted []func(*target.Found) bool
-	var all []string
 	for _, name := range names {
 		match, err := target.Named(name)
 		if err != nil || name == "" {
-			return nil, "", usagef(command, "name: the pattern %q cannot be read", name)
+			return nil, nil, usagef(command, "name: the pattern %q cannot be read", name)
 		}
-		wanted, all = append(wanted, match), append(all, "a process named "+name)
+		wanted, what = append(wanted, match), append(what, "process named "+name)
 	}
 	for _, unit := range units {
 		if unit == "" {
-			return nil, "", usagef(command, "unit: write the name of a systemd unit")
+			return nil, nil, usagef(command, "unit: write the name of a systemd unit")
 		}
-		wanted, all = append(wanted, target.InUnit(unit)), append(all, "processes of unit "+unit)
+		wanted, what = append(wanted, target.InUnit(unit)), append(what, "process of unit "+unit)
 	}
 	for _, dir := range cgroups {
 		if dir == "" {
-			return nil, "", usagef(command, "cgroup: write the path of a control group")
+			return nil, nil, usagef(command, "cgroup: write the path of a control group")
 		}
-		wanted, all = append(wanted, target.InCgroup(dir)), append(all, "processes of control group "+dir)
+		wanted, what = append(wanted, target.InCgroup(dir)), append(what, "process of control group "+dir)
+	}
+	if len(units) > 0 && !target.HasUnits() {
+		return nil, nil, usagef(command, "unit %s: systemd does not run here, and no process belongs to a unit; use --name, --cgroup or -p", units[0])
 	}
 	return func(f *target.Found) bool {
 		return slices.ContainsFunc(wanted, func(is func(*target.Found) bool) bool { return is(f) })
-	}, strings.Join(all, ", "), nil
+	}, what, nil
 }
 
 // single returns what in the flags can hold one process only; "" if nothing does.
@@ -111,7 +114,7 @@ func (f *recordFlags) recordSeveral(e *env, o session.Options) error {
 		return usagef("record", "%s; give one PID, or -o FILE.sliver and export each process", why)
 	}
 	want := procset.Options{Children: f.several.children, Max: f.several.most, Grace: graceOf(o.Interval)}
-	var what string
+	var what []string
 	if f.several.matches() {
 		var err error
 		if want.Match, what, err = matching("record", f.several.names, f.several.units, f.several.cgroups); err != nil {
@@ -152,7 +155,7 @@ func (f *recordFlags) recordSeveral(e *env, o session.Options) error {
 			break
 		}
 		if !said && !f.quiet {
-			fmt.Fprintf(e.stderr, "sliver: waiting for %s\n", what)
+			fmt.Fprintf(e.stderr, "sliver: waiting for a %s\n", strings.Join(what, " or a "))
 			said = true
 		}
 		time.Sleep(lookEvery)
@@ -190,8 +193,8 @@ func sayOthers(w io.Writer, s *session.Session, p *target.Process) (stop func())
 			if isTerminal(w) {
 				clear = "\r\x1b[K" // the status line
 			}
-			fmt.Fprintf(w, "%ssliver: %s has ended; %s that it started still run; Ctrl-C ends the recording\n", clear,
-				printable(p.Facts().Comm), pluralOf(n, "process", "processes"))
+			fmt.Fprintf(w, "%ssliver: %s has ended; %s; Ctrl-C ends the recording\n", clear,
+				printable(p.Facts().Comm), pluralOf(n, "process that it started still runs", "processes that it started still run"))
 		}
 	})
 	return func() { close(done); wg.Wait() }

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -99,10 +100,73 @@ func TestRecordGroups(t *testing.T) {
 			t.Errorf("%v: %d processes, want %d alone", by, len(all), in.PID)
 		}
 	}
+	for _, c := range []string{"stack", "threads", "top"} {
+		args := map[string][]string{"top": {"--once", "-d", "200ms"}}[c]
+		if r := sliver(t, dir, append([]string{c, "--unit", "no-" + unit, "--cgroup", "/no-" + unit}, args...)...); r.status != 1 ||
+			r.errors != fmt.Sprintf("sliver: there is no process of unit no-%s or process of control group /no-%[1]s\n", unit) {
+			t.Errorf("%s: %+v", c, r)
+		}
+	}
 	// Both by one list: a unit and a number.
 	r := sliver(t, dir, "record", "-d", "300ms", "-o", "x.sliver", "--unit", unit, "-p", strconv.Itoa(other.PID))
 	if all := openSeveral(t, filepath.Join(dir, "x.sliver")).All(); r.status != 0 || len(all) != 2 {
 		t.Errorf("%d processes, want 2: %+v", len(all), r)
+	}
+}
+
+// TestUnitWithoutSystemd: where systemd does not run, a unit is wrong input. A namespace hides that of this machine.
+func TestUnitWithoutSystemd(t *testing.T) {
+	testprog.Need(t, "root")
+	unshare := testprog.Tool(t, "unshare")
+	for _, command := range []string{"record -d 1s", "top --once", "stack", "threads", "watch"} {
+		sliver := slivercmd(t, t.TempDir(), append(strings.Fields(command), "--unit", "nginx")...)
+		cmd := exec.Command(unshare, append([]string{"--pid", "--fork", "--cgroup", "--mount-proc", "sh", "-c", `mount -t tmpfs none /run && exec "$@"`, "sh"}, sliver.Args...)...)
+		cmd.Dir = sliver.Dir
+		r := runCmd(t, cmd)
+		if r.status != 2 || !strings.HasPrefix(r.errors, "sliver: unit nginx: systemd does not run here, and no process belongs to a unit; use --name, --cgroup or -p (see ") {
+			t.Errorf("%s: %+v", command, r)
+		}
+	}
+}
+
+// TestGroupJoined: a recording of a control group that is still empty, or not there yet, waits for its first process,
+// and has those that are moved into it later.
+func TestGroupJoined(t *testing.T) {
+	testprog.Need(t, "gcc", "ptrace")
+	program := testprog.Build(t, "c/spin", "O2")
+	group := fmt.Sprintf("sliver-test-joined-%d", os.Getpid())
+	dir := t.TempDir()
+	cmd := slivercmd(t, dir, "record", "--cgroup", "/"+group, "-o", "x.sliver")
+	var errs safeBuffer
+	cmd.Stderr = &errs
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	waitFor(t, func() bool { return strings.Contains(errs.String(), "waiting for a process of control group /"+group) })
+	first := testprog.Start(t, program, "--seconds", "120")
+	procs := filepath.Join(inGroup(t, first.PID, group), "cgroup.procs")
+	waitFor(t, func() bool { return partialWith(dir, "EVNT") != "" })
+	second := testprog.Start(t, program, "--seconds", "120")
+	if err := os.WriteFile(procs, []byte(strconv.Itoa(second.PID)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, func() bool {
+		all := openSeveral(t, partialWith(dir, "EVNT")).All()
+		return len(all) == 2 && all[1].Count(0) > 0
+	})
+	_ = cmd.Process.Signal(os.Interrupt)
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("%v: %s", err, errs.String())
+	}
+	var got []int
+	for _, one := range openSeveral(t, filepath.Join(dir, "x.sliver")).All() {
+		if got = append(got, one.Process.PID); one.Count(0) == 0 {
+			t.Errorf("process %d has no sample", one.Process.PID)
+		}
+	}
+	if want := []int{first.PID, second.PID}; !slices.Equal(got, want) {
+		t.Errorf("processes %v, want %v: %s", got, want, errs.String())
 	}
 }
 

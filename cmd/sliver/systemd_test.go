@@ -64,7 +64,7 @@ func TestBelowSystemd(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v: %s", err, log)
 	}
-	want := `started: active, keeps the last 30s of processes of unit myserver
+	want := `started: active, keeps the last 30s of a process of unit myserver
 Uid: 65534 65534 65534 65534
 CapEff: 0000000000080000
 CapBnd: 0000000000080000

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -31,6 +32,7 @@ type watchFlags struct {
 	pids        somePIDs
 	names       []string
 	units       []string
+	cgroups     []string
 	targeted    bool // the command line gives the targets
 	threads     string
 	interval    time.Duration
@@ -88,6 +90,7 @@ func (f *watchFlags) register(fs *pflag.FlagSet) {
 	fs.StringArrayVar(&f.names, "name", nil, "watch every process whose name matches, including ones started later; repeatable")
 	retireShort(fs, "n", "name") // -n is --rows elsewhere
 	fs.StringArrayVar(&f.units, "unit", nil, "watch the processes of this systemd unit, including ones started later; repeatable")
+	fs.StringArrayVar(&f.cgroups, "cgroup", nil, "watch the processes of this control group and those below it, including ones started later; repeatable")
 	fs.StringVarP(&f.threads, "threads", "t", "all", threadsUsage)
 	registerInterval(fs, &f.interval, 20*time.Millisecond)
 	f.jitter = .5
@@ -175,7 +178,7 @@ func (b *byteSize) Set(s string) error {
 func watchCommand() *command {
 	f := &watchFlags{}
 	return &command{
-		name: "watch", samples: true, args: "[FLAGS] -p PID | --name PATTERN | --unit SERVICE | -- CMD ARGS...",
+		name: "watch", samples: true, args: "[FLAGS] -p PID | --name PATTERN | --unit SERVICE | --cgroup PATH | -- CMD ARGS...",
 		short: "keep the last seconds of a program, and write them when something goes wrong",
 		flags: f.register,
 		help: `
@@ -234,13 +237,13 @@ func (f *watchFlags) run(ctx context.Context, e *env, args []string) error {
 		return err
 	}
 	kinds := 0
-	for _, is := range []bool{len(f.pids) > 0, len(f.names)+len(f.units) > 0, len(args) > 0} {
+	for _, is := range []bool{len(f.pids) > 0, len(f.names)+len(f.units)+len(f.cgroups) > 0, len(args) > 0} {
 		if is {
 			kinds++
 		}
 	}
 	if kinds != 1 {
-		return usagef("watch", "give one of -p PID, --name PATTERN, --unit SERVICE or -- CMD ARGS...")
+		return usagef("watch", "give one of -p PID, --name PATTERN, --unit SERVICE, --cgroup PATH or -- CMD ARGS...")
 	}
 	o.Log, err = f.logger(e)
 	if err != nil {
@@ -396,11 +399,11 @@ func (f *watchFlags) source(argv []string) (s watch.Source, cmd *target.Command,
 		}
 		return s, nil, nil
 	}
-	match, what, err := matching("watch", f.names, f.units, nil)
+	match, what, err := matching("watch", f.names, f.units, f.cgroups)
 	if err != nil {
 		return s, nil, err
 	}
-	s.What, s.Find = what, target.NewFinder(match).Find
+	s.What, s.Find = "a "+strings.Join(what, " or a "), target.NewFinder(match).Find
 	return s, nil, nil
 }
 
@@ -410,6 +413,8 @@ func (f *watchFlags) defaultName(s watch.Source) string {
 		return strings.Trim(f.names[0], "*?[]")
 	case len(f.units) > 0:
 		return f.units[0]
+	case len(f.cgroups) > 0:
+		return cmp.Or(strings.Trim(path.Base(f.cgroups[0]), "/."), "cgroup")
 	}
 	return fmt.Sprintf("%s-%d", s.Fixed[0].Facts().Comm, s.Fixed[0].PID())
 }

@@ -77,7 +77,7 @@ func (f *watchFlags) apply(c *config.File) error {
 }
 
 // whoFlags give the targets.
-var whoFlags = []string{"pid", "name", "unit"}
+var whoFlags = []string{"pid", "name", "unit", "cgroup"}
 
 func (f *watchFlags) ruleFlag(name string) bool {
 	for _, r := range trigger.Subjects() {

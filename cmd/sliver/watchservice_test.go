@@ -27,12 +27,12 @@ import (
 )
 
 // inGroup puts a process into its own control group, with a unit's name, below those
-// where systemd has its units.
-func inGroup(t *testing.T, pid int, unit string) {
+// where systemd has its units. It returns the folder of the group.
+func inGroup(t *testing.T, pid int, unit string) (dir string) {
 	t.Helper()
 	var errs []string
 	for _, root := range []string{"/sys/fs/cgroup/unified", "/sys/fs/cgroup/systemd", "/sys/fs/cgroup"} {
-		dir := filepath.Join(root, unit)
+		dir = filepath.Join(root, unit)
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			errs = append(errs, err.Error())
 			continue
@@ -47,9 +47,10 @@ func inGroup(t *testing.T, pid int, unit string) {
 			_ = os.WriteFile(filepath.Join(root, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0o644)
 			waitFor(t, func() bool { return os.Remove(dir) == nil })
 		})
-		return
+		return dir
 	}
 	testprog.Lack(t, "cgroup", "no control group can be made: "+strings.Join(errs, "; "))
+	return ""
 }
 
 // heard receives a service manager's messages.
