@@ -138,7 +138,8 @@ func Newer(seen map[int]bool) ([]Found, error) {
 }
 
 // Named returns a match of processes whose name, or whose program's name, matches a pattern of
-// path.Match, or has a part that matches /REGEXP/.
+// path.Match, or has a part that matches /REGEXP/. Of a name such as "gunicorn: worke", which servers give
+// their processes (setproctitle(3)), the part before ": " is a name too.
 func Named(pattern string) (func(*Found) bool, error) {
 	matches := func(name string) bool {
 		ok, _ := path.Match(pattern, name)
@@ -153,7 +154,10 @@ func Named(pattern string) (func(*Found) bool, error) {
 	} else if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
 		return nil, err
 	}
-	return func(f *Found) bool { return f.Comm != "" && matches(f.Comm) || f.Exe != "" && matches(f.Exe) }, nil
+	return func(f *Found) bool {
+		program, _, _ := strings.Cut(f.Comm, ": ")
+		return slices.ContainsFunc([]string{f.Comm, program, f.Exe}, func(name string) bool { return name != "" && matches(name) })
+	}, nil
 }
 
 // Alive reports whether a process with this number exists.

@@ -20,6 +20,13 @@ func TestNamed(t *testing.T) {
 			t.Errorf("%s: %v, %v", pattern, is(f), err)
 		}
 	}
+	f = &Found{Comm: "gunicorn: worke", Exe: "python3.11"}
+	for pattern, want := range map[string]bool{"gunicorn": true, "/^gunicorn$/": true, "gunicorn: *": true, "worke": false, "gunicor": false, "python*": true} {
+		is, err := Named(pattern)
+		if err != nil || is(f) != want {
+			t.Errorf("%s: %v, %v", pattern, is(f), err)
+		}
+	}
 	if _, err := Named("["); err == nil {
 		t.Error("a pattern that cannot be read is taken")
 	}
