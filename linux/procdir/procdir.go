@@ -5,7 +5,6 @@
 package procdir
 
 import (
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -28,8 +27,15 @@ func Open(path string) (*Dir, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Dir{f: f, base: "/proc/self/fd/" + strconv.Itoa(int(f.Fd()))}, nil
+	d := &Dir{f: f, base: root}
+	if path != root {
+		d.base = root + "/self/fd/" + strconv.Itoa(int(f.Fd()))
+	}
+	return d, nil
 }
+
+// root is the one directory whose path never leads to another one. To go through self/fd takes the kernel twice as long.
+const root = "/proc"
 
 // Close closes the directory.
 func (d *Dir) Close() error { return d.f.Close() }
@@ -76,20 +82,41 @@ func again(call func() (int, error)) (n int, err error) {
 }
 
 // ReadLink returns the target of a link.
-func (d *Dir) ReadLink(name string) (string, error) { return os.Readlink(d.path(name)) }
+func (d *Dir) ReadLink(name string) (string, error) {
+	path := d.base + "/" + name
+	var b [256]byte
+	n, err := again(func() (int, error) { return syscall.Readlink(path, b[:]) })
+	switch {
+	case err != nil:
+		return "", &os.PathError{Op: "readlink", Path: path, Err: err}
+	case n == len(b): // it may be longer
+		return os.Readlink(path)
+	}
+	return string(b[:n]), nil
+}
 
 // ReadDir returns at most limit names, in the kernel's order.
-func (d *Dir) ReadDir(name string, limit int) ([]string, error) {
-	f, err := os.Open(d.path(name))
+func (d *Dir) ReadDir(name string, limit int) (names []string, err error) {
+	path := d.base + "/" + name
+	fd, err := again(func() (int, error) {
+		return syscall.Open(path, syscall.O_RDONLY|syscall.O_DIRECTORY|syscall.O_CLOEXEC, 0)
+	})
 	if err != nil {
-		return nil, err
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
-	defer f.Close()
-	names, err := f.Readdirnames(limit)
-	if err == io.EOF {
-		err = nil // an empty directory
+	defer syscall.Close(fd)
+	b := make([]byte, page)
+	for len(names) < limit {
+		n, err := again(func() (int, error) { return syscall.ReadDirent(fd, b) })
+		if err != nil {
+			return names, &os.PathError{Op: "readdirent", Path: path, Err: err}
+		}
+		if n == 0 {
+			break
+		}
+		_, _, names = syscall.ParseDirent(b[:n], limit-len(names), names)
 	}
-	return names, err
+	return names, nil
 }
 
 // Stat follows the link and describes its target, as far as the kernel knows it without
