@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
+	"math"
 	"strings"
 
 	"github.com/sliverprof/sliver/stack"
@@ -77,10 +78,37 @@ func (m *Image) links(f *elf.File) {
 		}
 	}
 	m.mark = m.markOf()
-	m.needed, _ = f.ImportedLibraries()
-	if names, err := f.DynString(elf.DT_SONAME); err == nil && len(names) > 0 {
+	m.needed = dynamicNames(f, elf.DT_NEEDED)
+	if names := dynamicNames(f, elf.DT_SONAME); len(names) > 0 {
 		m.named = names[0]
 	}
+}
+
+// maxLibraryName bounds the name of a library in bytes: that of a file has at most 255. maxNeeded bounds the libraries.
+const (
+	maxLibraryName = 256
+	maxNeeded      = 1 << 12
+)
+
+// dynamicNames is f.DynString without reading the whole string table, which has the names of all symbols too.
+func dynamicNames(f *elf.File, tag elf.DynTag) (names []string) {
+	at, err := f.DynValue(tag)
+	dynamic := f.SectionByType(elf.SHT_DYNAMIC)
+	if err != nil || dynamic == nil || int(dynamic.Link) >= len(f.Sections) {
+		return nil
+	}
+	table := f.Sections[dynamic.Link]
+	if table.Type != elf.SHT_STRTAB {
+		return nil
+	}
+	for _, off := range at[:min(len(at), maxNeeded)] {
+		var b [maxLibraryName]byte
+		n, _ := table.ReadAt(b[:], int64(min(off, math.MaxInt64)))
+		if name, _, ok := bytes.Cut(b[:n], []byte{0}); ok && len(name) > 0 {
+			names = append(names, string(name))
+		}
+	}
+	return names
 }
 
 // link records a file's dependencies in its Space. The files that a program is linked with stay
