@@ -37,6 +37,7 @@ type Process struct {
 	life  int // /proc/PID/schedstat: readable only while the number belongs to this process
 	facts Facts
 	child bool // a child of this program: its exit status belongs to its waiter
+	inner bool // its PID namespace is below that of /proc: its threads have further numbers
 	time  processTime
 
 	children atomic.Int64 // see ChildrenCPU
@@ -178,7 +179,7 @@ func (p *Process) open() error {
 	p.facts = Facts{PID: p.pid, Comm: st.Comm, StartTicks: st.Start, StartTime: ticksToTime(st.Start),
 		UID: status.UID, NSpid: p.pid, PageSize: os.Getpagesize()}
 	if n := len(status.NSpid); n > 0 {
-		p.facts.NSpid = status.NSpid[n-1]
+		p.facts.NSpid, p.inner = status.NSpid[n-1], n > 1
 	}
 	p.facts.Cmdline, _ = p.Cmdline()
 	p.facts.Exe, _ = p.Exe()
@@ -378,15 +379,11 @@ func (p *Process) link(name string) (string, error) {
 // status reads stat and status of the process (sub "") or of one of its threads (sub
 // "task/TID/").
 func (p *Process) status(sub string) (Stat, Status, error) {
-	b, err := p.read(sub+"stat", maxStatus)
+	st, err := p.statOf(sub)
 	if err != nil {
-		return Stat{}, Status{}, err
+		return st, Status{}, err
 	}
-	st, err := ParseStat(b)
-	if err != nil {
-		return st, Status{}, fmt.Errorf("/proc/%d/%sstat: %w", p.pid, sub, err)
-	}
-	b, err = p.read(sub+"status", maxStatus)
+	b, err := p.read(sub+"status", maxStatus)
 	if err != nil {
 		return st, Status{}, err
 	}
@@ -395,6 +392,19 @@ func (p *Process) status(sub string) (Stat, Status, error) {
 		err = fmt.Errorf("/proc/%d/%sstatus: %w", p.pid, sub, err)
 	}
 	return st, status, err
+}
+
+// statOf reads stat, as status does.
+func (p *Process) statOf(sub string) (Stat, error) {
+	b, err := p.read(sub+"stat", maxStatus)
+	if err != nil {
+		return Stat{}, err
+	}
+	st, err := ParseStat(b)
+	if err != nil {
+		return st, fmt.Errorf("/proc/%d/%sstat: %w", p.pid, sub, err)
+	}
+	return st, nil
 }
 
 // Traced reports whether a tracer other than this program holds a thread of the process. It reads
@@ -457,7 +467,14 @@ type ThreadInfo struct {
 // longer) exist.
 func (p *Process) ThreadInfo(tid stack.TID) (ThreadInfo, error) {
 	sub := "task/" + strconv.Itoa(int(tid)) + "/"
-	st, status, err := p.status(sub)
+	var st Stat
+	var status Status
+	var err error
+	if p.inner {
+		st, status, err = p.status(sub)
+	} else { // to format status takes the kernel longer than all the rest
+		st, err = p.statOf(sub)
+	}
 	if err != nil {
 		return ThreadInfo{}, gone(err)
 	}
