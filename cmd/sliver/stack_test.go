@@ -173,6 +173,10 @@ func TestStackAcross(t *testing.T) {
 func TestStackBadInput(t *testing.T) {
 	p := spin(t)
 	pid := pidOf(p)
+	var many strings.Builder
+	for i := range 65 {
+		fmt.Fprintf(&many, " %d", i+1)
+	}
 	for _, c := range []struct {
 		args   string
 		status int
@@ -188,7 +192,7 @@ func TestStackBadInput(t *testing.T) {
 		{"stack -t /(/ " + pid, 2, "threads:"},
 		{"stack -t nosuch " + pid, 1, `no thread of process ` + pid + ` matches "nosuch"; there are: 1=spin`},
 		{"stack --frob " + pid, 2, "unknown flag: --frob"},
-		{"stack" + strings.Repeat(" 1", 65), 2, "too many"},
+		{"stack" + many.String(), 2, "65 processes are too many"},
 	} {
 		r := sliver(t, t.TempDir(), strings.Fields(c.args)...)
 		if r.status != c.status || !strings.Contains(r.errors, c.says) || strings.Count(r.errors, "\n") != 1 || r.out != "" {

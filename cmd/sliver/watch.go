@@ -178,7 +178,7 @@ func (b *byteSize) Set(s string) error {
 func watchCommand() *command {
 	f := &watchFlags{}
 	return &command{
-		name: "watch", samples: true, args: "[FLAGS] -p PID | --name PATTERN | --unit SERVICE | --cgroup PATH | -- CMD ARGS...",
+		name: "watch", samples: true, args: "[FLAGS] -p PID | --name PATTERN | --unit NAME | --cgroup PATH | -- CMD ARGS...",
 		short: "keep the last seconds of a program, and write them when something goes wrong",
 		flags: f.register,
 		help: `
@@ -243,7 +243,7 @@ func (f *watchFlags) run(ctx context.Context, e *env, args []string) error {
 		}
 	}
 	if kinds != 1 {
-		return usagef("watch", "give one of -p PID, --name PATTERN, --unit SERVICE, --cgroup PATH or -- CMD ARGS...")
+		return usagef("watch", "give one of -p PID, --name PATTERN, --unit NAME, --cgroup PATH or -- CMD ARGS...")
 	}
 	o.Log, err = f.logger(e)
 	if err != nil {

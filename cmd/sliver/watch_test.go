@@ -31,7 +31,7 @@ func TestWatchBadInput(t *testing.T) {
 		status int
 		says   string
 	}{
-		{"watch", 2, "give one of -p PID, --name PATTERN, --unit SERVICE or -- CMD"},
+		{"watch", 2, "give one of -p PID, --name PATTERN, --unit NAME, --cgroup PATH or -- CMD"},
 		{"watch -p " + pid + " --name x", 2, "give one of"},
 		{"watch -p " + pid + " x", 2, `unexpected "x"`},
 		{"watch -p 0", 2, "invalid PID"},
