@@ -10,14 +10,15 @@ import (
 // Code objects that a copy has with its frames, as the kernel makes them (unwind.Links). Those of modules are freed at
 // the end of an import, and another one may be at their address when the copy is walked.
 
-// readBlock reads memory that is whole in one block of a copy.
-func readBlock(mem *unwind.Copy, b []byte, addr uint64) (int, bool) {
+// within returns n bytes of memory that are whole in one block of a copy, nil if they are not.
+func within(mem *unwind.Copy, addr, n uint64) []byte {
 	for i := len(mem.Blocks) - 1; i >= 0; i-- {
-		if n, ok := mem.Blocks[i].Read(b, addr); ok {
-			return n, true
+		data := mem.Blocks[i].Data
+		if off := addr - mem.Blocks[i].Addr; off < uint64(len(data)) && n <= uint64(len(data))-off {
+			return data[off : off+n]
 		}
 	}
-	return 0, false
+	return nil
 }
 
 // blocks is a copy as memory.
@@ -25,8 +26,8 @@ type blocks struct{ mem *unwind.Copy }
 
 // ReadAt implements io.ReaderAt.
 func (x blocks) ReadAt(b []byte, addr int64) (int, error) {
-	if n, ok := readBlock(x.mem, b, uint64(addr)); ok {
-		return n, nil
+	if m := within(x.mem, uint64(addr), uint64(len(b))); m != nil {
+		return copy(b, m), nil
 	}
 	return 0, ErrMissing
 }
@@ -36,8 +37,8 @@ func (r *Runtime) headIn(mem *unwind.Copy, addr uint64) []byte {
 	if mem == nil {
 		return nil
 	}
-	b := make([]byte, min(r.l.coSize, maxCodeSize))
-	if _, ok := readBlock(mem, b, addr); !ok || le(b, obType) != r.types.code {
+	b := within(mem, addr, min(r.l.coSize, maxCodeSize))
+	if b == nil || le(b, obType) != r.types.code {
 		return nil
 	}
 	return r.head(b)

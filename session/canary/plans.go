@@ -27,13 +27,14 @@ func (c *Canary) walk(r *kernel.IORecord) {
 	c.Thread(r.TID) // while it lives: a finding may come after its end
 	r.Event.Stack = iowatch.StackID(c.Stacks.Walk(r.TID, r.End, &k))
 	c.locate(r)
-	if _, planned := c.plans[r.TID]; len(r.Extras) > 0 && !planned && c.Stacks.Complete(uint32(r.Event.Stack)) {
+	x, planned := c.plans[r.TID]
+	if len(r.Extras) > 0 && !planned && c.Stacks.Complete(uint32(r.Event.Stack)) {
 		c.guessedWell()
 	}
 	want := c.Stacks.Pages(r.TID, kernel.Extras)
 	whole := !c.young || c.Stacks.Complete(uint32(r.Event.Stack))
-	if len(r.Links) > 0 {
-		c.plans[r.TID] = c.plans[r.TID].next(whole)
+	if planned && len(r.Links) > 0 {
+		c.plans[r.TID] = x.next(whole)
 	}
 	if len(want) > 0 || len(r.Memory) > kernel.StackPages*4096 {
 		c.plan(r.TID, want, whole)
