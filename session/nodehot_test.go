@@ -30,6 +30,7 @@ type hotLog struct {
 	stack []string // functions of JavaScript, "" for other frames; a line outside the function gets a "!"
 
 	state        stack.State
+	asked        stack.Time // when the thread was asked to stop for the sample; 0: it was not
 	looks, wrong int
 	of           map[string]int // wrong ones, by expected and actual function
 }
@@ -54,9 +55,14 @@ func (l *hotLog) Other(e event.Event) {
 	if e.Kind() == event.State {
 		l.state, _ = event.StateFields(e.Payload())
 	}
+	if e.Kind() == event.Pause {
+		l.asked = e.Time
+	}
 	if e.Kind() != event.Seen {
 		return
 	}
+	asked := l.asked
+	l.asked = 0
 	// A thread that lost its CPU while it wrote its log is in no function of the log until it has one again.
 	if w, _, _ := event.SeenFields(e.Payload()); !event.Ran(l.state, w) {
 		return
@@ -69,6 +75,10 @@ func (l *hotLog) Other(e event.Event) {
 		return 1
 	})
 	if i == len(l.turns) || e.Time < l.turns[i].from+slack || e.Time > l.turns[i].to-slack {
+		return
+	}
+	// The stack is of a moment between the request and the sample: on a busy machine that may be milliseconds.
+	if asked > 0 && asked < l.turns[i].from+slack {
 		return
 	}
 	want := "turn " + l.turns[i].name
