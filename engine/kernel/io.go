@@ -48,11 +48,12 @@ type IOOptions struct {
 	// for each thread. Without it, only slow ones have records.
 	Each   bool
 	Slower time.Duration
-	Ring   int // bytes for records, a power of two of at least 1 MiB; 0: 32 MiB
+	Ring   int // bytes for records, a power of two of at least 1 MiB; 0: 64 MiB
 }
 
-// ioRingBytes is the usual size of the ring: 160 of the largest records, or 320,000 of the smallest.
-const ioRingBytes = 32 << 20
+// ioRingBytes is the usual size of the ring: 270 of the largest records, more than two threads may have in a second, or
+// 640,000 of the smallest.
+const ioRingBytes = 64 << 20
 
 // OpenIO prepares to watch process pid: Start begins.
 func OpenIO(pid int, o IOOptions) (*IO, error) {
