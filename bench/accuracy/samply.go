@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"debug/elf"
 	"encoding/json"
@@ -15,7 +16,7 @@ import (
 	"time"
 )
 
-// samplyProfile has the parts that are read of a profile of samply, in the format of Firefox's profiler
+// samplyProfile has some fields of a profile of samply, in the format of Firefox's profiler
 // (docs-developer/gecko-profile-format.md of firefox-devtools/profiler). Its frames are addresses within files.
 type samplyProfile struct {
 	Libs []struct {
@@ -68,7 +69,7 @@ func (c *config) bySamply(pid int, span time.Duration, out string) error {
 		return err
 	}
 	name := func(at uint64) string {
-		i, found := slices.BinarySearchFunc(symbols, at, func(s elf.Symbol, at uint64) int { return int(int64(s.Value) - int64(at)) })
+		i, found := slices.BinarySearchFunc(symbols, at, func(s elf.Symbol, at uint64) int { return cmp.Compare(s.Value, at) })
 		if !found {
 			i--
 		}
@@ -131,6 +132,6 @@ func functions(file string) ([]elf.Symbol, error) {
 		return nil, err
 	}
 	all = slices.DeleteFunc(all, func(s elf.Symbol) bool { return elf.ST_TYPE(s.Info) != elf.STT_FUNC || s.Size == 0 })
-	slices.SortFunc(all, func(a, b elf.Symbol) int { return int(int64(a.Value) - int64(b.Value)) })
+	slices.SortFunc(all, func(a, b elf.Symbol) int { return cmp.Compare(a.Value, b.Value) })
 	return all, nil
 }

@@ -143,24 +143,23 @@ type onThread struct {
 	blocked bool // the thread is
 }
 
-// span is the stretch so far.
-func (x *onThread) span(g *taskGatherer) TaskSpan {
-	s := TaskSpan{From: x.since, State: x.task.State, Reason: g.reason(x.task.Reason)}
-	if x.task.State == stack.TaskCall && x.blocked {
-		s.Reason = SystemCall
-	}
-	return s
-}
+// inCall reports whether the task waits in a system call.
+func (x *onThread) inCall() bool { return x.task.State == stack.TaskCall && x.blocked }
+
+// waits is TaskSpan.Waits of the stretch so far.
+func (x *onThread) waits() bool { return x.task.State == stack.TaskWaiting || x.inCall() }
 
 // thread reads the tasks that a thread ran from its events.
 func (g *taskGatherer) thread(th *Thread) {
 	var now onThread
 	var at stack.Time
 	end := func(t stack.Time) {
-		s := now.span(g)
-		s.From, s.To, s.Thread = max(s.From, g.v.from), min(t, g.v.to), th.Index
+		s := TaskSpan{From: max(now.since, g.v.from), To: min(t, g.v.to), Thread: th.Index, State: now.task.State}
 		if now.task.ID == 0 || s.To <= s.From {
 			return
+		}
+		if s.Reason = SystemCall; !now.inCall() {
+			s.Reason = g.reason(now.task.Reason)
 		}
 		if g.spans++; g.spans > MaxTaskSpans {
 			g.lost++
@@ -171,8 +170,7 @@ func (g *taskGatherer) thread(th *Thread) {
 	}
 	// become begins another stretch if the task changes, or begins or ends to wait.
 	become := func(next onThread, t stack.Time) {
-		was, is := now.span(g), next.span(g)
-		if next.since = now.since; next.task.ID != now.task.ID || was.Waits() != is.Waits() {
+		if next.since = now.since; next.task.ID != now.task.ID || next.waits() != now.waits() {
 			end(t)
 			next.since = t
 		}

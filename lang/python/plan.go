@@ -440,8 +440,8 @@ func (c *codeTypes) ReadAt(b []byte, addr int64) (int, error) {
 	in := c.of
 	code := uint64(addr) &^ 15 // alignment of objects
 	if mem := c.plan.reader.mem; mem != nil {
-		if m := within(mem, uint64(addr), uint64(len(b))); m != nil {
-			return copy(b, m), nil
+		if n, err := (blocks{mem}).ReadAt(b, addr); err == nil {
+			return n, nil
 		}
 	}
 	in.mu.Lock()

@@ -300,10 +300,8 @@ type copied struct {
 
 // ReadAt implements io.ReaderAt.
 func (c *copied) ReadAt(b []byte, addr int64) (int, error) {
-	for i := len(c.mem.Blocks) - 1; i >= 0; i-- {
-		if n, ok := c.mem.Blocks[i].Read(b, uint64(addr)); ok {
-			return n, nil
-		}
+	if n, err := (blocks{c.mem}).ReadAt(b, addr); err == nil {
+		return n, nil
 	}
 	return c.live.ReadAt(b, addr)
 }
