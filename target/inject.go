@@ -388,7 +388,12 @@ func (k *injector) seccomp(tid int) bool {
 	if err != nil {
 		return true // unknown: as if it were
 	}
-	for line := range strings.Lines(string(b)) {
+	return restricted(b)
+}
+
+// restricted reports whether a status file says that a seccomp filter restricts the thread's calls.
+func restricted(status []byte) bool {
+	for line := range strings.Lines(string(status)) {
 		if v, ok := strings.CutPrefix(line, "Seccomp:"); ok {
 			return strings.TrimSpace(v) != "0"
 		}

@@ -67,6 +67,7 @@ func (k *injector) bury(child, inner int) error {
 	if child == 0 {
 		return nil
 	}
+	k.empty(child)
 	_ = unix.Kill(child, unix.SIGKILL)
 	end := monotonic() + buryFor
 	for k.others[child] != -1 {

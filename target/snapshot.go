@@ -149,7 +149,7 @@ func (s *Snapshot) guard(p *Process, o *SnapshotOptions) {
 		room, err := p.MemoryRoom()
 		if err == nil && room.Free < o.reserve(room) {
 			s.short.Store(true)
-			_ = unix.Kill(s.child, unix.SIGKILL)
+			_ = s.in.Close() // the keeper ends the copy
 			return
 		}
 	}
@@ -187,6 +187,9 @@ func (s *Snapshot) Copied() (int64, error) {
 			sum += kb << 10
 		}
 	}
+	if s.short.Load() { // it is giving its pages back
+		return 0, ErrShort
+	}
 	return sum, nil
 }
 
@@ -207,6 +210,8 @@ func (s *Snapshot) ReadAt(b []byte, off int64) (int, error) {
 	}
 	n, err := s.mem.ReadAt(b, off)
 	switch {
+	case s.short.Load(): // pages that the copy has given back read as zeros
+		return 0, &MemoryError{Addr: uint64(off), Err: ErrShort}
 	case err == nil:
 		return n, nil
 	case errors.Is(err, io.EOF): // its memory is gone

@@ -8,11 +8,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sliverprof/sliver/stack"
 )
 
 // A limit that the kernel sets a process, by its file in control groups of version 1 and 2.
@@ -250,52 +253,89 @@ func TestSnapshotHugePages(t *testing.T) {
 	whole(t, prog)
 }
 
-// The copy is ended, and not the process, when the memory of its control group is short: by this program, or
-// if that does not look in time by the kernel.
+// The copy is ended, and not the process, when the memory of its control group is short: by this program, by
+// the kernel if that does not look in time, or at the moment when the memory is used up.
 func TestSnapshotMemoryShort(t *testing.T) {
-	for _, by := range []string{"guard", "kernel"} {
-		t.Run(by, func(t *testing.T) {
-			const limit = 160 << 20
-			dir, _ := limited(t, limitMemory, limit)
-			prog := in(t, dir, build(t, "../testdata/targets/c/copied.c"), "100")
-			at, err := strconv.ParseUint(strings.TrimPrefix(prog.line(), "counter 0x"), 16, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
-			prog.line()
-			p := openProcess(t, prog.pid())
+	for _, by := range []string{"guard", "kernel", "end"} {
+		for i := range rounds(1, 40) {
+			t.Run(fmt.Sprintf("%s-%d", by, i), func(t *testing.T) { memoryShort(t, by) })
+		}
+	}
+}
+
+func memoryShort(t *testing.T, by string) {
+	const mb = 400
+	const limit = (mb + 60) << 20
+	dir, _ := limited(t, limitMemory, limit)
+	prog := in(t, dir, build(t, "../testdata/targets/c/copied.c"), fmt.Sprint(mb))
+	at, err := strconv.ParseUint(strings.TrimPrefix(prog.line(), "counter 0x"), 16, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	prog.line()
+	p := openProcess(t, prog.pid())
+	room, err := p.MemoryRoom()
+	if err != nil || room.Limit != limit || room.Free > limit-mb<<20 || room.Free < limit-(mb+50)<<20 {
+		t.Errorf("room %+v, %v", room, err)
+	}
+	if _, err := p.Snapshot(SnapshotOptions{Reserve: limit - 50<<20}); !errors.Is(err, ErrShort) {
+		t.Errorf("a copy where memory is short before: %v", err)
+	}
+	var o SnapshotOptions
+	if by != "guard" {
+		o.Reserve = 1 // never looked at in time
+	}
+	s := snapshot(t, p, o)
+	if n, err := s.Copied(); err != nil || n > 60<<20 {
+		t.Errorf("%d bytes copied before anything was written, %v", n, err)
+	}
+	var b [8]byte
+	if _, err := s.ReadAt(b[:], int64(at)); err != nil {
+		t.Fatal(err)
+	}
+	ended := func() bool {
+		_, err := s.ReadAt(b[:], int64(at))
+		return errors.Is(err, ErrShort) || errors.Is(err, ErrGone)
+	}
+	if by == "end" {
+		// The copy gets no CPU of its own while it gives its memory back.
+		start(t, build(t, "testdata/spin.c"), "4").line()
+		prog.tell("dirty")
+		eventually(t, "the memory is used up", func() bool {
 			room, err := p.MemoryRoom()
-			if err != nil || room.Limit != limit || room.Free > limit-100<<20 || room.Free < limit-150<<20 {
-				t.Errorf("room %+v, %v", room, err)
-			}
-			if _, err := p.Snapshot(SnapshotOptions{Reserve: limit - 50<<20}); !errors.Is(err, ErrShort) {
-				t.Errorf("a copy where memory is short before: %v", err)
-			}
-			var o SnapshotOptions
-			if by == "kernel" {
-				o.Reserve = 1 // never looked at in time
-			}
-			s := snapshot(t, p, o)
-			if n, err := s.Copied(); err != nil || n > 60<<20 {
-				t.Errorf("%d bytes copied before anything was written, %v", n, err)
-			}
-			var b [8]byte
-			if _, err := s.ReadAt(b[:], int64(at)); err != nil {
-				t.Fatal(err)
-			}
-			prog.tell("dirty")
-			if s := prog.line(); s != "dirty" {
-				t.Fatal(s)
-			}
-			eventually(t, "the copy ends", func() bool {
-				_, err := s.ReadAt(b[:], int64(at))
-				return errors.Is(err, ErrShort) || errors.Is(err, ErrGone)
-			})
-			if err := s.Close(); err != nil {
-				t.Error(err)
-			}
-			untraced(t, prog.pid())
-			whole(t, prog)
+			return err != nil || room.Free < 1<<20 || ended()
 		})
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	} else {
+		prog.tell("dirty")
+	}
+	if got := prog.line(); got != "dirty" {
+		t.Fatal(got)
+	}
+	if by != "end" {
+		eventually(t, "the copy ends", ended)
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	untraced(t, prog.pid())
+	whole(t, prog)
+}
+
+// Only private memory of no file is given back, in ranges that pass over holes.
+func TestStretches(t *testing.T) {
+	const kb = 1024
+	m := func(from, to, inode uint64, path string) stack.Mapping {
+		return stack.Mapping{Start: from * kb, End: to * kb, Inode: inode, Path: path}
+	}
+	got := stretches([]stack.Mapping{
+		m(0, 500, 7, "/bin/prog"), m(500, 600, 0, "[heap]"), m(700, 900, 0, ""), m(1000, 1100, 0, "[anon:java]"),
+		m(1100, 3000, 9, "/dev/zero"), m(3000, 3100, 0, ""), m(3100, 5000, 0, "[vvar]"), m(5000, 7000, 0, "[stack]"), m(7000, 8000, 0, "[vdso]"),
+	})
+	want := []stretch{{500 * kb, 1100 * kb}, {5000 * kb, 7000 * kb}}
+	if !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }
