@@ -114,6 +114,11 @@ func TestProcessSets(t *testing.T) {
 		if r := sliver(t, t.TempDir(), command, "--name", "no-such-process-"+name); r.status != 1 || !strings.Contains(r.errors, "there is no process named no-such-process") {
 			t.Errorf("%s: %+v", command, r)
 		}
+		// A pattern is for the whole name.
+		part := name[1 : len(name)-1]
+		if r := sliver(t, t.TempDir(), command, "--name", part); r.status != 1 || !strings.Contains(r.errors, "--name '*"+part+"*' matches "+name) {
+			t.Errorf("%s: %+v", command, r)
+		}
 	}
 	for _, pid := range pids {
 		checkFree(t, pid)

@@ -72,6 +72,39 @@ func matching(command string, names, units, cgroups []string) (match func(*targe
 	}, what, nil
 }
 
+// mostAlike bounds the names in a hint.
+const mostAlike = 3
+
+// alike is a hint for patterns that no process matches: those that run and have a pattern in their name, as a pattern
+// is for the whole name. It begins with "; ", and is "" where nothing would help.
+func alike(patterns []string) string {
+	for _, text := range patterns {
+		if strings.ContainsAny(text, "*?[/\\") {
+			continue
+		}
+		wanted, err := target.Named("*" + text + "*")
+		if err != nil {
+			continue
+		}
+		found, err := target.NewFinder(wanted).Find(nil)
+		if err != nil || len(found) == 0 {
+			continue
+		}
+		var names []string
+		for i := range found {
+			names = append(names, found[i].Comm)
+		}
+		slices.Sort(names)
+		names = slices.Compact(names)
+		more := ""
+		if len(names) > mostAlike {
+			names, more = names[:mostAlike], " and others"
+		}
+		return fmt.Sprintf("; a pattern is for the whole name: --name '*%s*' matches %s%s", text, strings.Join(names, ", "), more)
+	}
+	return ""
+}
+
 // single returns what in the flags can hold one process only; "" if nothing does.
 func (f *recordFlags) single(o *session.Options) string {
 	switch {
@@ -139,11 +172,7 @@ func (f *recordFlags) recordSeveral(e *env, o session.Options) error {
 	}
 	o.Set = procset.New(want)
 	defer o.Set.Close()
-	o.Set.Take(given...)
-	var first []procset.Member
-	for _, p := range given {
-		first = append(first, procset.Member{Process: p, Found: target.Now()})
-	}
+	first := o.Set.Take(given...)
 	given = nil
 	said := false
 	for {
@@ -155,7 +184,7 @@ func (f *recordFlags) recordSeveral(e *env, o session.Options) error {
 			break
 		}
 		if !said && !f.quiet {
-			fmt.Fprintf(e.stderr, "sliver: waiting for a %s\n", strings.Join(what, " or a "))
+			fmt.Fprintf(e.stderr, "sliver: waiting for a %s%s\n", strings.Join(what, " or a "), alike(f.several.names))
 			said = true
 		}
 		time.Sleep(lookEvery)

@@ -136,13 +136,22 @@ func (s *Set) Close() {
 	}
 }
 
-// Take adds processes that were given by number. The caller has opened them.
-func (s *Set) Take(ps ...*target.Process) {
+// Take adds processes that were given by number, and returns them in the same order. The caller has opened them.
+func (s *Set) Take(ps ...*target.Process) []Member {
+	out := make([]Member, 0, len(ps))
 	for _, p := range ps {
 		f := p.Facts()
 		s.kin[p.PID()] = &kin{pid: p.PID(), name: f.Comm, start: f.StartTicks, began: f.StartTime}
 		s.enter()
+		out = append(out, Member{Process: p, Found: target.Now()})
 	}
+	for i := range out {
+		if f, ok := target.FindOne(out[i].Process.PID()); ok {
+			out[i].Parent = s.parent(&f)
+			s.kin[f.PID].parent = out[i].Parent
+		}
+	}
+	return out
 }
 
 func (s *Set) enter() {
@@ -167,7 +176,7 @@ func (s *Set) Now() ([]Member, error) {
 			return nil, fmt.Errorf("list the processes: %w", err)
 		}
 		for i := range found {
-			if k := s.add(&found[i], 0); k != nil {
+			if k := s.add(&found[i], s.parent(&found[i])); k != nil {
 				take(k)
 			}
 		}
@@ -190,6 +199,15 @@ func (s *Set) Now() ([]Member, error) {
 }
 
 func (s *Set) known(pid int) bool { return s.kin[pid] != nil && !s.kin[pid].ended }
+
+// parent returns the parent of a process that was found, 0 if that is not in the set. Parents are older, and
+// come first.
+func (s *Set) parent(f *target.Found) int {
+	if k := s.kin[f.Parent]; k != nil && !k.ended && !k.stranger {
+		return f.Parent
+	}
+	return 0
+}
 
 // add adds a process that was found, unless the set has it.
 func (s *Set) add(f *target.Found, parent int) *kin {
@@ -240,7 +258,7 @@ func (s *Set) Follow(ctx context.Context, join func(Member)) {
 		if s.finder != nil && !time.Now().Before(look) {
 			if found, err := s.finder.Find(s.known); err == nil {
 				for i := range found {
-					s.add(&found[i], 0)
+					s.add(&found[i], s.parent(&found[i]))
 				}
 			}
 			look = time.Now().Add(findEvery)

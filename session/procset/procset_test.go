@@ -235,6 +235,10 @@ func TestListedAndReported(t *testing.T) {
 			if err != nil || len(now) != 1 || now[0].Process.PID() != first {
 				t.Fatalf("%v, %v; want process %d", now, err, first)
 			}
+			given := New(Options{Once: true}).Take(root, now[0].Process)
+			if now[0].Parent != p.PID || given[0].Parent != 0 || given[1].Parent != p.PID {
+				t.Errorf("parents %d as found, %d and %d as given; want %d, 0 and %d", now[0].Parent, given[0].Parent, given[1].Parent, p.PID, p.PID)
+			}
 			now[0].Process.Close()
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
