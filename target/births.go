@@ -35,13 +35,14 @@ type Birth struct {
 
 // Births reports processes as they are made, exec and end. It uses the records that the kernel
 // writes for perf events (PERF_RECORD_FORK, _COMM and _EXIT of linux/perf_event.h). It stops and
-// traces nothing. Next is for one goroutine; the other methods may be called from any.
+// traces nothing. Next and Held are for one goroutine; the other methods may be called from any.
 type Births struct {
 	perfRings
 	scope string
 	lost  atomic.Uint64
 	once  sync.Once
 	found []Birth
+	held  []Birth // returned by the next call of Next
 }
 
 // birthPages is the size of each CPU's ring: a record takes about 48 bytes, so 2700 fit.
@@ -98,9 +99,21 @@ func (b *Births) Lost() uint64 { return b.lost.Load() }
 // Wake makes the current or next call of Next return at once.
 func (b *Births) Wake() { b.rouse() }
 
+// clockSlack, in ns, is more than the kernel's clock of records may be behind that of this program
+// (kernel/time/timekeeping.c, ktime_get_mono_fast_ns).
+const clockSlack = 100_000
+
 // Next waits until the kernel reports something, Wake is called or the time is over, and returns
 // the reports by time. The slice is valid until the next call.
+//
+// Of all that is returned, everything that came before it has been returned. The rings of the CPUs are read one
+// after another: a process may be started after the first was read, and start one itself on the CPU that is read next.
+// The kernel writes the report of a birth before the process runs, so the reports up to the begin of the reading are
+// complete. The others are held back for the next call.
 func (b *Births) Next(wait time.Duration) []Birth {
+	if len(b.held) > 0 {
+		wait = min(wait, 2*clockSlack)
+	}
 	fds := b.pollFDs()
 	// A ring whose CPU or process is gone is always ready: it must not end the wait.
 	deadline := time.Now().Add(wait)
@@ -122,7 +135,8 @@ func (b *Births) Next(wait time.Duration) []Birth {
 	}
 	var drain [8]byte
 	_, _ = unix.Read(b.wake, drain[:])
-	b.found = b.found[:0]
+	complete := monotonic() - clockSlack
+	b.found = append(b.found[:0], b.held...)
 	for _, r := range b.rings {
 		r.ring.Read(func(rec []byte) {
 			x, lost, ok := parseBirth(rec)
@@ -133,8 +147,16 @@ func (b *Births) Next(wait time.Duration) []Birth {
 		})
 	}
 	slices.SortStableFunc(b.found, func(x, y Birth) int { return int(x.At - y.At) })
-	return b.found
+	n := len(b.found)
+	for n > 0 && b.found[n-1].At >= complete {
+		n--
+	}
+	b.held = append(b.held[:0], b.found[n:]...)
+	return b.found[:n]
 }
+
+// Held reports whether the last call of Next has held back reports.
+func (b *Births) Held() bool { return len(b.held) > 0 }
 
 // Close ends the reports. No call of Next may be under way.
 func (b *Births) Close() {

@@ -270,7 +270,7 @@ func (s *Set) Follow(ctx context.Context, join func(Member)) {
 				}
 			})
 		}
-		if idle && len(s.due) == 0 && s.empty() {
+		if idle && len(s.due) == 0 && s.empty() && (s.births == nil || !s.births.Held()) {
 			return
 		}
 	}
