@@ -140,6 +140,7 @@ type File struct {
 	Faulted uint64 // ns in those, as far as that is known
 	Hist    [Buckets]uint64
 	Stack   StackID // of the last open whose stack is known, of the complete ones if there are any
+	Files   int     // of a row of Fold: how many files it is of; 0: this one
 }
 
 // placed sets the stack of a file's last open, of those that are complete if there are any.

@@ -197,9 +197,14 @@ func opener(c *canary.Canary, id iowatch.StackID) string {
 // maxOpener is the width of the column of functions.
 const maxOpener = 30
 
-// table prints the files, those with the most time first. opened returns the function that opened a file.
+// table prints the files, those with the most time first, and files with alike names as one. opened returns the function that opened a file.
 func (f *ioFlags) table(w io.Writer, c *canary.Canary, opened func(iowatch.StackID) string) {
 	files := c.Engine.Files()
+	all := len(files)
+	if !f.full {
+		files = iowatch.Fold(files)
+	}
+	shown := 0 // files in the rows so far
 	names, width, waited := map[iowatch.StackID]string{}, 0, false
 	for i := range files {
 		if f.rows > 0 && i == f.rows {
@@ -234,13 +239,18 @@ func (f *ioFlags) table(w io.Writer, c *canary.Canary, opened func(iowatch.Stack
 	fmt.Fprintf(w, "%6s %5s %9s %7s %9s %9s %9s %9s %9s %9s%s%s%s  %s\n", "opens", "open", "ops", "syncs", "read", "written", "time", "p50", "p99", "max", waits("misses", "time"), waits("faults", "time"), column("opened in"), "file")
 	for i := range files {
 		if f.rows > 0 && i == f.rows {
-			fmt.Fprintf(w, "%d more files\n", len(files)-i)
+			fmt.Fprintf(w, "%d more files\n", all-shown)
 			break
 		}
 		x := &files[i]
+		path := printable(x.Path)
+		if x.Files > 0 {
+			path = fmt.Sprintf("%s (%d files)", path, x.Files)
+		}
+		shown += max(x.Files, 1)
 		fmt.Fprintf(w, "%6d %5d %9d %7d %9s %9s %9s %9s %9s %9s%s%s%s  %s\n", x.Opens, x.Open, x.Ops, x.Syncs, report.Amount(x.Got-x.Written), report.Amount(x.Written),
 			callTime(int64(x.Time)), callTime(iowatch.Percentile(&x.Hist, .5)), callTime(iowatch.Percentile(&x.Hist, .99)), callTime(int64(x.Longest)),
-			waitsOf(x.Misses, x.Missed), waitsOf(x.Faults, x.Faulted), column(names[x.Stack]), printable(x.Path))
+			waitsOf(x.Misses, x.Missed), waitsOf(x.Faults, x.Faulted), column(names[x.Stack]), path)
 	}
 }
 

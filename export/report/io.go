@@ -45,9 +45,11 @@ type IOFinding struct {
 	AlsoMore int      `json:"also_more,omitempty"`
 }
 
-// IOFile is the use of a file.
+// IOFile is the use of a file, or of several with alike names (iowatch.Alike), whose pattern is the path. Of several, the
+// percentiles are 0.
 type IOFile struct {
 	Path    string   `json:"path"`
+	Files   int      `json:"files,omitempty"` // of several: how many
 	Kind    string   `json:"kind"`
 	Opens   uint64   `json:"opens"`
 	Open    int      `json:"open"` // descriptors at the end
@@ -124,23 +126,102 @@ func (r *Report) io(v *view.View, top int) {
 	})
 	files := x.Files
 	more := x.MoreFiles
+	var rows []fileRow
 	if out.Part = !v.Whole() || len(v.Threads) != len(v.Rec.Threads); out.Part {
 		files, more = usedFiles(v), 0
 	}
-	files, r.More.Files = cut(files, top)
+	rows, r.More.Files = cutFiles(foldFiles(v, files), top)
 	r.More.Files += more
-	out.Files = make([]IOFile, len(files))
-	for i := range files {
-		f := &files[i]
-		kind := ""
-		if f.File >= 0 && f.File < len(v.Rec.IONames.Files) {
-			kind = view.Text(v.Rec.IONames.Files[f.File].Kind, 64)
-		}
-		out.Files[i] = IOFile{Path: v.IOPath(f.File), Kind: kind, Opens: f.Opens, Open: f.Open, Ops: f.Ops, Syncs: f.Syncs, Read: f.Read, Written: f.Written,
+	out.Files = make([]IOFile, len(rows))
+	for i := range rows {
+		f := &rows[i]
+		out.Files[i] = IOFile{Path: f.path, Files: f.files, Kind: ioKind(v, f.File), Opens: f.Opens, Open: f.Open, Ops: f.Ops, Syncs: f.Syncs, Read: f.Read, Written: f.Written,
 			Total: int64(f.Time), P50: f.P50, P99: f.P99, Max: int64(f.Max), Misses: f.Misses, Missed: int64(f.Missed), Faults: f.Faults,
 			Faulted: int64(f.Faulted), Stack: list(v.IOCallers(f.Stack))}
 	}
 	r.IO = out
+}
+
+// ioKind is the kind of a file by its number.
+func ioKind(v *view.View, file int) string {
+	if file < 0 || file >= len(v.Rec.IONames.Files) {
+		return ""
+	}
+	return view.Text(v.Rec.IONames.Files[file].Kind, 64)
+}
+
+// fileRow is a file, or several with alike names.
+type fileRow struct {
+	trace.IOFile
+	path  string
+	files int // of several: how many
+}
+
+// foldFiles adds up the regular files with alike names, and orders the rows as the files were.
+func foldFiles(v *view.View, files []trace.IOFile) []fileRow {
+	paths := make([]string, len(files))
+	for i := range files {
+		if k := ioKind(v, files[i].File); k == iowatch.KindFile.String() || k == iowatch.KindUnknown.String() {
+			paths[i] = v.IOPath(files[i].File)
+		}
+	}
+	var out []fileRow
+	at := map[string]int{}
+	for i, pattern := range iowatch.Alike(paths) {
+		f := &files[i]
+		k, ok := at[pattern]
+		switch {
+		case pattern == "":
+			out = append(out, fileRow{IOFile: *f, path: v.IOPath(f.File)})
+		case !ok:
+			at[pattern] = len(out)
+			out = append(out, fileRow{IOFile: *f, path: pattern, files: 1})
+		default:
+			out[k].include(f)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b fileRow) int { return cmp.Or(cmp.Compare(b.Time, a.Time), cmp.Compare(b.Opens, a.Opens)) })
+	return out
+}
+
+// include adds another file to a row.
+func (r *fileRow) include(f *trace.IOFile) {
+	r.files++
+	r.Opens, r.Open, r.Ops, r.Syncs = r.Opens+f.Opens, r.Open+f.Open, r.Ops+f.Ops, r.Syncs+f.Syncs
+	r.Read, r.Written, r.Time, r.Max = r.Read+f.Read, r.Written+f.Written, r.Time+f.Time, max(r.Max, f.Max)
+	r.Misses, r.Missed, r.Faults, r.Faulted = r.Misses+f.Misses, r.Missed+f.Missed, r.Faults+f.Faults, r.Faulted+f.Faulted
+	r.P50, r.P99 = 0, 0
+	if r.Stack < 0 {
+		r.Stack = f.Stack
+	}
+}
+
+// cutFiles limits the rows, and counts the files of the others.
+func cutFiles(rows []fileRow, top int) (kept []fileRow, more int) {
+	kept, _ = cut(rows, top)
+	for i := range rows[len(kept):] {
+		more += max(rows[len(kept)+i].files, 1)
+	}
+	return kept, more
+}
+
+// Name is the path, with the number of files if there are several; the kind where the path is unknown.
+func (f *IOFile) Name() string {
+	switch {
+	case f.Path == "":
+		return f.Kind
+	case f.Files > 0:
+		return fmt.Sprintf("%s (%d files)", f.Path, f.Files)
+	}
+	return f.Path
+}
+
+// Percentile is one of the file's as text; "": of several files it is not known.
+func (f *IOFile) Percentile(ns int64) string {
+	if f.Files > 0 {
+		return ""
+	}
+	return duration(ns)
 }
 
 // maxFindings limits the findings of a report, and maxAlso the other files of one.
@@ -277,12 +358,8 @@ func (r *Report) textFiles(w io.Writer) {
 	t := newTable(w, "opens", "open", "ops", "syncs", "read", "written", "total", "p50", "p99", "longest", "missed", "faults", "opened in", "file")
 	for i := range r.IO.Files {
 		f := &r.IO.Files[i]
-		name := f.Path
-		if name == "" {
-			name = f.Kind
-		}
-		t.row(fmt.Sprint(f.Opens), fmt.Sprint(f.Open), fmt.Sprint(f.Ops), fmt.Sprint(f.Syncs), Amount(f.Read), Amount(f.Written), duration(f.Total), duration(f.P50),
-			duration(f.P99), duration(f.Max), waits(f.Misses, f.Missed), waits(f.Faults, f.Faulted), cell(opener(f.Stack)), cell(name))
+		t.row(fmt.Sprint(f.Opens), fmt.Sprint(f.Open), fmt.Sprint(f.Ops), fmt.Sprint(f.Syncs), Amount(f.Read), Amount(f.Written), duration(f.Total), f.Percentile(f.P50),
+			f.Percentile(f.P99), duration(f.Max), waits(f.Misses, f.Missed), waits(f.Faults, f.Faulted), cell(opener(f.Stack)), cell(f.Name()))
 	}
 	t.end()
 }

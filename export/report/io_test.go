@@ -115,3 +115,41 @@ func TestIO(t *testing.T) {
 		t.Errorf("I/O that was not recorded: %+v", without.IO)
 	}
 }
+
+// TestIOAlike: files with alike names are one row in the text and on the page, and More counts files.
+func TestIOAlike(t *testing.T) {
+	const ms = exporttest.Ms
+	b := exporttest.New(t)
+	m := b.Thread(1234, "main")
+	m.Look(exporttest.Look{At: 0, State: stack.StateRunning, Stack: "main:1"})
+	m.Look(exporttest.Look{At: 100 * ms, State: stack.StateRunning, Stack: "main:1"})
+	b.Op(1234, iowatch.OpRead, "/etc/app.conf", 1*ms, 5*ms, 1000, "read load main")
+	for i := range int64(10) {
+		b.Op(1234, iowatch.OpWrite, fmt.Sprintf("/tmp/part-%d", i), (10+2*i)*ms, (11+2*i)*ms, 50, "")
+	}
+	rec := b.Finish(100 * ms)
+	r := Of(rec, view.Options{}, 2)
+	if len(r.IO.Files) != 2 || r.More.Files != 0 {
+		t.Fatalf("%+v, more %+v", r.IO.Files, r.More)
+	}
+	if f := r.IO.Files[0]; f.Path != "/tmp/part-*" || f.Files != 10 || f.Ops != 10 || f.Written != 500 || f.Total != 10*ms || f.Max != ms || f.P50 != 0 {
+		t.Errorf("%+v", f)
+	}
+	if f := r.IO.Files[1]; f.Path != "/etc/app.conf" || f.Files != 0 || f.Total != 4*ms || f.P50 == 0 {
+		t.Errorf("%+v", f)
+	}
+	var text, page bytes.Buffer
+	if err := errors.Join(r.WriteText(&text), r.WriteHTML(&page)); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(text.String(), "/tmp/part-* (10 files)\n") || !strings.Contains(page.String(), "<code>/tmp/part-* (10 files)</code>") {
+		t.Errorf("text:\n%s\npage:\n%s", text.String(), page.String())
+	}
+	part := Of(rec, view.Options{From: exporttest.Start + 12*ms}, 1)
+	if f := part.IO.Files[0]; f.Path != "/tmp/part-*" || f.Files != 9 || part.More.Files != 0 {
+		t.Errorf("%+v, more %+v", part.IO.Files, part.More)
+	}
+	if r := Of(rec, view.Options{From: exporttest.Start + 3*ms, To: exporttest.Start + 30*ms}, 1); r.IO.Files[0].Files != 10 || r.More.Files != 1 {
+		t.Errorf("%+v, more %+v", r.IO.Files, r.More)
+	}
+}

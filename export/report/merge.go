@@ -245,8 +245,11 @@ func (r *Report) sort() {
 		slices.SortStableFunc(r.IO.Files, func(a, b IOFile) int { return by(a.Total, b.Total) })
 		r.IO.Findings, n = cut(r.IO.Findings, r.top)
 		r.More.Findings += n
-		r.IO.Files, n = cut(r.IO.Files, r.top)
-		r.More.Files += n
+		kept, _ := cut(r.IO.Files, r.top)
+		for _, f := range r.IO.Files[len(kept):] {
+			r.More.Files += max(f.Files, 1)
+		}
+		r.IO.Files = kept
 	}
 }
 

@@ -96,7 +96,8 @@ export interface IOFinding {
   also_more?: number;
 }
 export interface IOFile {
-  path: string;
+  path: string; // of several files with alike names: their pattern
+  files?: number; // how many these are
   kind: string;
   opens: number;
   open: number;

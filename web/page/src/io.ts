@@ -93,6 +93,9 @@ function waited(title: string, n: number, ns: number): HTMLElement {
   return h('span', { title }, n ? `${count(n)} in ${dur(ns)}` : '');
 }
 
+// name of a file, or of several with alike names; they have no percentiles.
+const name = (r: IOFile): string => (r.files ? `${r.path} (${count(r.files)} files)` : r.path || r.kind);
+
 export function ioTab(
   a: Analysis,
   act: Actions,
@@ -122,7 +125,7 @@ export function ioTab(
     'Files',
     io.files.filter((f) => has(f.path || f.kind)),
     [
-      { key: 'path', title: 'File', by: (r) => r.path, cell: (r) => h('span', { title: r.kind }, r.path || r.kind) },
+      { key: 'path', title: 'File', by: (r) => r.path, cell: (r) => h('span', { title: r.kind }, name(r)) },
       { key: 'opens', title: 'Opens', num: true, by: (r) => r.opens, cell: (r) => count(r.opens) },
       { key: 'open', title: 'Open', num: true, wide: true, by: (r) => r.open, cell: (r) => count(r.open) },
       { key: 'ops', title: 'Operations', num: true, by: (r) => r.ops, cell: (r) => count(r.ops) },
@@ -130,8 +133,8 @@ export function ioTab(
       { key: 'read', title: 'Read', num: true, by: (r) => r.read_bytes, cell: (r) => bytes(r.read_bytes) },
       { key: 'written', title: 'Written', num: true, by: (r) => r.written_bytes, cell: (r) => bytes(r.written_bytes) },
       { key: 'total', title: 'Time', num: true, by: (r) => r.total_ns, cell: (r) => dur(r.total_ns) },
-      { key: 'p50', title: 'p50', num: true, by: (r) => r.p50_ns, cell: (r) => dur(r.p50_ns) },
-      { key: 'p99', title: 'p99', num: true, by: (r) => r.p99_ns, cell: (r) => dur(r.p99_ns) },
+      { key: 'p50', title: 'p50', num: true, by: (r) => r.p50_ns, cell: (r) => (r.files ? '' : dur(r.p50_ns)) },
+      { key: 'p99', title: 'p99', num: true, by: (r) => r.p99_ns, cell: (r) => (r.files ? '' : dur(r.p99_ns)) },
       { key: 'max', title: 'Longest', num: true, by: (r) => r.max_ns, cell: (r) => dur(r.max_ns) },
       {
         key: 'missed',
