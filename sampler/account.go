@@ -19,6 +19,7 @@ type account struct {
 	// role.
 	pauses *Histogram
 	over   atomic.Bool // no group samples it any more
+	before int64       // see stack.ThreadInfo.Before
 }
 
 // counts are numbers of ticks, and of what took their samples.
@@ -46,7 +47,7 @@ func (a *account) snapshot(tid stack.TID) stack.ThreadStats {
 		TID:  tid, Samples: a.samples.Load(), Stops: a.stops.Load(), StopReads: a.stopReads.Load(), Unrun: unrun, Read: read,
 		Part: part, Clocked: clocked, Late: a.late.Load(), Behind: a.behind.Load(), Rested: a.rested.Load(), Truncated: truncated, TimedOut: a.timedOut.Load(),
 		Denied: a.denied.Load(), Restarted: a.restarted.Load(), Stretched: a.stretched.Load(),
-		PauseNS: a.pause.Load(), WalkNS: a.walk.Load(), CPUNS: a.cpu.Load(), SpanNS: max(a.to.Load()-a.from.Load(), 0),
+		PauseNS: a.pause.Load(), WalkNS: a.walk.Load(), CPUNS: a.before + a.cpu.Load(), SpanNS: max(a.to.Load()-a.from.Load(), 0),
 	}
 }
 

@@ -89,6 +89,7 @@ type seen struct {
 func newThread(in stack.ThreadInfo, f Thread, sink Sink) *thread {
 	th := &thread{info: in, file: f, sink: sink, budget: budget{rate: 1}}
 	th.life.active = true
+	th.acc.before = in.Before
 	th.walk.TID, th.walk.Main = in.TID, in.Main
 	if in.NSTID > 0 {
 		th.walk.TID = stack.TID(in.NSTID)

@@ -88,6 +88,14 @@ func newFamily(s *Session) (*family, error) {
 	return f, nil
 }
 
+// recordingBegan is when the recording began, of which the process may be a later one.
+func (s *Session) recordingBegan() stack.Time {
+	if s.member != nil {
+		return s.member.s.opened
+	}
+	return s.opened
+}
+
 // begin records the First processes, and follows the others until ctx ends or all have ended.
 func (f *family) begin(ctx context.Context) {
 	ctx, f.cancel = context.WithCancel(ctx)

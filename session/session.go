@@ -185,6 +185,7 @@ func (s *Session) prepare() (err error) {
 	if s.live, err = attach(p, s.mods.generation); err != nil {
 		return mapped(err)
 	}
+	s.live.RecordingBegan(s.recordingBegan())
 	s.live.Preload()
 	_ = mapped(nil)
 	s.life, _ = p.Life() // none of a process that has ended, which has no samples
@@ -244,7 +245,7 @@ func (s *Session) writer() (w *trace.Writer, err error) {
 }
 
 func threadOf(in stack.ThreadInfo) trace.Thread {
-	return trace.Thread{TID: in.TID, NSTID: in.NSTID, Name: in.Name, Main: in.Main, Born: in.Born, Since: target.Now()}
+	return trace.Thread{TID: in.TID, NSTID: in.NSTID, Name: in.Name, Main: in.Main, Born: in.Born, Since: target.Now(), Before: in.Before}
 }
 
 // fail is called by the recorder when the file can no longer be written.

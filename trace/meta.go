@@ -58,7 +58,9 @@ type Thread struct {
 	Main  bool       `json:"main,omitempty"`
 	Born  stack.Time `json:"born"`  // start time of the thread
 	Since stack.Time `json:"since"` // when sampling of it began
-	Seq   int        `json:"seq"`   // order in which threads were added
+	// Before is its CPU time before that, in ns, if it was started since the recording began.
+	Before int64 `json:"cpu_before_ns,omitempty"`
+	Seq    int   `json:"seq"` // order in which threads were added
 	// Named is since when it is known to have Name, if that is not its first one; 0: from the beginning.
 	Named stack.Time `json:"named,omitempty"`
 	// Was are its earlier names, oldest first. In a file, each is a chunk of its own.

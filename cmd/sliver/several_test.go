@@ -101,7 +101,7 @@ func TestFamily(t *testing.T) {
 	}
 	// By PID, the function that only such a process runs.
 	burns := map[string]int{}
-	recorded := map[int]bool{}
+	recorded, whole := map[int]bool{}, 0
 	for i, one := range rec.All() {
 		p := &one.Process
 		x := lives[p.PID]
@@ -119,6 +119,18 @@ func TestFamily(t *testing.T) {
 		if one.End == nil || one.Symbols == nil {
 			t.Errorf("process %d: not complete", p.PID)
 		}
+		if i > 0 && len(one.Threads) > 0 {
+			switch before := one.Threads[0].Before; {
+			case before < 0 || before > one.Stats.Threads[0].CPUNS:
+				t.Errorf("process %d: %d ns of CPU time before its first sample, %d in all", p.PID, before, one.Stats.Threads[0].CPUNS)
+			case before > 0:
+				whole++
+			}
+		}
+	}
+	// The start times that the kernel gives may be 10 ms too early.
+	if whole == 0 {
+		t.Error("no process has the CPU time from before its first sample")
 	}
 	for pid, x := range lives {
 		if _, is := left[pid]; is == recorded[pid] {

@@ -55,7 +55,21 @@ func (v *View) account(seq int) *account {
 			break // last window that overlaps the range
 		}
 	}
-	return &account{windows: r.close()}
+	windows := r.close()
+	if ns := v.before(seq); ns > 0 {
+		// It ends before the first Seen event, whose samples have no part in it.
+		at := v.Rec.Threads[seq].Since
+		windows = append([]window{{from: at, last: at - 1, cpu: float64(ns)}}, windows...)
+	}
+	return &account{windows: windows}
+}
+
+// before returns the CPU time of a thread before its first sample (trace.Thread.Before), if the range has its beginning.
+func (v *View) before(seq int) int64 {
+	if th := &v.Rec.Threads[seq]; th.Since >= v.from && th.Since <= v.to {
+		return th.Before
+	}
+	return 0
 }
 
 // accountant builds windows.
@@ -174,6 +188,7 @@ func (w *Weights) Unseen() (ns int64) {
 type Unsampled struct {
 	From, To stack.Time
 	NS       int64
+	Before   bool // it is the time before the first sample, at which From and To are
 }
 
 // unsampled yields the stretches without a sample of a running thread. They add up to the rounded sum.
@@ -188,7 +203,7 @@ func (a *account) unsampled() iter.Seq[Unsampled] {
 			sum += w.cpu
 			ns := int64(sum+.5) - given
 			given += ns
-			if ns > 0 && !yield(Unsampled{w.from, w.last, ns}) {
+			if ns > 0 && !yield(Unsampled{w.from, max(w.from, w.last), ns, w.last < w.from}) {
 				return
 			}
 		}

@@ -14,7 +14,7 @@ import (
 // states. Running, Runnable, Blocked, Disk, Fault and Stopped
 // add up to Observed.
 type States struct {
-	Observed int64 // from the first sample to the last, without times of lost events
+	Observed int64 // from the first sample to the last, without times of lost events, and the CPU time before that
 	Running  int64 // on a CPU
 	Runnable int64 // waiting for a CPU
 	Blocked  int64 // sleeping until something happens
@@ -59,6 +59,7 @@ type stateSum struct {
 	switches uint64
 	seen     States // from samples alone; Observed is their sum
 	exact    States // the part of seen that context switches show
+	before   int64  // CPU time before the first sample
 }
 
 // read reads all events of a thread.
@@ -66,6 +67,7 @@ func (s *stateSum) read(seq int) {
 	var told seenAt
 	var at stack.Time
 	part, cpu, delay, switches := 0.0, 0.0, 0.0, 0.0
+	s.before = s.v.before(seq)
 	for e := range s.v.Rec.Fitted(seq) {
 		if e.Kind() != event.Enter && e.Time > at { // the frames of a Sync were entered earlier
 			t := min(e.Time, maxTime)
@@ -160,7 +162,13 @@ func (s *stateSum) Other(e event.Event, _ []diff.Frame, _ bool) {
 func (s *stateSum) Ran(_ []diff.Frame, _ bool, _ stack.Time, ns int64) { s.cpu += ns }
 
 // Unseen implements Steps.
-func (s *stateSum) Unseen(u Unsampled) { s.cpu += u.NS }
+func (s *stateSum) Unseen(u Unsampled) {
+	if u.Before {
+		s.before += u.NS
+		return
+	}
+	s.cpu += u.NS
+}
 
 // states splits the observed time by state.
 func (s *stateSum) states(side Side) States {
@@ -183,6 +191,8 @@ func (s *stateSum) states(side Side) States {
 		split(x.Observed-x.Running-x.Runnable, &x.Blocked, &x.Disk, &x.Fault, &x.Stopped)
 	}
 	x.more(e)
+	x.Observed += s.before
+	x.Running += s.before
 	switch side {
 	case OnCPU:
 		x = States{Observed: x.Running, Running: x.Running, Switches: x.Switches}

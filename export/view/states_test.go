@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"testing"
 
+	"github.com/sliverprof/sliver/export/tally"
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/internal/exporttest"
 	"github.com/sliverprof/sliver/stack"
@@ -96,6 +97,42 @@ func TestStatesOfLosses(t *testing.T) {
 	s := v.States(&v.Threads[0])
 	if all(s) != s.Observed || s.Observed > 1000*ms || s.Observed < 400*ms {
 		t.Errorf("%+v", s)
+	}
+}
+
+// CPU time of a thread from before its first sample is in its sums, and no call has it.
+func TestStatesBefore(t *testing.T) {
+	b := exporttest.New(t)
+	th := b.Thread(1234, "main")
+	th.Before(15 * ms)
+	for i := range int64(11) {
+		th.Look(exporttest.Look{At: i * 10 * ms, CPU: 15*ms + i*10*ms, Times: uint64(i), State: stack.StateRunning, Stack: "main:1 burn:1"})
+	}
+	rec := b.Finish(100 * ms)
+	for _, c := range []struct {
+		options      view.Options
+		running, not int64
+	}{
+		{view.Options{}, 115 * ms, 15 * ms},
+		{view.Options{Side: view.OnCPU}, 115 * ms, 15 * ms},
+		{view.Options{Side: view.OffCPU}, 0, 0},
+		{view.Options{From: exporttest.Start + 50*ms}, 50 * ms, 0},
+		{view.Options{Focus: regexp.MustCompile("^burn$")}, 100 * ms, 0},
+	} {
+		v := view.New(rec, c.options)
+		s := v.States(&v.Threads[0])
+		if s.Running != c.running || all(s) != s.Observed {
+			t.Errorf("%+v: %+v, want %d ns running", c.options, s, c.running)
+		}
+		if c.options.Side == view.OffCPU {
+			continue
+		}
+		if cpu := tally.Of(v, &v.Threads[0], tally.NewTree()).Total().CPU; cpu != c.running {
+			t.Errorf("%+v: %d ns in all stacks, want %d", c.options, cpu, c.running)
+		}
+		if not := v.Weights(&v.Threads[0]).Unseen(); c.options.Focus == nil && not != c.not {
+			t.Errorf("%+v: %d ns not sampled, want %d", c.options, not, c.not)
+		}
 	}
 }
 

@@ -197,6 +197,9 @@ func (b *Builder) Thread(tid int, name string) *Thread {
 	return t
 }
 
+// Before gives the thread CPU time, in ns, from before its first sample.
+func (t *Thread) Before(ns int64) { t.t.Before = ns }
+
 // Rename gives the thread a new name, at ns after Start.
 func (t *Thread) Rename(at int64, name string) {
 	t.es = t.d.Flush(t.es) // as the sampler does

@@ -49,6 +49,7 @@ type Target struct {
 	opened  map[*lang.Language]opened
 	deaths  *target.Deaths // nil: deaths are not recorded
 	execs   bool           // see ExecsReported
+	began   stack.Time     // see RecordingBegan
 	shares  shares
 }
 
@@ -105,6 +106,9 @@ func (t *Target) Info(tid stack.TID) (stack.ThreadInfo, error) {
 	in, err := Info(t.proc, tid)
 	if name := t.ownName(&in); err == nil && name != "" {
 		in.Name, in.Comm = name, in.Name
+	}
+	if t.began != 0 && in.Born >= t.began {
+		in.Before = in.CPU
 	}
 	return in, err
 }
@@ -190,6 +194,10 @@ func (t *Target) Stamp() (uint64, error) {
 	}
 	return t.proc.Stamp()
 }
+
+// RecordingBegan says since when all CPU time of new threads belongs to the recording (stack.ThreadInfo.Before). Call
+// it before the Sampler runs.
+func (t *Target) RecordingBegan(at stack.Time) { t.began = at }
 
 // ExecsReported says that the caller reports each exec to the Sampler: Stamp does not look for one. Call it before
 // sampling begins.
