@@ -142,6 +142,8 @@ var table = []row{
 		"Go's part in walks, and the stacks of goroutines that no thread runs"},
 	{"lang/jvm", "internal/elffile lang stack unwind unwind/cfi unwind/managed unwind/meter unwind/rule wait wait/lock wait/kind", "golang.org/x/arch/x86/x86asm",
 		"all of HotSpot: reads bytes and memory through io.ReaderAt, and takes part in walks; decodes the few instructions around a method's entry and end"},
+	{"lang/jvm/jfr", "", "",
+		"recordings of Java Flight Recorder: bytes in, values out; it knows no event"},
 	{"lang/python", "internal/elffile lang stack unwind unwind/cfi unwind/managed unwind/meter unwind/rule wait", "golang.org/x/arch/x86/x86asm",
 		"all of CPython: reads bytes and memory through io.ReaderAt, and takes part in walks"},
 	{"lang/v8", "internal/elffile lang stack unwind unwind/managed unwind/meter", "golang.org/x/arch/x86/x86asm",
