@@ -2,6 +2,7 @@ package target
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sliverprof/sliver/internal/safefile"
 )
 
 // HotSpot's attach protocol (src/hotspot/os/posix/attachListener_posix.cpp): a file
@@ -20,11 +23,13 @@ import (
 // own root.
 
 // Workplace is a folder that this program has made in the /tmp of a process's root, for
-// FIFOs that the process writes to. It belongs to one goroutine.
+// FIFOs and files that the process writes. It belongs to one goroutine.
 type Workplace struct {
 	Path string // as the process sees it
 
 	p    *Process
+	uid  int // of the process
+	gid  int
 	tmp  int // descriptor of its /tmp
 	dir  int
 	name string
@@ -80,7 +85,7 @@ func (p *Process) NewWorkplace() (*Workplace, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open /tmp of process %d: %w", p.pid, err)
 	}
-	w := &Workplace{p: p, tmp: tmp, dir: -1, name: fmt.Sprintf(".sliver-%d-%d", os.Getpid(), time.Now().UnixNano())}
+	w := &Workplace{p: p, uid: uid, gid: gid, tmp: tmp, dir: -1, name: fmt.Sprintf(".sliver-%d-%d", os.Getpid(), time.Now().UnixNano())}
 	w.Path = "/tmp/" + w.name
 	if err = unix.Mkdirat(tmp, w.name, 0o700); err != nil {
 		unix.Close(tmp)
@@ -121,6 +126,48 @@ func (w *Workplace) open(name string, flags int) (*os.File, error) {
 	}
 	return os.NewFile(uintptr(fd), w.Path+"/"+name), nil
 }
+
+// Write makes a file that the process may read.
+func (w *Workplace) Write(name string, data []byte) error {
+	fd, err := unix.Openat(w.dir, name, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return fmt.Errorf("make %s/%s: %w", w.Path, name, err)
+	}
+	f := os.NewFile(uintptr(fd), w.Path+"/"+name)
+	_, err = f.Write(data)
+	if err == nil && w.uid != os.Geteuid() {
+		err = f.Chown(w.uid, w.gid)
+	}
+	return errors.Join(err, f.Close())
+}
+
+// Open opens a regular file that the process wrote into the folder, also after the process has ended, and returns its
+// size in bytes. A file of another user, a link or a mount in the place of the file is refused.
+func (w *Workplace) Open(name string) (*os.File, int64, error) {
+	fd, err := unix.Openat2(w.dir, name, &unix.OpenHow{Flags: unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS})
+	if err != nil {
+		return nil, 0, &os.PathError{Op: "open", Path: w.Path + "/" + name, Err: err}
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	err = unix.Fstat(fd, &st)
+	switch {
+	case err != nil:
+	case st.Mode&unix.S_IFMT != unix.S_IFREG:
+		err = safefile.ErrNotRegular
+	case int(st.Uid) != w.uid:
+		err = fmt.Errorf("it belongs to user %d, the process to user %d", st.Uid, w.uid)
+	}
+	if err != nil {
+		return nil, 0, &os.PathError{Op: "open", Path: w.Path + "/" + name, Err: err}
+	}
+	f, err := os.Open("/proc/self/fd/" + strconv.Itoa(fd))
+	return f, st.Size, err
+}
+
+// Remove removes a file of the folder.
+func (w *Workplace) Remove(name string) error { return unix.Unlinkat(w.dir, name, 0) }
 
 // AwaitWriter waits until a process writes to a FIFO or has closed it. It returns false
 // once stop is closed.
@@ -197,20 +244,26 @@ var ErrNoAttach = errors.New("the virtual machine does not listen for jcmd (-XX:
 
 // JavaCommand sends a command of jcmd's to the HotSpot of the process and returns its
 // answer when it is carried out. A user other than the process's, or root, is refused by it.
-func (p *Process) JavaCommand(command string) (string, error) {
-	c, err := p.dialJava()
+// Where ctx ends first, the command may still be carried out.
+func (p *Process) JavaCommand(ctx context.Context, command string) (string, error) {
+	c, err := p.dialJava(ctx)
 	if err != nil {
 		return "", err
 	}
 	defer c.Close()
+	defer context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })()
 	if strings.ContainsRune(command, 0) {
 		return "", fmt.Errorf("a command with a NUL")
 	}
-	if _, err := c.Write([]byte("1\x00jcmd\x00" + command + "\x00\x00\x00")); err != nil {
-		return "", fmt.Errorf("attach to process %d: %w", p.pid, err)
-	}
 	const maxAnswer = 16 << 20
-	b, err := io.ReadAll(io.LimitReader(c, maxAnswer))
+	_, err = c.Write([]byte("1\x00jcmd\x00" + command + "\x00\x00\x00"))
+	var b []byte
+	if err == nil {
+		b, err = io.ReadAll(io.LimitReader(c, maxAnswer))
+	}
+	if err != nil && ctx.Err() != nil {
+		err = ctx.Err()
+	}
 	if err != nil {
 		return "", fmt.Errorf("attach to process %d: %w", p.pid, err)
 	}
@@ -222,7 +275,7 @@ func (p *Process) JavaCommand(command string) (string, error) {
 }
 
 // dialJava connects to the socket of the process's HotSpot, which it first makes listen.
-func (p *Process) dialJava() (net.Conn, error) {
+func (p *Process) dialJava(ctx context.Context) (net.Conn, error) {
 	tmp, err := p.inRoot("/tmp")
 	if err != nil {
 		return nil, fmt.Errorf("open /tmp of process %d: %w", p.pid, err)
@@ -261,6 +314,9 @@ func (p *Process) dialJava() (net.Conn, error) {
 		}
 		if !p.Alive() {
 			return nil, ErrGone
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, fmt.Errorf("attach to process %d: %w", p.pid, err)
 		}
 	}
 	return nil, ErrNoAttach

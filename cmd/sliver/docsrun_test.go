@@ -43,6 +43,8 @@ var notRun = map[string]string{
 	"go test":                                "TestDocsCommands looks for the test",
 	"SLIVER_LONG=1 go test":                  "the same",
 	"SLIVER_HEAP_OBJECTS=":                   "the same",
+	"sliver trace -p 1234 -f 'shop.Cart::":   "needs Java 25; TestTraceJavaMethods",
+	"sliver trace -p 1234 -f 'Cart::":        "the same",
 	"sliver heap leaks FILE":                 "a usage line; examples of it are run",
 	"sliver heap histo FILE":                 "the same",
 	"sliver heap diff OLD":                   "the same",

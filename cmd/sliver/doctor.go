@@ -11,6 +11,7 @@ import (
 	"github.com/sliverprof/sliver/heap/snapshot"
 	"github.com/sliverprof/sliver/session"
 	"github.com/sliverprof/sliver/session/exact"
+	"github.com/sliverprof/sliver/session/methods"
 	"github.com/sliverprof/sliver/target"
 )
 
@@ -82,6 +83,12 @@ func callsCheck(e *env, pid int) {
 		mark, found = "note", fmt.Sprintf("by CPU breakpoints, up to %d entries and returns at once; no uprobes for more: %v", exact.MaxPlaces, many)
 	default:
 		mark, found = "note", fmt.Sprintf("none can be traced (no record --trace): %v; uprobes: %v", few, many)
+	}
+	if p, err := target.Open(pid); err == nil {
+		if runtimeOf(p) == methods.Runtime {
+			found += fmt.Sprintf("; Java methods by JFR, from Java %d on: see trace", methods.MinJava)
+		}
+		p.Close()
 	}
 	fmt.Fprintf(e.stdout, "%s  %-18s %s\n", mark, "exact calls", printable(found))
 }

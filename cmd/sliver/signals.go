@@ -90,6 +90,13 @@ func (x *ender) signaled(sig os.Signal) (first bool) {
 	return first
 }
 
+// atExit sets leave while signals may arrive.
+func (x *ender) atExit(leave func() string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.leave = leave
+}
+
 // ended reports whether a signal has arrived.
 func (x *ender) ended() bool {
 	x.mu.Lock()
@@ -101,7 +108,7 @@ func (x *ender) ended() bool {
 func (x *ender) exit(sig os.Signal, why string) {
 	no := sig.(syscall.Signal)
 	x.mu.Lock()
-	whole := x.whole
+	whole, leave := x.whole, x.leave
 	x.mu.Unlock()
 	if whole {
 		os.Exit(128 + int(no))
@@ -110,8 +117,8 @@ func (x *ender) exit(sig os.Signal, why string) {
 	go func() {
 		defer close(done)
 		note := ""
-		if x.leave != nil {
-			note = x.leave()
+		if leave != nil {
+			note = leave()
 		}
 		if why == "" && note == "" {
 			return

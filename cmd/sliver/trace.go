@@ -15,21 +15,29 @@ import (
 
 	"github.com/sliverprof/sliver/calls"
 	"github.com/sliverprof/sliver/session/exact"
+	"github.com/sliverprof/sliver/session/methods"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"
 )
 
 // callFlags choose functions whose calls are traced.
 type callFlags struct {
-	engine string
-	limit  float64
+	engine  string
+	limit   float64
+	methods bool        // Java methods can be traced, too
+	limited func() bool // the limit was given
 
 	patterns []calls.Pattern
 }
 
 func (c *callFlags) register(fs *pflag.FlagSet) {
-	fs.StringVar(&c.engine, "trace-engine", exact.Auto, "how calls are traced: auto, cpu (CPU breakpoints: few functions, no permissions needed), kernel (uprobes: many functions)")
-	fs.Float64Var(&c.limit, "trace-limit", exact.DefaultLimit, "limit of entries and exits per second; above it, tracing of the busiest function stops (0: none)")
+	c.limited = func() bool { return fs.Changed("trace-limit") }
+	engines, none := "", "0: none"
+	if c.methods {
+		engines, none = ", jfr (Java methods)", fmt.Sprintf("0: none; of Java methods %d unless given", methods.DefaultLimit)
+	}
+	fs.StringVar(&c.engine, "trace-engine", exact.Auto, "how calls are traced: auto, cpu (CPU breakpoints: few functions, no permissions needed), kernel (uprobes: many functions)"+engines)
+	fs.Float64Var(&c.limit, "trace-limit", exact.DefaultLimit, "limit of entries and exits per second; above it, tracing of the busiest function stops ("+none+")")
 }
 
 // parse reads the patterns, given by the flag name.
@@ -42,8 +50,10 @@ func (c *callFlags) parse(help, flag string, patterns []string) error {
 		}
 		c.patterns = append(c.patterns, p)
 	}
-	switch c.engine {
-	case exact.Auto, exact.CPU, exact.Kernel:
+	switch {
+	case c.engine == exact.Auto || c.engine == exact.CPU || c.engine == exact.Kernel || c.methods && c.engine == methods.Engine:
+	case c.methods:
+		return usagef(help, "trace-engine: invalid engine %q; use auto, cpu, kernel or jfr", c.engine)
 	default:
 		return usagef(help, "trace-engine: invalid engine %q; use auto, cpu or kernel", c.engine)
 	}
@@ -91,6 +101,9 @@ func (c *callFlags) find(w io.Writer, p *target.Process, debug []string, later b
 	case why != "":
 		return names, nil, fmt.Errorf("no function that matches can be traced")
 	}
+	if c.methods && c.engine == exact.Auto && runtimeOf(p) == methods.Runtime {
+		return names, nil, errMethods
+	}
 	return names, nil, c.unmatched(p, debug, later)
 }
 
@@ -108,7 +121,12 @@ func (c *callFlags) unmatched(p *target.Process, debug []string, later bool) err
 	for _, x := range names.Inlined {
 		return fmt.Errorf("%s was inlined into %d places and has no code of its own to trace; trace a caller", x.Name, x.Places)
 	}
-	if of := runtimeOf(p); of != "" {
+	of := runtimeOf(p)
+	if of == methods.Runtime {
+		return fmt.Errorf("no native function of process %d matches %s; Java methods are sampled, and traced exactly by 'sliver trace -p %d' (Java %d or later)",
+			p.PID(), what, p.PID(), methods.MinJava)
+	}
+	if of != "" {
 		return fmt.Errorf("no native function of process %d matches %s; functions in %s are sampled and cannot be traced", p.PID(), what, of)
 	}
 	if later {
@@ -147,6 +165,7 @@ type traceFlags struct {
 
 func traceCommand() *command {
 	f := &traceFlags{}
+	f.calls.methods = true
 	return &command{
 		name: "trace", args: "[FLAGS] -f PATTERN (-p PID | -- COMMAND ARGS...)", short: "trace all calls of chosen functions, with exact times",
 		flags: func(fs *pflag.FlagSet) {
@@ -168,6 +187,9 @@ table at the end has counts and percentiles.
 The kernel engine (CAP_BPF and CAP_PERFMON, Linux 6.6) traces any number of
 functions. The cpu engine changes nothing in the process and needs no rights, but
 has four breakpoints: a function with up to three exits, or two with one each.
+Methods of Java 25 and later are traced by JFR: Class::method, package.Class.method,
+Class::*, or a method's name alone. The virtual machine records them for sliver,
+which shows them a few seconds later.
 
 Examples:
   sliver trace -p 1234 -f handle_request
@@ -175,6 +197,7 @@ Examples:
   sliver trace -p 1234 -f server.c:parse -q -d 10s     percentiles only
   sliver trace -p 1234 -f '/^sql_/' --list
   sliver trace -f malloc -q -- sort /etc/passwd        of a command
+  sliver trace -p 1234 -f 'shop.Cart::total' -d 30s    of Java
   sliver record -p 1234 --trace handle_request         on a timeline, with samples`,
 		run: f.run,
 	}
@@ -185,6 +208,10 @@ func (f *traceFlags) run(ctx context.Context, e *env, args []string) error {
 		return err
 	}
 	switch {
+	case f.calls.engine == methods.Engine && len(args) > 0:
+		return usagef("trace", "engine jfr is for a process: start the command, and give -p PID")
+	case f.calls.engine == methods.Engine && f.list:
+		return usagef("trace", "--list is for native functions: leave out --trace-engine jfr")
 	case f.list && len(args) > 0:
 		return usagef("trace", "--list is for a process: give -p PID")
 	case len(f.patterns) == 0:
@@ -218,7 +245,13 @@ func (f *traceFlags) run(ctx context.Context, e *env, args []string) error {
 
 // trace traces a process to its end, a signal or the end of the time. cmd is the command that it is, or nil.
 func (f *traceFlags) trace(e *env, p *target.Process, cmd *target.Command) error {
+	if f.calls.engine == methods.Engine && cmd == nil {
+		return f.traceMethods(e, p)
+	}
 	names, fns, err := f.calls.of(e.stderr, p, cmd, f.debug)
+	if errors.Is(err, errMethods) && cmd == nil {
+		return f.traceMethods(e, p)
+	}
 	if err != nil {
 		return err
 	}
@@ -249,7 +282,7 @@ func (f *traceFlags) trace(e *env, p *target.Process, cmd *target.Command) error
 	if cmd != nil {
 		cmd.Release()
 	}
-	out := &callPrinter{f: f, t: t, p: p, w: bufio.NewWriter(e.stdout), names: map[stack.TID]string{}}
+	out := &callPrinter{f: f, w: bufio.NewWriter(e.stdout), limit: f.calls.limit, traced: &nativeCalls{t, p, map[stack.TID]string{}}}
 	if err := t.Run(ctx, out.calls); err != nil {
 		return err
 	}
@@ -346,30 +379,11 @@ func (f *traceFlags) showList(e *env, p *target.Process) error {
 
 // callPrinter prints calls as they end.
 type callPrinter struct {
-	f     *traceFlags
-	t     *exact.Tracer
-	p     *target.Process
-	w     *bufio.Writer
-	names map[stack.TID]string
-	err   error
-}
-
-// maxNamed bounds the thread names that are kept.
-const maxNamed = 1 << 14
-
-func (c *callPrinter) thread(tid stack.TID) string {
-	if name, ok := c.names[tid]; ok {
-		return name
-	}
-	name := ""
-	if in, err := c.p.ThreadInfo(tid); err == nil {
-		name = printable(in.Name)
-	}
-	if len(c.names) >= maxNamed {
-		clear(c.names)
-	}
-	c.names[tid] = name
-	return name
+	f      *traceFlags
+	w      *bufio.Writer
+	limit  float64 // of entries and exits a second
+	traced tracedCalls
+	err    error
 }
 
 // callLine is a call as JSON.
@@ -394,10 +408,10 @@ func (c *callPrinter) calls(all []calls.Call) {
 		if x.Duration() < int64(c.f.slower) {
 			continue
 		}
-		fn := &c.t.Functions[x.Fn]
+		fn := c.traced.function(x.Fn)
 		if c.f.json {
-			l := callLine{Function: fn.Name, TID: int32(x.TID), Thread: c.thread(x.TID), Enter: int64(x.Enter), Duration: x.Duration(),
-				How: x.How.String(), Before: x.Before, Unsure: x.Unsure}
+			l := callLine{Function: fn.Name, TID: int32(x.TID), Thread: c.traced.thread(x), Enter: int64(x.Enter), Duration: x.Duration(),
+				How: c.traced.how(x), Before: x.Before, Unsure: x.Unsure}
 			if x.Task != 0 {
 				l.Task = fmt.Sprintf("%#x", x.Task)
 			}
@@ -419,10 +433,21 @@ func (c *callPrinter) calls(all []calls.Call) {
 		if x.Unsure {
 			note += "  (hits were lost)"
 		}
-		fmt.Fprintf(c.w, "%12.6f  %10s  %-24s %s%s\n", float64(x.Enter-c.t.Began)/1e9, callTime(x.Duration()),
-			fmt.Sprintf("%s (%d)", c.thread(x.TID), x.TID), printable(fn.Name), note)
+		fmt.Fprintf(c.w, "%12.6f  %10s  %-24s %s%s\n", float64(x.Enter-c.traced.began())/1e9, callTime(x.Duration()),
+			fmt.Sprintf("%s (%s)", c.traced.thread(x), threadNumber(x)), printable(fn.Name), note)
 	}
 	c.err = c.w.Flush()
+}
+
+// threadNumber is the number of a call's thread, or of its virtual thread.
+func threadNumber(c *calls.Call) string {
+	switch {
+	case c.TID != 0:
+		return fmt.Sprint(c.TID)
+	case c.Task != 0:
+		return fmt.Sprintf("virtual %d", c.Task)
+	}
+	return "ended"
 }
 
 // callTime is a duration of a call with four digits at most.
@@ -446,7 +471,7 @@ type functionLine struct {
 	Calls    uint64  `json:"calls"`
 	Returned uint64  `json:"returned"`
 	Tail     uint64  `json:"tail_calls"`
-	Left     uint64  `json:"left"`
+	Left     *uint64 `json:"left"` // null: not known
 	Open     uint64  `json:"open"`
 	Before   uint64  `json:"began_before"`
 	Total    int64   `json:"total_ns"`
@@ -464,22 +489,27 @@ type traceSummary struct {
 	Functions []functionLine `json:"functions"`
 	Lost      uint64         `json:"lost_hits"`
 	Dropped   uint64         `json:"dropped_calls"`
+	Losses    []string       `json:"notes,omitempty"` // of Java methods: why calls are missing
 }
 
 func (c *callPrinter) end() error {
-	st := c.t.Stats()
+	st := c.traced.stats()
 	hot := map[int]float64{}
 	for _, h := range st.Hot {
 		hot[h.Fn] = h.Rate
 	}
-	sum := traceSummary{Engine: c.t.Engine, Lost: st.Lost, Dropped: st.Dropped, Functions: []functionLine{}}
+	sum := traceSummary{Engine: c.traced.engine(), Lost: st.Lost, Dropped: st.Dropped, Functions: []functionLine{}}
 	for _, i := range st.Busiest() {
-		s, fn := &st.Funcs[i], &c.t.Functions[i]
+		s, fn := &st.Funcs[i], c.traced.function(i)
 		h := &s.Times
 		sum.Functions = append(sum.Functions, functionLine{Function: fn.Name, Module: fn.Module, Calls: s.Calls, Returned: s.Returned, Tail: s.Jumped,
-			Left: s.Left, Open: s.Open, Before: s.Before, Total: h.Sum, Mean: h.Mean(), P50: h.Percentile(.5), P90: h.Percentile(.9),
+			Open: s.Open, Before: s.Before, Total: h.Sum, Mean: h.Mean(), P50: h.Percentile(.5), P90: h.Percentile(.9),
 			P99: h.Percentile(.99), P999: h.Percentile(.999), Max: h.Max, TooHot: hot[i]})
+		if c.traced.ends() {
+			sum.Functions[len(sum.Functions)-1].Left = &s.Left
+		}
 	}
+	sum.Losses = c.traced.losses()
 	if c.f.json {
 		enc := json.NewEncoder(c.w)
 		if err := enc.Encode(&sum); err != nil {
@@ -495,8 +525,12 @@ func (c *callPrinter) end() error {
 			quiet++
 			continue
 		}
-		fmt.Fprintf(c.w, "%10d %9s %9s %9s %9s %9s %9d  %s\n", x.Calls, callTime(x.P50), callTime(x.P90), callTime(x.P99), callTime(x.Max),
-			callTime(x.Total), x.Left, printable(x.Function))
+		left := "-"
+		if x.Left != nil {
+			left = fmt.Sprint(*x.Left)
+		}
+		fmt.Fprintf(c.w, "%10d %9s %9s %9s %9s %9s %9s  %s\n", x.Calls, callTime(x.P50), callTime(x.P90), callTime(x.P99), callTime(x.Max),
+			callTime(x.Total), left, printable(x.Function))
 	}
 	if quiet > 0 {
 		fmt.Fprintf(c.w, "%d more functions were not called\n", quiet)
@@ -504,10 +538,13 @@ func (c *callPrinter) end() error {
 	for i, x := range sum.Functions {
 		if x.TooHot > 0 {
 			fmt.Fprintf(c.w, "%s was called too often to trace: %.0f entries and exits a second (limit %.0f, --trace-limit); it was detached\n",
-				printable(sum.Functions[i].Function), x.TooHot, c.f.calls.limit)
+				printable(sum.Functions[i].Function), x.TooHot, c.limit)
 		}
 	}
-	writeLater(c.w, c.t.Functions, st.Untraced)
+	writeLater(c.w, c.traced.functions(), st.Untraced)
+	for _, loss := range sum.Losses {
+		fmt.Fprintln(c.w, loss)
+	}
 	if st.Lost > 0 {
 		fmt.Fprintf(c.w, "%d entries and exits were lost: calls are missing, and some ends are wrong\n", st.Lost)
 	}

@@ -44,7 +44,7 @@ func Stream(ctx context.Context, p *target.Process, w io.Writer, live bool) (s S
 
 // stream is Stream with a bound on the bytes that wait for w.
 func stream(ctx context.Context, p *target.Process, w io.Writer, live bool, limit int64) (s Streamed, err error) {
-	version, err := attachable(p)
+	version, err := Attachable(ctx, p)
 	if err != nil {
 		return s, err
 	}
@@ -70,7 +70,7 @@ func stream(ctx context.Context, p *target.Process, w io.Writer, live bool, limi
 	j.moved.Store(time.Now().UnixNano())
 	answered := make(chan error, 1)
 	go func() {
-		_, err := p.JavaCommand("GC.heap_dump " + options + " " + place.Path + "/" + names[0])
+		_, err := p.JavaCommand(context.Background(), "GC.heap_dump "+options+" "+place.Path+"/"+names[0])
 		answered <- err
 	}()
 	done := j.start()
@@ -111,8 +111,9 @@ func drained(ctx context.Context, sp *spool, wrote <-chan error, err error) erro
 	return err
 }
 
-// attachable returns the version of a virtual machine that accepts commands.
-func attachable(p *target.Process) (version string, err error) {
+// Attachable returns the version, as jcmd's VM.version prints it, of a HotSpot that accepts commands. One that does not
+// accept them is not asked.
+func Attachable(ctx context.Context, p *target.Process) (version string, err error) {
 	// Asked to listen, a virtual machine that does not would write all stacks to its output.
 	src, err := source(p)
 	if err != nil {
@@ -121,7 +122,7 @@ func attachable(p *target.Process) (version string, err error) {
 	if off, known, err := hotspot.Flag(src, "DisableAttachMechanism"); err == nil && known && off {
 		return "", target.ErrNoAttach
 	}
-	return p.JavaCommand("VM.version")
+	return p.JavaCommand(ctx, "VM.version")
 }
 
 // dumpOptions returns the options of GC.heap_dump, and the names of the files that it writes.

@@ -22,6 +22,7 @@ var namesKinds = map[string]string{
 	"wait":                  "semaphores of Go, of which a frame has the address",
 	"wait/idle":             "rules for functions of the languages' own libraries, in one table; a language without a row needs none",
 	"web/internal/synth":    "makes up a program",
+	"session/methods":       "traces by JFR, which only Java has",
 	"internal/exporttest":   "makes up recordings",
 }
 

@@ -244,6 +244,8 @@ var table = []row{
 		"reads through the recorder: it cannot reach the sampler, so it cannot slow it"},
 	{"session/exact", "internal/safefile stack calls engine/breakpoint engine/kernel session/internal/live symbol/naming symbol target", "",
 		"exact calls of a live process: joins functions, engine and pairs; what a recording is, and who prints, is not its business"},
+	{"session/methods", "calls heap/hotspot heap/snapshot lang/jvm lang/jvm/jfr session/exact stack target", "",
+		"exact calls of Java methods of a live process: joins JFR's recordings to calls; snapshot knows which HotSpot may be asked; who prints is not its business"},
 	{"session/canary", "stack engine/kernel iowatch session/internal/live session/oneshot target unwind linux/files linux/syscalls", "",
 		"I/O of a live process: joins programs, rules and stacks; what a recording is, and who prints, is not its business"},
 	{"session", "calls session/exact iowatch engine/kernel session/oneshot session/stacks session/canary internal/background internal/limits internal/outfile internal/safefile session/procset stack trace/event diff trace sampler target unwind unwind/managed session/internal/live symbol/naming symbol symbol/cache symbol/kallsyms export export/* trace/flight ringbuf/ringfile",

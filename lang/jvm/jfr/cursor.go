@@ -14,7 +14,7 @@ var errShort = errors.New("the bytes end in a value")
 
 // cursor reads values from a chunk. After an error all reads return zero.
 type cursor struct {
-	b          []byte // the chunk, up to the end of what is read
+	b          []byte // the chunk, up to the end of the event
 	off        int    // of the next byte, in the chunk
 	compressed bool
 	err        error

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/sliverprof/sliver/internal/testprog"
+)
+
+// javaShop starts the Java program that counts its own calls.
+func javaShop(t *testing.T, version string) *testprog.Proc {
+	t.Helper()
+	java := testprog.Tool(t, "java"+version)
+	if out, err := exec.Command(java, "--list-modules").Output(); err != nil || !strings.Contains(string(out), "jdk.jfr@") {
+		testprog.Lack(t, "java"+version, "it has no module jdk.jfr")
+	}
+	p := testprog.Start(t, java, "-Xmx64m", "-cp", testprog.JavaClasses(t, "Traced"), "shop.Traced", "700")
+	p.Line("ready")
+	return p
+}
+
+// TestTraceJavaMethods: the calls and the table have every call of a method that the program counted, by thread; an
+// interrupt ends JFR's recording and removes all files.
+func TestTraceJavaMethods(t *testing.T) {
+	p := javaShop(t, "25")
+	x := &tracing{t, p, testprog.StartCmd(t, slivercmd(t, t.TempDir(), "trace", "-p", pidOf(p), "-f", "shop.Traced$Cart::total", "-f", "shop.Traced$Cart.sleepy", "-f", "nowhere", "--json"))}
+	x.ready()
+	p.Go()
+	var totals, thrown, deeps, sleeps, longest uint64
+	if _, err := fmt.Sscan(strings.TrimPrefix(p.Line("truth 1 "), "truth 1 "), &totals, &thrown, &deeps, &sleeps, &longest); err != nil {
+		t.Fatal(err)
+	}
+	lines := x.end()
+	threads, n := map[string]uint64{}, map[string]uint64{}
+	for _, l := range lines[:len(lines)-1] {
+		var c callLine
+		if err := json.Unmarshal([]byte(l), &c); err != nil {
+			t.Fatalf("%v: %s", err, l)
+		}
+		if c.How != "ended" || c.Duration < 0 || (c.TID == 0) != (c.Task != "") {
+			t.Fatalf("%+v", c)
+		}
+		n[c.Function]++
+		threads[c.Thread]++
+	}
+	if n["shop.Traced$Cart.total"] != totals || n["shop.Traced$Cart.sleepy"] != sleeps || threads["worker-1"] != (totals+sleeps)/4 || threads["virtual thread"] != threads["worker-1"] {
+		t.Errorf("%v by %v; the program counted %d and %d", n, threads, totals, sleeps)
+	}
+	var sum traceSummary
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &sum); err != nil {
+		t.Fatal(err)
+	}
+	f := sum.Functions
+	if sum.Engine != "jfr" || len(f) != 2 || f[0].Calls != totals || f[0].Left != nil || f[1].Calls != sleeps || f[1].P50 < 3e6 || f[1].Max > int64(longest) || sum.Lost != 0 {
+		t.Errorf("%+v", sum)
+	}
+	if len(sum.Losses) != 1 || !strings.HasPrefix(sum.Losses[0], "no call seen of nowhere: ") {
+		t.Errorf("%q", sum.Losses)
+	}
+
+	// As text, and only those of 3 ms and more.
+	x.proc = testprog.StartCmd(t, slivercmd(t, t.TempDir(), "trace", "-p", pidOf(p), "-f", "Traced$Cart::*", "--slower", "3ms"))
+	x.ready()
+	p.Go()
+	p.Line("truth 2 ")
+	lines = x.end()
+	slow := 0
+	for _, l := range lines {
+		if strings.Contains(l, "virtual thread (virtual ") || strings.Contains(l, "worker-") {
+			slow++
+		}
+	}
+	text := strings.Join(lines, "\n")
+	if slow < int(sleeps) || !strings.Contains(text, fmt.Sprintf("%10d ", deeps)) || !strings.Contains(text, "        -  shop.Traced$Cart.deep") {
+		t.Errorf("%d slow calls, want %d at least and %d of deep:\n%.3000s", slow, sleeps, deeps, text)
+	}
+	free(t, p.PID)
+
+	// The process ends: so does sliver, with all calls.
+	x.proc = testprog.StartCmd(t, slivercmd(t, t.TempDir(), "trace", "-p", pidOf(p), "-f", "total", "-q", "--trace-engine", "jfr"))
+	for !strings.Contains(strings.Join(p.Output(), "\n"), "truth 3 ") {
+		// -q does not say when tracing has begun: JFR does.
+		if out, _ := exec.Command("sh", "-c", "ls /tmp/.sliver-"+fmt.Sprint(x.proc.PID)+"-*/settings.jfc").Output(); len(out) > 0 {
+			p.Go()
+			p.Line("truth 3 ")
+		}
+	}
+	p.CloseInput()
+	if st := x.proc.Wait(); !st.Success() || !strings.Contains(strings.Join(x.proc.Output(), "\n"), "shop.Traced$Cart.total") {
+		t.Errorf("%v: %q %q", st, x.proc.Output(), x.proc.Errors())
+	}
+	if left, _ := filepath.Glob("/tmp/.sliver-" + fmt.Sprint(x.proc.PID) + "-*"); len(left) > 0 {
+		t.Errorf("left: %q", left)
+	}
+}
+
+// TestTraceJavaRefused: one clear line where Java methods cannot be traced.
+func TestTraceJavaRefused(t *testing.T) {
+	p := javaShop(t, "17")
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"trace", "-p", pidOf(p), "-f", "Traced$Cart::total"}, "runs Java 17: exact calls of Java methods need HotSpot of Java 25 or later"},
+		{[]string{"trace", "-p", pidOf(p), "-f", "/^shop.Traced/"}, "not by a regular expression"},
+		{[]string{"trace", "-p", pidOf(p), "-f", "shop.Traced$Cart::total", "--list"}, "traced exactly by 'sliver trace -p " + pidOf(p) + "' (Java 25 or later)"},
+		{[]string{"record", "-p", pidOf(p), "--trace", "shop.Traced$Cart::total", "-d", "1s"}, "Java methods are sampled, and traced exactly by 'sliver trace"},
+		{[]string{"trace", "-f", "x", "--trace-engine", "jfr", "--", "true"}, "engine jfr is for a process"},
+		{[]string{"trace", "-p", pidOf(p), "-f", "x", "--trace-engine", "jfr", "--list"}, "--list is for native functions"},
+		{[]string{"trace", "-p", pidOf(p), "-f", "x", "--trace-engine", "none"}, "use auto, cpu, kernel or jfr"},
+	} {
+		r := sliver(t, t.TempDir(), c.args...)
+		if r.status == 0 || !strings.Contains(r.errors, c.want) || strings.Count(r.errors, "\n") > 2 {
+			t.Errorf("%q: %d %q, want %q", c.args, r.status, r.errors, c.want)
+		}
+	}
+	if r := sliver(t, t.TempDir(), "doctor", pidOf(p)); !strings.Contains(lineOf(r.out, "  exact calls "), "; Java methods by JFR, from Java 25 on") {
+		t.Errorf("%+v", r)
+	}
+	if err := syscall.Kill(p.PID, 0); err != nil {
+		t.Error(err)
+	}
+}
