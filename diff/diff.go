@@ -181,6 +181,9 @@ func (d *Differ) outermostFirst(s *stack.Sample) (frames []stack.Frame, known in
 	for i := len(in) - 1; i >= 0; i-- {
 		d.scratch = append(d.scratch, in[i])
 	}
+	for i := len(s.Kernel) - 1; i >= 0; i-- {
+		d.scratch = append(d.scratch, s.Kernel[i])
+	}
 	return d.scratch, known
 }
 

@@ -26,9 +26,7 @@ import (
 func kindNames() []string {
 	var all []string
 	for _, k := range stack.Kinds() {
-		if k != stack.KindKernel { // a view adds its frames
-			all = append(all, k.String())
-		}
+		all = append(all, k.String())
 	}
 	return all
 }

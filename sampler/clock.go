@@ -286,8 +286,8 @@ func (g *group) takeCopies(th *thread, c *Counters) {
 	k := &th.clock
 	gone := uint64(0)
 	for k.on {
-		ran, lost, ok := th.file.NextCopy(&g.view)
-		gone += lost
+		x, ok := th.file.NextCopy(&g.view)
+		gone += x.Lost
 		if !ok {
 			break
 		}
@@ -295,11 +295,11 @@ func (g *group) takeCopies(th *thread, c *Counters) {
 			continue
 		}
 		last := th.info.CPU + th.acc.cpu.Load()
-		cpu := k.from + ran
-		if ran == 0 {
+		cpu := k.from + x.Ran
+		if x.Ran == 0 {
 			cpu = last + k.every
 		}
-		g.takeCopy(th, min(max(cpu, last), c.CPU))
+		g.takeCopy(th, min(max(cpu, last), c.CPU), x.Kernel)
 	}
 	if k.on && k.aside {
 		if x, ok := g.walker.Aside(&th.walk); ok {
@@ -314,12 +314,12 @@ func (g *group) takeCopies(th *thread, c *Counters) {
 	}
 }
 
-// takeCopy records the copy in the view. cpu is the thread's CPU time at that moment.
-func (g *group) takeCopy(th *thread, cpu int64) {
+// takeCopy records the copy in the view. cpu is the thread's CPU time at that moment, kernel the frames of the kernel.
+func (g *group) takeCopy(th *thread, cpu int64, kernel []stack.Frame) {
 	k, s, v := &th.clock, &g.sample, &g.view
 	g.cur.thread = th
 	*s = stack.Sample{Time: v.Stopped, Way: stack.WayClock, CPU: cpu, Delay: th.seen.counters.Delay, Switches: th.seen.counters.Switches,
-		State: stack.StateRunning, Call: stack.Call{Nr: -1}}
+		State: stack.StateRunning, Call: stack.Call{Nr: -1}, Kernel: kernel}
 	v.Mem.Past = true
 	g.walkView(th, s)
 	v.Mem.Past = false

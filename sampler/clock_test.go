@@ -145,7 +145,7 @@ func (t *clockThread) Clocks() ClockLimits {
 	return ClockLimits{Own: 60 << 10, Machine: 60 << 10, Copy: 12_000, Tick: func() int64 { return 3_000 }, Delay: func() int64 { return 0 }}
 }
 
-func (t *clockThread) NextCopy(v *View) (ran int64, lost uint64, ok bool) {
+func (t *clockThread) NextCopy(v *View) (x ClockCopy, ok bool) {
 	if t.machine {
 		for t.from <= t.tr.now {
 			at := t.from
@@ -156,18 +156,18 @@ func (t *clockThread) NextCopy(v *View) (ran int64, lost uint64, ok bool) {
 			t.met += t.tick
 			if t.rnd.Float64()*float64(t.period) < float64(t.tick) {
 				t.copy(v, at)
-				return 0, 0, true
+				return x, true
 			}
 		}
-		return 0, 0, false
+		return x, false
 	}
 	now := t.cpu(t.tr.now)
 	for t.room > 0 && (now-t.next)/t.period >= int64(t.room) {
 		t.next += t.period
-		lost++
+		x.Lost++
 	}
 	if now < t.next {
-		return 0, lost, false
+		return x, false
 	}
 	lo, hi := t.from, t.tr.now // the moment at which its CPU time was next
 	for lo < hi {
@@ -179,9 +179,9 @@ func (t *clockThread) NextCopy(v *View) (ran int64, lost uint64, ok bool) {
 	}
 	t.from = lo
 	t.copy(v, lo)
-	ran = t.next - t.began
+	x.Ran = t.next - t.began
 	t.next += t.period
-	return ran, lost, true
+	return x, true
 }
 
 // copy fills v with the thread as it is at at.

@@ -45,7 +45,7 @@ func (NoClock) SetAside(*unwind.Aside) error { return ErrDenied }
 func (NoClock) SetClock(int64) error { return ErrDenied }
 
 // NextCopy implements Thread.
-func (NoClock) NextCopy(*View) (int64, uint64, bool) { return 0, 0, false }
+func (NoClock) NextCopy(*View) (x ClockCopy, ok bool) { return x, false }
 
 // MetByClock implements Thread.
 func (NoClock) MetByClock() int64 { return 0 }

@@ -134,3 +134,6 @@ func (s *Sampler) leave(r *roster, tids []stack.TID) {
 	s.roll.mu.Unlock()
 	s.run.untaken.Store(int64(n + len(s.ctl.chosen.Load().Pick(rest))))
 }
+
+// ClockRefused reports whether the kernel has refused a clock of a thread, so that no samples come from them.
+func (s *Sampler) ClockRefused() bool { return s.clocks.refused.Load() }

@@ -100,10 +100,8 @@ type Thread interface {
 	SetAside(x *unwind.Aside) error
 	// SetClock starts a new period, in ns of CPU time.
 	SetClock(period int64) error
-	// NextCopy fills the view with the oldest copy that was not taken yet. ran is for how long, in
-	// ns, the thread had run since StartClock, 0 if unknown; lost is how many a full buffer had no
-	// room for since the last call; ok is false if none is left.
-	NextCopy(v *View) (ran int64, lost uint64, ok bool)
+	// NextCopy fills the view with the oldest copy that was not taken yet; ok is false if none is left.
+	NextCopy(v *View) (x ClockCopy, ok bool)
 	StopClock()
 	// MetByClock returns the CPU time, in ns since StartClock, that ticks of a clock of all CPUs have met, copied or not.
 	MetByClock() int64
@@ -117,6 +115,13 @@ type ClockPlan struct {
 	Stack int           // bytes
 	Tick  int64         // ns between ticks of a clock of all CPUs, of whose copies of the thread some are kept by chance; 0: an own clock
 	Aside *unwind.Aside // memory that is copied with the stack; nil: none
+}
+
+// ClockCopy is what a copy of a clock has beside a View.
+type ClockCopy struct {
+	Ran    int64         // ns that the thread had run since StartClock; 0: unknown
+	Lost   uint64        // copies that a full buffer had no room for since the last call
+	Kernel []stack.Frame // of the kernel, leaf first, until the next call; empty: the thread was in its own code, or it is unknown
 }
 
 // ClockLimits say which clocks a thread may have, and what these cost.

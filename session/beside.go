@@ -32,7 +32,7 @@ func (s *Session) beside() (what string, end func() error, err error) {
 		ends = append(ends, s.io.end)
 	}
 	if s.o.Switches != nil {
-		if s.switches, err = logSwitches(s.proc, s.o.Switches, s.recorder, func() bool { return s.smp.Selection().All() }); err != nil {
+		if s.switches, err = logSwitches(s.proc, s.o.Switches, s.recorder, func() bool { return s.smp.Selection().All() }, s.bareSamples); err != nil {
 			return "switches", end, err
 		}
 		ends = append(ends, func() error {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/sliverprof/sliver/stack"
@@ -37,7 +38,7 @@ func (k *kernelStacks) number(addrs []uint64) int {
 	}
 	return k.numbered(func() []string {
 		if k.syms == nil { // only now: the list is long
-			s, err := kallsyms.Load()
+			s, err := kernelSymbols()
 			if err != nil {
 				k.why = oneLine(err)
 				return nil
@@ -73,6 +74,55 @@ func (k *kernelStacks) numbered(names func() []string) int {
 	k.fresh = append(k.fresh, all)
 	return n
 }
+
+// kernelSymbols are the kernel's functions, read once for all processes.
+var kernelSymbols = sync.OnceValues(kallsyms.Load)
+
+// readKernel begins to read the names that nameKernel needs.
+func (s *Session) readKernel() {
+	if s.o.Switches != nil && s.o.Clock && kallsyms.Hidden() == "" {
+		go kernelSymbols()
+	}
+}
+
+// nameKernel makes samples by clocks have the kernel's part of their stacks, if what the kernel does is recorded. It returns
+// in one line why they cannot; "": they do, or it was not asked for.
+func (s *Session) nameKernel() string {
+	if s.o.Switches == nil || !s.o.Clock {
+		return ""
+	}
+	if why := kallsyms.Hidden(); why != "" {
+		return why
+	}
+	syms, err := kernelSymbols()
+	if err != nil {
+		return oneLine(err)
+	}
+	s.runtimes.NameKernel(syms.Caller)
+	return ""
+}
+
+// bareSamples returns why CPU samples, or many of them, have no kernel stacks, as far as that is known by now; "": they have.
+func (s *Session) bareSamples() string {
+	if s.bare != "" || !s.o.Clock {
+		return s.bare
+	}
+	if s.smp.ClockRefused() {
+		return "the kernel refuses the clocks that copy them: CAP_PERFMON is needed, root, or kernel.perf_event_paranoid of 1 or less"
+	}
+	stops, clocked := uint64(0), uint64(0)
+	all, _ := s.smp.Accounts()
+	for i := range all {
+		stops, clocked = stops+all[i].Stopped(), clocked+all[i].Clocked
+	}
+	if stops >= manyStops && stops > clocked/4 {
+		return fmt.Sprintf("%d were taken by stops, which show none, %d by clocks (Python's threads, and those that use little CPU time, have no clock)", stops, clocked)
+	}
+	return ""
+}
+
+// manyStops is how many samples by stops are worth a line if they are more than a fifth of those on CPUs.
+const manyStops = 100
 
 // Limits of reading the stacks of threads that are blocked at the end.
 const (

@@ -109,6 +109,7 @@ type Session struct {
 	io       *ioLog         // nil: no I/O is recorded
 	ioRing   int            // see kernel.IOOptions
 	switches *switchLog     // nil: no context switches are recorded
+	bare     string         // why CPU samples have no kernel stacks; "": they may, or nothing of the kernel is recorded
 	opened   stack.Time     // start of New
 	section  *trace.Section // nil: the recording is of one process
 	family   *family        // nil: the recording is of one process
@@ -152,6 +153,7 @@ func New(p *target.Process, o Options) (*Session, error) {
 
 func (s *Session) prepare() (err error) {
 	p, o := s.proc, &s.o
+	s.readKernel()
 	for _, out := range o.Outputs {
 		if err := out.Check(); err != nil {
 			return err
@@ -190,6 +192,7 @@ func (s *Session) prepare() (err error) {
 	_ = mapped(nil)
 	s.life, _ = p.Life() // none of a process that has ended, which has no samples
 	s.runtimes = s.live.FollowRuntimes(s.recorder.Capture)
+	s.bare = s.nameKernel()
 	s.tasks = &tasks{t: s.live, note: s.recorder.Tasks}
 	s.waits = newWaits(s.live, s.rec, o.DebugDirs, s.shared == nil)
 	s.jit = newPerfMap(p, s.live, s.mods, s.recorder.Capture, 0)

@@ -31,6 +31,7 @@ type SwitchOptions struct {
 type switchLog struct {
 	e     *kernel.Sched // belongs to the goroutine of run
 	all   func() bool   // reports whether switches of all threads are recorded, or of the sampled ones alone
+	bare  func() string // see Session.bareSamples
 	p     *target.Process
 	rec   *trace.Recorder
 	stop  chan struct{}
@@ -57,9 +58,9 @@ const (
 )
 
 // logSwitches begins to record the switches of p, of all of its threads where all says so, otherwise of those in rec.
-// If that is refused and not needed, the recording says so.
-func logSwitches(p *target.Process, o *SwitchOptions, rec *trace.Recorder, all func() bool) (*switchLog, error) {
-	x := &switchLog{p: p, all: all, rec: rec, stop: make(chan struct{}), done: make(chan struct{}), wakers: map[wakerKey]int{}, batch: map[stack.TID][]trace.Switch{}}
+// If that is refused and not needed, the recording says so. bare returns why CPU samples have no kernel stacks.
+func logSwitches(p *target.Process, o *SwitchOptions, rec *trace.Recorder, all func() bool, bare func() string) (*switchLog, error) {
+	x := &switchLog{p: p, all: all, bare: bare, rec: rec, stop: make(chan struct{}), done: make(chan struct{}), wakers: map[wakerKey]int{}, batch: map[stack.TID][]trace.Switch{}}
 	if o.after > 0 {
 		go x.later(o)
 		return x, nil
@@ -67,8 +68,7 @@ func logSwitches(p *target.Process, o *SwitchOptions, rec *trace.Recorder, all f
 	if err := x.open(o); err != nil && o.Need {
 		return nil, fmt.Errorf("record context switches: %w", err)
 	} else if err != nil {
-		x.last = noSwitches(rec, switchesRefused(err))
-		close(x.done)
+		x.none(switchesRefused(err))
 		return x, nil
 	}
 	go x.run()
@@ -99,25 +99,27 @@ func (x *switchLog) later(o *SwitchOptions) {
 	case <-time.After(o.after):
 	}
 	if !o.begin() {
-		x.last = noSwitches(x.rec, fmt.Sprintf("that is for at most %d processes at once", maxWatched))
-		close(x.done)
+		x.none(fmt.Sprintf("that is for at most %d processes at once", maxWatched))
 		return
 	}
 	defer o.end()
 	if err := x.open(o); err != nil {
-		x.last = noSwitches(x.rec, switchesRefused(err))
-		close(x.done)
+		x.none(switchesRefused(err))
 		return
 	}
 	x.run()
 }
 
-// noSwitches writes why context switches were not recorded.
-func noSwitches(rec *trace.Recorder, why string) *trace.Switches {
-	now := target.Now()
-	x := &trace.Switches{At: now, Began: now, Lost: []string{"context switches were not recorded: " + why}}
-	rec.Switches(x)
-	return x
+// none ends the log and writes why context switches were not recorded. In most cases the missing rights explain as well
+// why CPU samples have no kernel stacks.
+func (x *switchLog) none(why string) {
+	now, what := target.Now(), "context switches"
+	if x.bare() != "" {
+		what += " and kernel stacks"
+	}
+	x.last = &trace.Switches{At: now, Began: now, Lost: []string{what + " were not recorded: " + why}}
+	x.rec.Switches(x.last)
+	close(x.done)
 }
 
 // switchesRefused describes in one line why context switches cannot be recorded, with a remedy where there is one.
@@ -324,8 +326,15 @@ func (x *switchLog) account() {
 		}
 	}
 	a.Lost = append(a.Lost, x.e.Without()...)
-	if x.kernel.why != "" {
-		a.Lost = append(a.Lost, "waits have no kernel stacks: "+x.kernel.why)
+	if why := x.bare(); why != "" && why == x.kernel.why {
+		a.Lost = append(a.Lost, "CPU samples and waits have no kernel stacks: "+why)
+	} else {
+		if x.kernel.why != "" {
+			a.Lost = append(a.Lost, "waits have no kernel stacks: "+x.kernel.why)
+		}
+		if why != "" {
+			a.Lost = append(a.Lost, "CPU samples have no kernel stacks: "+why)
+		}
 	}
 	x.rec.Switches(a)
 	x.last = a

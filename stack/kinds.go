@@ -59,7 +59,7 @@ type Library struct {
 var table = []traits{
 	KindNative: {name: "native", title: "Native", color: "yellow"},
 	KindGo:     {name: "go", title: "Go", color: "blue", unordered: true}, // goroutines have stacks of their own
-	KindKernel: {name: "kernel", title: "Kernel", color: "orange"},
+	KindKernel: {name: "kernel", title: "Kernel", color: "orange", start: 0x8400_0000_0000, end: 0x8500_0000_0000},
 	KindJava: {name: "java", title: "Java", color: "green", managed: true, tagged: true,
 		start: 0x8100_0000_0000, end: 0x8200_0000_0000,
 		files:     regexp.MustCompile(`^(libjvm\.so|libjli\.so|java)$`),

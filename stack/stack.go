@@ -241,6 +241,7 @@ type Sample struct {
 	GIL      bool // it held its interpreter's global lock
 	Call     Call
 	Stack    []Frame // leaf first; the last one is a KindError frame if Reason is set
+	Kernel   []Frame // frames of the kernel above Stack, leaf first; empty: the thread was in its own code, or they are unknown
 	Reason   Reason  // why the stack ends early
 	// Word, if not nil, reads 8 bytes of the thread's memory at that time, from the copy. It is
 	// valid while the sample is passed on. It is set only if the stack ends early and calls push

@@ -36,6 +36,7 @@ type Clock struct {
 	perfRing
 	machine *machineClock // that makes the copies; nil: an event of the thread's own
 	thread  *Thread
+	kernel  bool // the copies have the kernel's part of the stack
 	copies  clockCopies
 	taken   int // of these
 	lost    uint64
@@ -65,6 +66,7 @@ func (c *clockCopies) add() *ClockCopy {
 func (x *ClockCopy) fill(p *perfCopy) {
 	x.At, x.Ran, x.Regs = p.at, int64(p.count), p.regs
 	x.Stack = append(x.Stack[:0], p.stack...)
+	x.Kernel = append(x.Kernel[:0], p.kernel...)
 }
 
 // ClockCopy is one copy.
@@ -73,6 +75,9 @@ type ClockCopy struct {
 	Ran   int64 // ns that the thread had run since the clock was opened; 0: unknown
 	Regs  stack.Regs
 	Stack []byte // from SP up
+	// Kernel is the kernel's part of the stack: an address in the innermost function, then return addresses. It is empty
+	// if the thread was in its own code, or the clock does not copy it.
+	Kernel []uint64
 }
 
 // SP returns the stack pointer.
@@ -85,8 +90,9 @@ var ErrClockDenied = errors.New("the kernel refuses to copy running threads")
 const NoProgram = -1
 
 // OpenClock starts a clock that copies stackBytes of stack after each period, in ns of CPU time. program is the
-// descriptor of a BPF program that runs before each copy, or NoProgram. The first copy may miss it.
-func (t *Thread) OpenClock(period int64, stackBytes, program int) (*Clock, error) {
+// descriptor of a BPF program that runs before each copy, or NoProgram. The first copy may miss it. kernel makes the
+// copies have the kernel's part of the stack, which takes no further permission.
+func (t *Thread) OpenClock(period int64, stackBytes, program int, kernel bool) (*Clock, error) {
 	if period <= 0 || stackBytes <= 0 || stackBytes > MaxClockStack {
 		return nil, fmt.Errorf("clock: period %d ns, %d bytes of stack: out of range", period, stackBytes)
 	}
@@ -94,6 +100,9 @@ func (t *Thread) OpenClock(period int64, stackBytes, program int) (*Clock, error
 	attr := unix.PerfEventAttr{Type: unix.PERF_TYPE_SOFTWARE, Size: unix.PERF_ATTR_SIZE_VER5, Config: unix.PERF_COUNT_SW_TASK_CLOCK, Sample: uint64(period),
 		Sample_type: perfSample | unix.PERF_SAMPLE_READ, Bits: unix.PerfBitUseClockID | unix.PerfBitComm | unix.PerfBitSampleIDAll, Wakeup: clockRecords,
 		Sample_regs_user: perfRegsMask, Sample_stack_user: uint32(stackBytes), Clockid: unix.CLOCK_MONOTONIC}
+	if kernel {
+		copyKernel(&attr)
+	}
 	fd, err := unix.PerfEventOpen(&attr, int(t.tid), -1, -1, unix.PERF_FLAG_FD_CLOEXEC)
 	switch {
 	case err == unix.ESRCH:
@@ -101,7 +110,7 @@ func (t *Thread) OpenClock(period int64, stackBytes, program int) (*Clock, error
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", ErrClockDenied, err)
 	}
-	c := &Clock{perfRing: perfRing{fd: fd}, thread: t}
+	c := &Clock{perfRing: perfRing{fd: fd}, thread: t, kernel: kernel}
 	if err := errors.Join(spare(fd), setProgram(fd, program)); err != nil {
 		c.Close()
 		return nil, err
@@ -111,6 +120,12 @@ func (t *Thread) OpenClock(period int64, stackBytes, program int) (*Clock, error
 		return nil, fmt.Errorf("%w: %w", ErrClockDenied, err)
 	}
 	return c, nil
+}
+
+// copyKernel makes an event copy the kernel's part of the stack.
+func copyKernel(attr *unix.PerfEventAttr) {
+	attr.Sample_type |= unix.PERF_SAMPLE_CALLCHAIN
+	attr.Bits |= unix.PerfBitExcludeCallchainUser
 }
 
 // clockPages returns the size of a buffer in pages, a power of two, for some copies.
@@ -158,9 +173,17 @@ func (c *Clock) read(b []byte) {
 		if tid == c.thread.tid {
 			c.thread.names.saw(name, at)
 		}
-	} else if c.rec.parse(b, true) && c.rec.tid == c.thread.tid {
+	} else if c.rec.parse(b, c.has()) && c.rec.tid == c.thread.tid {
 		c.copies.add().fill(&c.rec)
 	}
+}
+
+// has returns what a record of the thread's own clock has beside perfSample.
+func (c *Clock) has() uint8 {
+	if c.kernel {
+		return perfCounted | perfKernel
+	}
+	return perfCounted
 }
 
 // setProgram sets the BPF program of an event; NoProgram: none.

@@ -1,9 +1,11 @@
 package target
 
 import (
+	"encoding/binary"
 	"errors"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -34,7 +36,7 @@ func TestClock(t *testing.T) {
 	}
 	defer th.Close()
 	const period, size = 2_000_000, 16 << 10
-	c, err := th.OpenClock(period, size, NoProgram)
+	c, err := th.OpenClock(period, size, NoProgram, false)
 	if errors.Is(err, ErrClockDenied) {
 		testprog.Lack(t, "perf", err.Error())
 	}
@@ -77,23 +79,56 @@ func TestClock(t *testing.T) {
 	for more := true; more; { // copies made before the end remain
 		_, _, more = c.Take()
 	}
-	if _, err := th.OpenClock(period, size, NoProgram); !errors.Is(err, ErrGone) {
+	if _, err := th.OpenClock(period, size, NoProgram, false); !errors.Is(err, ErrGone) {
 		t.Errorf("a clock of a thread that is gone: %v", err)
 	}
 	for _, x := range [][2]int{{0, size}, {period, 0}, {period, MaxClockStack + 1}} {
-		if _, err := th.OpenClock(int64(x[0]), x[1], NoProgram); err == nil {
+		if _, err := th.OpenClock(int64(x[0]), x[1], NoProgram, false); err == nil {
 			t.Errorf("a period of %d ns and %d bytes of stack were accepted", x[0], x[1])
+		}
+	}
+}
+
+// TestPerfCopyKernel: of a call chain, the addresses of the kernel are taken, without marks, those of the thread's own
+// code, and more than the limit.
+func TestPerfCopyKernel(t *testing.T) {
+	const user = ^uint64(0) - 511 // PERF_CONTEXT_USER
+	for _, c := range []struct {
+		chain, want []uint64
+		bad         bool
+	}{
+		{nil, nil, false},
+		{[]uint64{perfContextKernel, 0xffffffff81000010, 0xffffffff81000020}, []uint64{0xffffffff81000010, 0xffffffff81000020}, false},
+		{[]uint64{perfContextKernel, 0xffffffff81000010, user, 0x401000}, []uint64{0xffffffff81000010}, false},
+		{[]uint64{user, 0x401000}, nil, false},
+		{slices.Concat([]uint64{perfContextKernel}, make([]uint64, 3*maxKernelFrames)), make([]uint64, maxKernelFrames), false},
+		{[]uint64{1 << 60}, nil, true},
+	} {
+		b := record(16, 16)
+		n := uint64(len(c.chain))
+		if c.bad {
+			n, c.chain = c.chain[0], nil
+		}
+		chain := binary.NativeEndian.AppendUint64(nil, n)
+		for _, a := range c.chain {
+			chain = binary.NativeEndian.AppendUint64(chain, a)
+		}
+		var x perfCopy
+		ok := x.parse(slices.Insert(b, 24, chain...), perfKernel)
+		if ok == c.bad || ok && (!slices.Equal(x.kernel, c.want) || len(x.stack) != 16) {
+			t.Errorf("%x: %v, %x, %d bytes of stack", c.chain, ok, x.kernel, len(x.stack))
 		}
 	}
 }
 
 // FuzzPerfCopy: a record of any content is parsed within its bounds.
 func FuzzPerfCopy(f *testing.F) {
-	f.Add(record(64, 40), false)
-	f.Add(record(0, 0), true)
-	f.Fuzz(func(t *testing.T, b []byte, counted bool) {
+	f.Add(record(64, 40), uint8(0))
+	f.Add(record(0, 0), uint8(perfCounted))
+	f.Add(slices.Insert(record(8, 8), 24, make([]byte, 16)...), uint8(perfCounted|perfKernel))
+	f.Fuzz(func(t *testing.T, b []byte, more uint8) {
 		var c perfCopy
-		if c.parse(b, counted) && len(c.stack) > len(b) {
+		if c.parse(b, more) && (len(c.stack) > len(b) || len(c.kernel) > maxKernelFrames) {
 			t.Errorf("%d bytes of stack in %d", len(c.stack), len(b))
 		}
 	})
@@ -130,7 +165,7 @@ func TestMachineClock(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer threads[i].Close()
-		clocks[i], err = threads[i].OpenMachineClock(tick, period, NoProgram)
+		clocks[i], err = threads[i].OpenMachineClock(tick, period, NoProgram, i == 0)
 		if errors.Is(err, ErrClockDenied) {
 			testprog.Lack(t, "perf", err.Error())
 		}
@@ -139,10 +174,10 @@ func TestMachineClock(t *testing.T) {
 		}
 		defer clocks[i].Close()
 	}
-	if _, err := threads[0].OpenMachineClock(tick, period, NoProgram); err == nil {
+	if _, err := threads[0].OpenMachineClock(tick, period, NoProgram, false); err == nil {
 		t.Error("a thread got two clocks")
 	}
-	if _, err := threads[0].OpenMachineClock(3*tick, period, NoProgram); !errors.Is(err, ErrClockPeriod) {
+	if _, err := threads[0].OpenMachineClock(3*tick, period, NoProgram, false); !errors.Is(err, ErrClockPeriod) {
 		t.Errorf("another period: %v", err)
 	}
 	cpu := func(i int) int64 {
@@ -153,7 +188,7 @@ func TestMachineClock(t *testing.T) {
 		return c.CPU
 	}
 	began := [2]int64{cpu(0), cpu(1)}
-	var n [2]int64
+	var n, inKernel [2]int64
 	var last [2]stack.Time
 	for begin := time.Now(); n[0] < 300 && time.Since(begin) < time.Minute; {
 		_, _ = unix.Poll(nil, 10)
@@ -169,6 +204,12 @@ func TestMachineClock(t *testing.T) {
 				}
 				last[i] = x.At
 				n[i]++
+				if len(x.Kernel) > 0 {
+					inKernel[i]++
+				}
+				if slices.ContainsFunc(x.Kernel, func(a uint64) bool { return a>>63 == 0 || a >= perfContexts }) {
+					t.Fatalf("not all of these are addresses of the kernel: %#x", x.Kernel)
+				}
 			}
 		}
 	}
@@ -186,12 +227,16 @@ func TestMachineClock(t *testing.T) {
 			t.Errorf("thread %d: %d copies at %.0f ticks", i, n[i], met)
 		}
 	}
+	// Both make system calls; the kernel's part of the stack was asked for of one.
+	if inKernel[0] == 0 || inKernel[0] == n[0] || inKernel[1] > 0 {
+		t.Errorf("%d and %d of %d and %d copies have the kernel's part of the stack", inKernel[0], inKernel[1], n[0], n[1])
+	}
 	if MachineClockOthers() == 0 {
 		t.Error("no thread of another program was seen on a CPU")
 	}
 	clocks[0].Close()
 	clocks[0].Close()
-	if c, err := threads[0].OpenMachineClock(tick, period, NoProgram); err != nil {
+	if c, err := threads[0].OpenMachineClock(tick, period, NoProgram, false); err != nil {
 		t.Error("after Close:", err)
 	} else {
 		c.Close()
@@ -199,6 +244,14 @@ func TestMachineClock(t *testing.T) {
 	clocks[1].Close()
 	if machine.clock != nil {
 		t.Error("the clock runs on without users")
+	}
+	c, err := threads[0].OpenMachineClock(tick, period, NoProgram, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := threads[1].OpenMachineClock(tick, period, NoProgram, true); !errors.Is(err, ErrClockPeriod) {
+		t.Errorf("the kernel's part of the stack from a clock that does not copy it: %v", err)
 	}
 }
 

@@ -155,7 +155,7 @@ func (d *Deaths) Close() {
 // parseDeath parses a record of perf_event_open(2): PERF_RECORD_SAMPLE with perfSample.
 func parseDeath(b []byte) (x Death, ok bool) {
 	var c perfCopy
-	if !c.parse(b, false) {
+	if !c.parse(b, 0) {
 		return x, false
 	}
 	return Death{TID: c.tid, PID: c.pid, At: c.at, Regs: c.regs, SP: c.regs.R[nativeSP], Stack: append([]byte(nil), c.stack...)}, true

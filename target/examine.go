@@ -242,7 +242,7 @@ func checkClock(pid int) Check {
 }
 
 func tryClock(pid int) error {
-	clock, err := (&Thread{tid: stack.TID(pid), pid: pid}).OpenClock(1e9, 4096, NoProgram)
+	clock, err := (&Thread{tid: stack.TID(pid), pid: pid}).OpenClock(1e9, 4096, NoProgram, false)
 	if err == nil {
 		clock.Close()
 	}

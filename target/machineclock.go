@@ -58,6 +58,7 @@ type machineClock struct {
 	period int64
 	each   int                // events of a CPU
 	filter *perffilter.Filter // nil: there is none
+	kernel bool               // copies have the kernel's part of the stack
 	// program is the BPF program that copies memory beside the stack; NoProgram: none. It is guarded by machine's lock.
 	program int
 	done    chan struct{}
@@ -133,25 +134,25 @@ func MachineTickCost() int64 {
 
 // OpenMachineClock is OpenClock for a thread that switches often. Ticks are tick ns apart, and the thread's copies period
 // ns of its CPU time, in the mean. The stack of a copy has MaxMachineClockStack bytes. It returns ErrClockPeriod while other
-// threads use ticks of another distance, or another program than this one.
-func (t *Thread) OpenMachineClock(tick, period int64, program int) (*Clock, error) {
+// threads use ticks of another distance, another program than this one, or copies without the kernel's part that it needs.
+func (t *Thread) OpenMachineClock(tick, period int64, program int, kernel bool) (*Clock, error) {
 	machine.Lock()
 	defer machine.Unlock()
 	m := machine.clock
 	if m == nil {
 		var err error
-		if m, err = newMachineClock(tick); err != nil {
+		if m, err = newMachineClock(tick, kernel); err != nil {
 			return nil, err
 		}
 		machine.clock = m
 	}
-	if m.period != tick {
+	if m.period != tick || kernel && !m.kernel {
 		return nil, ErrClockPeriod
 	}
 	if err := m.run(program); err != nil {
 		return nil, err
 	}
-	c := &Clock{machine: m, thread: t}
+	c := &Clock{machine: m, thread: t, kernel: kernel}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.by[t.tid] != nil {
@@ -203,12 +204,12 @@ func MachineClockOthers() int64 {
 }
 
 // newMachineClock starts the clock. The caller holds machine.
-func newMachineClock(period int64) (*machineClock, error) {
+func newMachineClock(period int64, kernel bool) (*machineClock, error) {
 	cpus, err := OnlineCPUs()
 	if err != nil || len(cpus) > machineCPUs {
 		return nil, fmt.Errorf("%w: a clock of all CPUs is for %d CPUs at most, and here are %d", ErrClockDenied, machineCPUs, len(cpus))
 	}
-	m := &machineClock{period: period, program: NoProgram, each: max(1, min(machineEvents, mostEvents/len(cpus))), by: map[stack.TID]*Clock{}, done: make(chan struct{})}
+	m := &machineClock{period: period, kernel: kernel, program: NoProgram, each: max(1, min(machineEvents, mostEvents/len(cpus))), by: map[stack.TID]*Clock{}, done: make(chan struct{})}
 	if machine.loadFilter() {
 		m.filter = machine.filter
 	}
@@ -272,6 +273,9 @@ func (m *machineClock) openEvent(cpu, to int) (int, error) {
 	attr := unix.PerfEventAttr{Type: unix.PERF_TYPE_SOFTWARE, Size: unix.PERF_ATTR_SIZE_VER5, Config: unix.PERF_COUNT_SW_CPU_CLOCK, Sample: uint64(period),
 		Sample_type: perfSample, Bits: unix.PerfBitUseClockID | unix.PerfBitExcludeIdle, Wakeup: machineWakes,
 		Sample_regs_user: perfRegsMask, Sample_stack_user: MaxMachineClockStack, Clockid: unix.CLOCK_MONOTONIC}
+	if m.kernel {
+		copyKernel(&attr)
+	}
 	var err error
 	if e.fd, err = unix.PerfEventOpen(&attr, -1, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC); err != nil {
 		return -1, err
@@ -352,7 +356,10 @@ func (m *machineClock) read(b []byte) {
 		m.others++
 	case len(c.pending) >= mostPending:
 		c.missed++
-	case m.rec.parse(b, false) && m.rec.tid == c.thread.tid:
+	case m.rec.parse(b, m.has()) && m.rec.tid == c.thread.tid:
+		if !c.kernel {
+			m.rec.kernel = m.rec.kernel[:0]
+		}
 		x := c.pending.add()
 		x.fill(&m.rec)
 		x.Ran = 0
@@ -361,6 +368,14 @@ func (m *machineClock) read(b []byte) {
 			c.pending[i], c.pending[i-1] = c.pending[i-1], c.pending[i]
 		}
 	}
+}
+
+// has returns what a record has beside perfSample.
+func (m *machineClock) has() uint8 {
+	if m.kernel {
+		return perfKernel
+	}
+	return 0
 }
 
 // give hands over the copies of c's thread.

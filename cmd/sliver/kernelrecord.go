@@ -21,7 +21,7 @@ const (
 )
 
 func (f *kernelOfRecord) register(fs *pflag.FlagSet) {
-	fs.StringVar(&f.mode, "kernel", kernelOff, "record context switches and wake-ups too: states of threads and who woke whom are exact;\nauto (where the kernel allows it: CAP_BPF and CAP_PERFMON, or root), on, off")
+	fs.StringVar(&f.mode, "kernel", kernelOff, "record context switches, wake-ups and kernel stacks too: exact states, and who woke whom;\nauto (where the kernel allows it: CAP_BPF and CAP_PERFMON, or root), on, off")
 }
 
 // options returns what a session needs; nil if switches are not recorded.

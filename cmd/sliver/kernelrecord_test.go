@@ -4,8 +4,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/google/pprof/profile"
 
 	"github.com/sliverprof/sliver/internal/testprog"
 	"github.com/sliverprof/sliver/session"
@@ -48,6 +52,92 @@ func TestRecordKernel(t *testing.T) {
 	}
 	if d := sliver(t, dir, "doctor"); !strings.Contains(d.out, "ok    context switches") {
 		t.Errorf("doctor:\n%s", d.out)
+	}
+}
+
+// foldedSum adds up the values of folded stacks, and those with a function of the kernel whose name contains a text.
+func foldedSum(t *testing.T, text, want string) (all, kernel int64) {
+	t.Helper()
+	for line := range strings.Lines(text) {
+		at := strings.LastIndexByte(line, ' ')
+		n, err := strconv.ParseInt(strings.TrimSpace(line[at+1:]), 10, 64)
+		if err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		all += n
+		if _, inner, ok := strings.Cut(line[:at], ";[kernel] "); ok && strings.Contains(inner, want) {
+			kernel += n
+		}
+	}
+	return all, kernel
+}
+
+// pprofSum is foldedSum for the CPU time in a profile.
+func pprofSum(t *testing.T, b []byte, mark, want string) (all, kernel int64) {
+	t.Helper()
+	p, err := profile.ParseData(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := slices.IndexFunc(p.SampleType, func(v *profile.ValueType) bool { return v.Type == "cpu" })
+	if at < 0 {
+		t.Fatalf("no CPU time: %v", p.SampleType)
+	}
+	for _, s := range p.Sample {
+		all += s.Value[at]
+		if slices.ContainsFunc(s.Location, func(l *profile.Location) bool {
+			return strings.HasPrefix(l.Line[0].Function.Name, mark) && strings.Contains(l.Line[0].Function.Name, want)
+		}) {
+			kernel += s.Value[at]
+		}
+	}
+	return all, kernel
+}
+
+// TestRecordKernelSamples: with --kernel, folded stacks and pprof have the kernel's functions of CPU samples as frames,
+// and their sums are those of the same recording without such frames.
+func TestRecordKernelSamples(t *testing.T) {
+	if why := session.TrySwitches(); why != "" {
+		testprog.Missing(t, "bpf", why)
+	}
+	testprog.Need(t, "gcc", "ptrace")
+	dir := t.TempDir()
+	cmd := slivercmd(t, dir, "record", "--kernel=on", "--no-children", "-i", "2ms", "-o", "run.sliver", "--", testprog.Build(t, "c/inkernel", "O2"), "2")
+	cmd.Stdin = strings.NewReader("\n\n")
+	r := runCmd(t, cmd)
+	if r.status != 0 {
+		t.Fatalf("%+v", r)
+	}
+	if strings.Contains(r.errors, "no kernel stacks") {
+		testprog.Missing(t, "perf", r.errors)
+	}
+	var sums [2][2]int64
+	for i, kinds := range []string{"kernel,native", "no-kernel"} {
+		for j, format := range []string{"cpu.folded", "pb.gz"} {
+			out := kinds + "." + format
+			if r := sliver(t, dir, "export", "run.sliver", "--kinds", kinds, "-o", out); r.status != 0 {
+				t.Fatalf("%+v", r)
+			}
+			b, err := os.ReadFile(filepath.Join(dir, out))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var kernel int64
+			if format == "cpu.folded" {
+				sums[i][j], kernel = foldedSum(t, string(b), "getrandom")
+			} else {
+				sums[i][j], kernel = pprofSum(t, b, "[kernel] ", "getrandom")
+			}
+			if (kernel > 0) != (i == 0) {
+				t.Errorf("%s of --kinds %s: %d of %d in getrandom", format, kinds, kernel, sums[i][j])
+			}
+		}
+	}
+	if sums[0] != sums[1] || sums[0][0] == 0 {
+		t.Errorf("with frames of the kernel %d, without %d", sums[0], sums[1])
+	}
+	if q := sliver(t, dir, "sql", "run.sliver", "select count(*) > 0 from slices s join functions f on f.id = s.function where s.kind = 'kernel' and f.name like '[kernel] %getrandom%'", "--format", "csv"); !strings.Contains(q.out, "\n1\n") {
+		t.Errorf("sql has no function of the kernel:\n%s%s", q.out, q.errors)
 	}
 }
 

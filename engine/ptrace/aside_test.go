@@ -39,7 +39,7 @@ func TestAside(t *testing.T) {
 	}
 	const nowhere = 0x1000
 	for _, machine := range []bool{false, true} {
-		th, err := Open(proc, stack.TID(p.PID), nil)
+		th, err := Open(proc, stack.TID(p.PID), nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -61,7 +61,7 @@ func TestAside(t *testing.T) {
 		defer tick.Stop()
 		for begin := time.Now(); later < 20 && time.Since(begin) < time.Minute; <-tick.C {
 			for {
-				_, _, ok := th.NextCopy(&v)
+				_, ok := th.NextCopy(&v)
 				if !ok {
 					break
 				}

@@ -105,7 +105,7 @@ func engineFrom(t *testing.T, prog *testprog.Proc, tid stack.TID, from *Tracers)
 	if err != nil {
 		t.Fatal(err)
 	}
-	th, err := Open(proc, tid, nil)
+	th, err := Open(proc, tid, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,16 +16,25 @@ type Thread struct {
 	deaths *target.Deaths // nil: deaths are not recorded
 	clock  *target.Clock  // nil: not started
 	aside  *aside         // of the clock; nil: it copies the stack alone
+	kernel Kernel         // nil: copies have no frames of the kernel
+	frames []stack.Frame  // of the kernel, of the last copy
 	is     state
 }
 
-// Open opens a thread of p. deaths may be nil: its death is not recorded.
-func Open(p *target.Process, tid stack.TID, deaths *target.Deaths) (*Thread, error) {
+// Kernel makes frames of the kernel's part of a stack: an address in the innermost function, then return addresses. It
+// may be used by several goroutines.
+type Kernel interface {
+	Frames(addrs []uint64, buf []stack.Frame) []stack.Frame
+}
+
+// Open opens a thread of p. deaths may be nil: its death is not recorded. kernel may be nil: copies by clocks have no
+// frames of the kernel.
+func Open(p *target.Process, tid stack.TID, deaths *target.Deaths, kernel Kernel) (*Thread, error) {
 	th, err := p.Thread(tid)
 	if err != nil {
 		return nil, Translate(err)
 	}
-	return &Thread{Thread: th, deaths: deaths}, nil
+	return &Thread{Thread: th, deaths: deaths, kernel: kernel}, nil
 }
 
 // Died implements sampler.Thread.
@@ -72,9 +81,9 @@ func (t *Thread) StartClock(p sampler.ClockPlan) (err error) {
 		program = t.aside.all.Program()
 	}
 	if p.Tick > 0 {
-		t.clock, err = t.Thread.OpenMachineClock(p.Tick, p.Every, program)
+		t.clock, err = t.Thread.OpenMachineClock(p.Tick, p.Every, program, t.kernel != nil)
 	} else {
-		t.clock, err = t.Thread.OpenClock(p.Every, p.Stack, program)
+		t.clock, err = t.Thread.OpenClock(p.Every, p.Stack, program, t.kernel != nil)
 	}
 	if err != nil {
 		t.StopClock()
@@ -100,16 +109,22 @@ func (t *Thread) Clocks() sampler.ClockLimits {
 }
 
 // NextCopy implements sampler.Thread.
-func (t *Thread) NextCopy(v *sampler.View) (ran int64, lost uint64, ok bool) {
+func (t *Thread) NextCopy(v *sampler.View) (c sampler.ClockCopy, ok bool) {
 	x, lost, ok := t.clock.Take()
+	c.Lost = lost
 	if !ok {
-		return 0, lost, false
+		return c, false
 	}
 	v.Regs, v.Call, v.Spans = &x.Regs, stack.Call{Nr: -1}, nil
 	v.Asked, v.Halted, v.Stopped, v.Resumed = x.At, 0, x.At, x.At
 	v.Restarted, v.Group, v.Reads, v.Found = false, false, 0, sampler.ActivityOnCPU
 	v.Mem.Blocks = append(t.aside.take(x, v.Mem.Blocks[:0]), unwind.Block{Addr: x.SP(), Data: x.Stack})
-	return x.Ran, lost, true
+	c.Ran = x.Ran
+	if t.kernel != nil && len(x.Kernel) > 0 {
+		t.frames = t.kernel.Frames(x.Kernel, t.frames[:0])
+		c.Kernel = t.frames
+	}
+	return c, true
 }
 
 // StopClock implements sampler.Thread.

@@ -299,7 +299,7 @@ func (p *Profile) standIn(label int32) int {
 }
 
 func (p *Profile) locate(l *Location, from *trace.Loc) {
-	if k := from.Word.Kind(); k != stack.KindError && k != stack.KindKernel {
+	if k := from.Word.Kind(); k != stack.KindError && (k != stack.KindKernel || from.Key.Module >= 0) {
 		l.Address = from.Addr
 		if m := from.Key.Module; m >= 0 && m < len(p.mapped) && p.mapped[m].Limit != 0 {
 			l.Mapping = p.mappingOf(m)

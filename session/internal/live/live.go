@@ -50,6 +50,7 @@ type Target struct {
 	deaths  *target.Deaths // nil: deaths are not recorded
 	execs   bool           // see ExecsReported
 	began   stack.Time     // see RecordingBegan
+	kernel  *kernelFrames  // nil: CPU samples have no frames of the kernel
 	shares  shares
 }
 
@@ -125,7 +126,11 @@ func Info(p *target.Process, tid stack.TID) (stack.ThreadInfo, error) {
 
 // Open implements sampler.Target.
 func (t *Target) Open(tid stack.TID) (sampler.Thread, error) {
-	th, err := ptrace.Open(t.proc, tid, t.deaths)
+	var kernel ptrace.Kernel
+	if t.kernel != nil {
+		kernel = t.kernel
+	}
+	th, err := ptrace.Open(t.proc, tid, t.deaths, kernel)
 	if err != nil {
 		return nil, err
 	}
@@ -259,7 +264,7 @@ func (t *Target) remap(exec bool, at stack.Time) (changed bool, err error) {
 	}
 	if exec {
 		t.space.Forget()
-		t.ranges = nil
+		t.ranges = slices.DeleteFunc(t.ranges, func(r managed.Range) bool { return r.Kind != stack.KindKernel })
 	}
 	t.stamp(maps, codeFiles())
 	maps = t.space.Presented(t.space.Gathered(maps)) // code next to a copy differs

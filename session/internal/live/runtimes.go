@@ -26,8 +26,9 @@ type Runtimes struct {
 	done  chan struct{}
 	once  sync.Once
 
-	mu sync.Mutex // guards the fields of followed
-	of []*followed
+	mu     sync.Mutex // guards kernel, and the fields of followed
+	of     []*followed
+	kernel *kernelFrames // nil: see NameKernel
 }
 
 // followed is one kind of runtime.
@@ -202,19 +203,32 @@ func (r *Runtimes) Tell() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, f := range r.of {
-		b, n := f.table.Since(f.told)
-		if n <= 1 || n == f.told {
-			continue // the first one represents those that have no room
-		}
-		f.told = n
-		if r.take != nil {
-			r.take(trace.Captured{What: f.Range.What, At: target.Now(), Data: b})
-		}
+		f.told = r.pass(f.table, f.told)
 	}
+	if k := r.kernel; k != nil {
+		k.passed = r.pass(k.table, k.passed)
+	}
+}
+
+// pass passes the functions of a table from the n-th on to take, and returns how many there are.
+func (r *Runtimes) pass(t *managed.Table, n int) int {
+	b, all := t.Since(n)
+	if all <= 1 || all == n {
+		return n // the first one represents those that have no room
+	}
+	if r.take != nil {
+		r.take(trace.Captured{What: t.Range().What, At: target.Now(), Data: b})
+	}
+	return all
 }
 
 // Find returns the function at addr of a managed.Range.
 func (r *Runtimes) Find(addr uint64) (symbol.Frame, bool) {
+	if k := r.t.kernel; k != nil && addr >= k.table.Range().Start && addr < k.table.Range().End {
+		if fn := k.table.Find(addr); fn != nil {
+			return naming.ManagedFrame(fn, addr), true
+		}
+	}
 	for _, f := range r.of {
 		if addr < f.Range.Start || addr >= f.Range.End {
 			continue
