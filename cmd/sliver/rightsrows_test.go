@@ -119,8 +119,8 @@ func (r *rightsRow) try(t *testing.T, home string) {
 		}
 	} else {
 		_, why, _ := strings.Cut(switches, "(no record --kernel): ")
-		refused, said := lineOf(on.errors, "sliver: record context switches: "), lineOf(auto.errors, "context switches were not recorded: ")
-		if on.status == 0 || auto.status != 0 || why == "" || !strings.HasSuffix(refused, why) || !strings.HasSuffix(said, why) {
+		refused, said := lineOf(on.errors, "sliver: record context switches: "), lineOf(auto.errors, " were not recorded: ")
+		if on.status == 0 || auto.status != 0 || why == "" || !strings.HasSuffix(refused, why) || !strings.HasPrefix(said, "context switches") || !strings.HasSuffix(said, why) {
 			t.Errorf("doctor: %s\n--kernel=on: %d, %q\n--kernel=auto: %d, %q\n%s", why, on.status, refused, auto.status, said, auto.errors)
 		}
 	}
