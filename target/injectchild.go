@@ -33,19 +33,11 @@ func (k *injector) makeChild() (child, inner int, err error) {
 // keep waits for the child's first stop, which comes before its first instruction, and
 // binds it to the keeper's life.
 func (k *injector) keep(child int) error {
-	for end := monotonic() + 10e9; ; {
-		k.drain()
-		if st, ok := k.others[child]; ok {
-			if st == -1 {
-				return ErrGone
-			}
-			break
-		}
-		if monotonic() > end {
-			return ErrTimeout
-		}
-		ts := unix.Timespec{Nsec: keeperSleep}
-		_ = unix.Nanosleep(&ts, nil)
+	switch st, ok := k.awaitChild(child, false, monotonic()+10e9); {
+	case !ok:
+		return ErrTimeout
+	case st == -1:
+		return ErrGone
 	}
 	if errno := traceCall(ptraceSetOptions, uintptr(child), 0, optExitKill); errno != 0 {
 		return fmt.Errorf("bind the copy to its keeper: %w", errno)
@@ -53,6 +45,22 @@ func (k *injector) keep(child int) error {
 	// The kernel is to end the copy first when memory is short.
 	_ = os.WriteFile("/proc/"+strconv.Itoa(child)+"/oom_score_adj", []byte("1000"), 0)
 	return nil
+}
+
+// awaitChild waits for a report of the child, or until it has ended, and returns its stop; -1: it has ended. ok is false if
+// that did not come by end.
+func (k *injector) awaitChild(child int, ended bool, end stack.Time) (status int, ok bool) {
+	for {
+		k.drain()
+		if st, ok := k.others[child]; ok && (st == -1 || !ended) {
+			return st, true
+		}
+		if monotonic() > end {
+			return 0, false
+		}
+		ts := unix.Timespec{Nsec: keeperSleep}
+		_ = unix.Nanosleep(&ts, nil)
+	}
 }
 
 const (
@@ -70,13 +78,8 @@ func (k *injector) bury(child, inner int) error {
 	k.empty(child)
 	_ = unix.Kill(child, unix.SIGKILL)
 	end := monotonic() + buryFor
-	for k.others[child] != -1 {
-		k.drain()
-		if monotonic() > end {
-			return fmt.Errorf("the copy (process %d) did not end within %d s", child, int64(buryFor/1e9))
-		}
-		ts := unix.Timespec{Nsec: keeperSleep}
-		_ = unix.Nanosleep(&ts, nil)
+	if _, ok := k.awaitChild(child, true, end); !ok {
+		return fmt.Errorf("the copy (process %d) did not end within %d s", child, int64(buryFor/1e9))
 	}
 	var last error
 	for round := 0; monotonic() < end; round++ {

@@ -71,17 +71,8 @@ func (k *injector) toSyscall(child int, end stack.Time) bool {
 	if traceCall(ptraceSyscall, uintptr(child), 0, 0) != 0 {
 		return false
 	}
-	for {
-		k.drain()
-		if st, ok := k.others[child]; ok {
-			return st == stopSyscall
-		}
-		if monotonic() > end {
-			return false
-		}
-		ts := unix.Timespec{Nsec: keeperSleep}
-		_ = unix.Nanosleep(&ts, nil)
-	}
+	st, ok := k.awaitChild(child, false, end)
+	return ok && st == stopSyscall
 }
 
 // stretch is a range of addresses, without its end.
