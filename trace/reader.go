@@ -293,10 +293,8 @@ func (rec *Recording) Events(seq int) iter.Seq[event.Event] { return rec.sifted(
 // where those cover the time: see exactly. Otherwise, changes of state have times between two samples that agree
 // with the scheduler's account: see fit.
 func (rec *Recording) Fitted(seq int) iter.Seq[event.Event] {
-	for i := range rec.Threads {
-		if t := &rec.Threads[i]; t.Seq == seq && rec.HasSwitches(t.TID) {
-			return rec.sifted(exactly(rec.events(seq), rec.Switched(t.TID), t.Born))
-		}
+	if t := rec.Thread(seq); t != nil && rec.HasSwitches(t.TID) {
+		return rec.sifted(exactly(rec.events(seq), rec.Switched(t.TID), t.Born))
 	}
 	return rec.sifted(fit(rec.events(seq), rec.Maps))
 }
@@ -338,12 +336,20 @@ func (rec *Recording) events(seq int) iter.Seq[event.Event] {
 	}
 }
 
-// since returns when sampling of thread seq began; 0 if unknown.
-func (rec *Recording) since(seq int) stack.Time {
+// Thread returns the thread of that number. A recording may lack some: then it returns nil.
+func (rec *Recording) Thread(seq int) *Thread {
 	for i := range rec.Threads {
 		if rec.Threads[i].Seq == seq {
-			return rec.Threads[i].Since
+			return &rec.Threads[i]
 		}
+	}
+	return nil
+}
+
+// since returns when sampling of thread seq began; 0 if unknown.
+func (rec *Recording) since(seq int) stack.Time {
+	if t := rec.Thread(seq); t != nil {
+		return t.Since
 	}
 	return 0
 }

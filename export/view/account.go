@@ -5,7 +5,6 @@ import (
 
 	"github.com/sliverprof/sliver/diff"
 	"github.com/sliverprof/sliver/stack"
-	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/trace/event"
 )
 
@@ -57,30 +56,20 @@ func (v *View) account(seq int) *account {
 		}
 	}
 	windows := r.close()
-	if ns := v.before(seq); ns > 0 {
+	if at, ns := v.before(seq); ns > 0 {
 		// It ends before the first Seen event, whose samples have no part in it.
-		at := v.recorded(seq).Since
 		windows = append([]window{{from: at, last: at - 1, cpu: float64(ns)}}, windows...)
 	}
 	return &account{windows: windows}
 }
 
-// before returns the CPU time of a thread before its first sample (trace.Thread.Before), if the range has its beginning.
-func (v *View) before(seq int) int64 {
-	if th := v.recorded(seq); th != nil && th.Since >= v.from && th.Since <= v.to {
-		return th.Before
+// before returns when sampling of a thread began, and its CPU time before that (trace.Thread.Before), if the range has
+// that moment.
+func (v *View) before(seq int) (at stack.Time, ns int64) {
+	if th := v.Rec.Thread(seq); th != nil && th.Since >= v.from && th.Since <= v.to {
+		return th.Since, th.Before
 	}
-	return 0
-}
-
-// recorded returns a thread by its number in the recording, which may lack others.
-func (v *View) recorded(seq int) *trace.Thread {
-	for i := range v.Rec.Threads {
-		if v.Rec.Threads[i].Seq == seq {
-			return &v.Rec.Threads[i]
-		}
-	}
-	return nil
+	return 0, 0
 }
 
 // accountant builds windows.

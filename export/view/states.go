@@ -67,7 +67,7 @@ func (s *stateSum) read(seq int) {
 	var told seenAt
 	var at stack.Time
 	part, cpu, delay, switches := 0.0, 0.0, 0.0, 0.0
-	s.before = s.v.before(seq)
+	_, s.before = s.v.before(seq)
 	for e := range s.v.Rec.Fitted(seq) {
 		if e.Kind() != event.Enter && e.Time > at { // the frames of a Sync were entered earlier
 			t := min(e.Time, maxTime)
