@@ -101,6 +101,27 @@ func ending(name string) string {
 	return ""
 }
 
+// Row is a row of a table of files: one file, or several with alike names.
+type Row struct {
+	Pattern string // of several; "": it is one file
+	Files   []int  // their numbers
+}
+
+// Rows groups files by their paths, in the order of the first file of each row. A file whose path is "" is a row.
+func Rows(paths []string) []Row {
+	var out []Row
+	at := map[string]int{}
+	for i, pattern := range Alike(paths) {
+		if k, ok := at[pattern]; ok && pattern != "" {
+			out[k].Files = append(out[k].Files, i)
+			continue
+		}
+		at[pattern] = len(out)
+		out = append(out, Row{pattern, []int{i}})
+	}
+	return out
+}
+
 // Fold adds up the regular files with alike names, such as temporary ones, which would fill a table: none of them
 // takes long, and all together do. A row of several has their pattern as its path. The rows are in the order of Files.
 func Fold(files []File) []File {
@@ -111,20 +132,16 @@ func Fold(files []File) []File {
 		}
 	}
 	var out []File
-	rows := map[string]int{}
-	for i, pattern := range Alike(paths) {
-		f := &files[i]
-		if pattern == "" {
-			out = append(out, *f)
+	for _, r := range Rows(paths) {
+		if r.Pattern == "" {
+			out = append(out, files[r.Files[0]])
 			continue
 		}
-		k, ok := rows[pattern]
-		if !ok {
-			k = len(out)
-			rows[pattern] = k
-			out = append(out, File{Path: pattern, Kind: KindFile, Stack: f.Stack})
+		sum := File{Path: r.Pattern, Kind: KindFile}
+		for _, i := range r.Files {
+			sum.include(&files[i])
 		}
-		out[k].include(f)
+		out = append(out, sum)
 	}
 	slices.SortStableFunc(out, func(a, b File) int { return cmp.Or(cmp.Compare(b.Time, a.Time), cmp.Compare(b.Opens, a.Opens)) })
 	return out

@@ -126,12 +126,11 @@ func (r *Report) io(v *view.View, top int) {
 	})
 	files := x.Files
 	more := x.MoreFiles
-	var rows []fileRow
 	if out.Part = !v.Whole() || len(v.Threads) != len(v.Rec.Threads); out.Part {
 		files, more = usedFiles(v), 0
 	}
-	rows, r.More.Files = cutFiles(foldFiles(v, files), top)
-	r.More.Files += more
+	rows, n := cutFiles(foldFiles(v, files), top, func(f *fileRow) int { return f.files })
+	r.More.Files = n + more
 	out.Files = make([]IOFile, len(rows))
 	for i := range rows {
 		f := &rows[i]
@@ -166,19 +165,17 @@ func foldFiles(v *view.View, files []trace.IOFile) []fileRow {
 		}
 	}
 	var out []fileRow
-	at := map[string]int{}
-	for i, pattern := range iowatch.Alike(paths) {
-		f := &files[i]
-		k, ok := at[pattern]
-		switch {
-		case pattern == "":
-			out = append(out, fileRow{IOFile: *f, path: v.IOPath(f.File)})
-		case !ok:
-			at[pattern] = len(out)
-			out = append(out, fileRow{IOFile: *f, path: pattern, files: 1})
-		default:
-			out[k].include(f)
+	for _, r := range iowatch.Rows(paths) {
+		first := &files[r.Files[0]]
+		if r.Pattern == "" {
+			out = append(out, fileRow{IOFile: *first, path: v.IOPath(first.File)})
+			continue
 		}
+		sum := fileRow{IOFile: *first, path: r.Pattern, files: 1}
+		for _, i := range r.Files[1:] {
+			sum.include(&files[i])
+		}
+		out = append(out, sum)
 	}
 	slices.SortStableFunc(out, func(a, b fileRow) int { return cmp.Or(cmp.Compare(b.Time, a.Time), cmp.Compare(b.Opens, a.Opens)) })
 	return out
@@ -196,11 +193,11 @@ func (r *fileRow) include(f *trace.IOFile) {
 	}
 }
 
-// cutFiles limits the rows, and counts the files of the others.
-func cutFiles(rows []fileRow, top int) (kept []fileRow, more int) {
-	kept, _ = cut(rows, top)
-	for i := range rows[len(kept):] {
-		more += max(rows[len(kept)+i].files, 1)
+// cutFiles limits the rows, and counts the files of the others. files is how many files a row is of; 0: one.
+func cutFiles[T any](rows []T, top int, files func(*T) int) (kept []T, more int) {
+	kept, n := cut(rows, top)
+	for i := range n {
+		more += max(files(&rows[len(kept)+i]), 1)
 	}
 	return kept, more
 }

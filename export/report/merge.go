@@ -245,11 +245,8 @@ func (r *Report) sort() {
 		slices.SortStableFunc(r.IO.Files, func(a, b IOFile) int { return by(a.Total, b.Total) })
 		r.IO.Findings, n = cut(r.IO.Findings, r.top)
 		r.More.Findings += n
-		kept, _ := cut(r.IO.Files, r.top)
-		for _, f := range r.IO.Files[len(kept):] {
-			r.More.Files += max(f.Files, 1)
-		}
-		r.IO.Files = kept
+		r.IO.Files, n = cutFiles(r.IO.Files, r.top, func(f *IOFile) int { return f.Files })
+		r.More.Files += n
 	}
 }
 
