@@ -34,7 +34,7 @@ const DefaultLimit = 400_000
 
 // Options of a Tracer.
 type Options struct {
-	Limit float64 // entries and exits a second above which the busiest method is no longer traced; 0: none
+	Limit float64 // entries and exits a second above which tracing of the busiest method's filter stops; 0: none
 }
 
 // Times of Run.

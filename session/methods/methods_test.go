@@ -199,7 +199,7 @@ func TestEveryCall(t *testing.T) {
 	}
 	clean(t, proc)
 
-	// More calls than the limit: the class is no longer traced, and with nothing else to trace that is the end.
+	// More calls than the limit: tracing of the class stops, and with nothing else to trace that is the end.
 	r = run(begin(t, proc, 100, "Traced$Cart::*"))
 	after = goOn(t, p)
 	r.wait(t)

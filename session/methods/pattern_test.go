@@ -140,7 +140,7 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// TestTooManyCalls: above the limit the busiest filter is no longer traced, and what else it chose is reported.
+// TestTooManyCalls: above the limit tracing of the busiest filter stops, and what else it chose is reported.
 func TestTooManyCalls(t *testing.T) {
 	tracer := func() *Tracer {
 		x := &Tracer{numbers: map[string]int{}, o: Options{Limit: 1000}}
