@@ -24,6 +24,18 @@ func soon(p *Process, n int, items ...AheadItem) *Ahead {
 	return a
 }
 
+// soonRunning is soon for a thread that has run since its last stop: one that is still being woken
+// from a stop does not count as running.
+func soonRunning(t *testing.T, p *Process, n int, it AheadItem) *Ahead {
+	t.Helper()
+	var before, now Counters
+	if err := it.Thread.Counters(&before); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the thread runs", func() bool { return it.Thread.Counters(&now) == nil && now.CPU > before.CPU })
+	return soon(p, n, it)
+}
+
 // runs returns an item for a running thread, with a block of known bytes on its stack.
 func runs(th *Thread, block uint64) AheadItem {
 	return AheadItem{Thread: th, Runs: true, StackLow: block - 1<<20, StackHigh: block + 4096, Deadline: 10e9}
@@ -88,21 +100,21 @@ func TestAheadStops(t *testing.T) {
 
 	// If the stack is at another place than planned, or shorter, the run ends after that stop.
 	for _, it := range []AheadItem{runs(th, block-1<<30), runs(th, block+1<<30)} {
-		a := soon(p, 3, it)
+		a := soonRunning(t, p, 3, it)
 		goAhead(t, tr, a)
 		if a.Ticks != 1 || a.Stops != 1 {
 			t.Errorf("%d ticks, %d stops with a stack that is elsewhere", a.Ticks, a.Stops)
 		}
 	}
 	// The run ends once the stops have used up their time.
-	a := soon(p, MaxAheadStops, runs(th, block))
+	a := soonRunning(t, p, MaxAheadStops, runs(th, block))
 	a.Pause = 0
 	goAhead(t, tr, a)
 	if a.Ticks != 1 || a.Stops != 1 {
 		t.Errorf("with nothing to spend: %d ticks, %d stops", a.Ticks, a.Stops)
 	}
 	// A tick that is over is not started.
-	a = soon(p, 3, runs(th, block))
+	a = soonRunning(t, p, 3, runs(th, block))
 	a.End[1] = a.Due[0]
 	goAhead(t, tr, a)
 	if a.Ticks != 1 || a.Done != 0 {
@@ -117,13 +129,13 @@ func TestAheadStops(t *testing.T) {
 		it.At = monotonic() - ago
 		return it
 	}
-	a = soon(p, 3, ran(200_000_000))
+	a = soonRunning(t, p, 3, ran(200_000_000))
 	a.Slept = 100_000_000
 	goAhead(t, tr, a)
 	if a.Ticks != 0 || a.Stops != 0 {
 		t.Errorf("%d ticks after it may have slept", a.Ticks)
 	}
-	a = soon(p, 3, ran(0))
+	a = soonRunning(t, p, 3, ran(0))
 	a.Slept = 100_000_000
 	a.Due[1], a.Due[2] = a.Due[0]+150_000_000, a.Due[0]+300_000_000 // in which it runs, or waits for a CPU
 	goAhead(t, tr, a)
@@ -132,7 +144,7 @@ func TestAheadStops(t *testing.T) {
 	}
 	// A wake ends it, and is consumed.
 	for range 3 {
-		a = soon(p, 3, runs(th, block))
+		a = soonRunning(t, p, 3, runs(th, block))
 		for i := range a.Due {
 			a.Due[i] += 60e9
 		}
@@ -147,7 +159,7 @@ func TestAheadStops(t *testing.T) {
 		t.Error("the wake was kept")
 	}
 	// The process ends in between.
-	a = soon(p, MaxAheadStops, runs(th, block))
+	a = soonRunning(t, p, MaxAheadStops, runs(th, block))
 	for i := range a.Due {
 		a.Due[i] += stack.Time(i) * 20_000_000
 	}
