@@ -198,11 +198,19 @@ func (v *view) blocked(tid stack.TID, calls ...string) wait.Look {
 // resolve samples a thread until the result is complete.
 func (v *view) resolve(th *wait.Thread, tid stack.TID, names []string, calls ...string) *wait.Info {
 	v.t.Helper()
-	for range 1000 {
-		l := v.blocked(tid, calls...)
+	return v.resolveAs(th, tid, func(l *wait.Look) {
 		if names != nil {
 			l.Names = func() []string { return names }
 		}
+	}, calls...)
+}
+
+// resolveAs is resolve with more in each look.
+func (v *view) resolveAs(th *wait.Thread, tid stack.TID, more func(*wait.Look), calls ...string) *wait.Info {
+	v.t.Helper()
+	for range 1000 {
+		l := v.blocked(tid, calls...)
+		more(&l)
 		if info, res := v.r.Resolve(th, &l); res != wait.Torn {
 			return info
 		}

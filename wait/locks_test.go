@@ -265,9 +265,7 @@ func TestGo(t *testing.T) {
 	v := look(t, p.PID)
 	for _, tid := range s.Waiters {
 		var th wait.Thread
-		l := v.blocked(tid, "futex")
-		l.Frames = []stack.Frame{{Kind: stack.KindGo}}
-		i, _ := v.r.Resolve(&th, &l)
+		i := v.resolveAs(&th, tid, func(l *wait.Look) { l.Frames = []stack.Frame{{Kind: stack.KindGo}} }, "futex")
 		if i.Lock == nil || i.Lock.Kind != kind.LockGoRuntime || i.Lock.Holder.TID != 0 || i.Lock.Holder.Why == "" {
 			t.Errorf("%+v %+v", i, i.Lock)
 		}

@@ -35,13 +35,10 @@ func TestMonitorUnknown(t *testing.T) {
 		{"os::PlatformMonitor::wait", kind.LockCond, "condition variable Heap_lock"},
 		{"Parker::park", kind.LockPark, ""},
 	} {
-		var info *wait.Info
-		for res := wait.Torn; res == wait.Torn; {
-			l := v.blocked(at.Waiters[0], "futex")
+		info := v.resolveAs(&wait.Thread{}, at.Waiters[0], func(l *wait.Look) {
 			l.NSTID = int32(l.TID)
 			l.Names = func() []string { return []string{"", "pthread_cond_wait", c.function} }
-			info, res = v.r.Resolve(&wait.Thread{}, &l)
-		}
+		}, "futex")
 		if l := info.Lock; l == nil || l.Kind != c.kind || c.name != "" && l.String() != c.name {
 			t.Errorf("%s: %+v", c.function, l)
 		}
@@ -69,13 +66,10 @@ func TestLockNameInData(t *testing.T) {
 			x.Data = func(uint64) (wait.Symbol, bool) { return c.symbol, true }
 			x.LockName = func(*lock.Lock) string { return c.own }
 		})
-		var info *wait.Info
-		for res := wait.Torn; res == wait.Torn; {
-			l := v.blocked(at.Waiters[0], "futex")
+		info := v.resolveAs(&wait.Thread{}, at.Waiters[0], func(l *wait.Look) {
 			l.NSTID = int32(l.TID)
 			l.Names = func() []string { return []string{"", "pthread_cond_wait"} }
-			info, res = v.r.Resolve(&wait.Thread{}, &l)
-		}
+		}, "futex")
 		if l := info.Lock; l == nil || l.String() != c.want {
 			t.Errorf("%+v, called %q: %+v, want %q", c.symbol, c.own, l, c.want)
 		}
