@@ -105,7 +105,7 @@ func Tables() []Table {
 			{"kernel_stack", "TEXT", "the kernel's functions in a wait of 1 ms or more, outermost first, separated by `;`"}}},
 		{"waits", "what blocked threads waited for, as far as that was found out", []Column{
 			thread, ts, dur, {"call", "TEXT", "system call"}, {"kind", "TEXT", ""}, {"args", "TEXT", "of the call"}, {"file", "TEXT", "file, socket or pipe"},
-			{"lock", "INTEGER", "address of the lock"}, {"symbol", "TEXT", "name of the lock"}, {"timeout", "INTEGER", "ns"},
+			{"files", "TEXT", "the same, but of eight or more files with alike names their pattern: /tmp/tmp*"}, {"lock", "INTEGER", "address of the lock"}, {"symbol", "TEXT", "name of the lock"}, {"timeout", "INTEGER", "ns"},
 			{"slice", "INTEGER", "slices.id of the innermost call"}, {"idle", "INTEGER", "1: the thread had nothing to do, as in a pool or an event loop"},
 			{"woken_by", "TEXT", "what ended the wait, by the kernel, as in states, or a process of the recording"},
 			{"waits_for", "TEXT", "the other processes of the recording that it was for"},
@@ -149,8 +149,8 @@ func Views() []View {
 	times := []Column{{"count", "INTEGER", "how many"}, {"dur", "INTEGER", "ns in all"}, {"longest", "INTEGER", "ns"}, {"threads", "INTEGER", "threads that waited"}}
 	return []View{
 		{Table{"hot_waits", "what threads waited for without idle waits (waits.idle), longest in all first", append([]Column{
-			{"kind", "TEXT", ""}, {"call", "TEXT", "system call"}, {"file", "TEXT", "file, socket or pipe"}, {"symbol", "TEXT", "name of the lock"}}, times...)},
-			[]string{"waits"}, `SELECT kind, call, file, symbol, count(*) AS count, sum(dur) AS dur, max(dur) AS longest,
+			{"kind", "TEXT", ""}, {"call", "TEXT", "system call"}, {"file", "TEXT", "waits.files"}, {"symbol", "TEXT", "name of the lock"}}, times...)},
+			[]string{"waits"}, `SELECT kind, call, files AS file, symbol, count(*) AS count, sum(dur) AS dur, max(dur) AS longest,
 				count(DISTINCT thread) AS threads FROM waits WHERE NOT idle GROUP BY 1, 2, 3, 4 ORDER BY dur DESC`},
 		{Table{"hot_locks", "locks that threads waited for, longest in all first", append([]Column{
 			{"lock", "INTEGER", "address"}, {"symbol", "TEXT", ""}, {"holder", "INTEGER", "TID of the thread that held it; NULL if unknown"}}, times...)},

@@ -118,6 +118,26 @@ func waiting(t testing.TB) *trace.Recording {
 }
 
 // The slices in the database equal those of the replay.
+// Waits for files with alike names, such as temporary ones, are one row of hot_waits, and each is in waits.
+func TestHotFiles(t *testing.T) {
+	b := exporttest.New(t)
+	th := b.Thread(1234, "main")
+	for i, name := range []string{"/tmp/tmp49vnubxd", "/tmp/tmpy3vzf9v8", "/tmp/tmpca14hsj_", "/tmp/tmp6f286tf8", "/var/db", "/tmp/tmpqori960n", "/tmp/tmpa88ygtd0", "/tmp/tmpstle8mz5", "/tmp/tmpjqjopb6x"} {
+		at := int64(i) * 10e6
+		id := b.Wait(trace.Wait{Call: "fsync", Args: "3 " + name, File: name, Kind: "file"})
+		th.Look(exporttest.Look{At: at, State: stack.StateBlocked, Call: 74, Times: uint64(2*i + 1), Stack: "main:1 fsync:1"})
+		th.Event(at, event.Wait, id)
+		th.Look(exporttest.Look{At: at + 5e6, State: stack.StateRunning, Times: uint64(2*i + 2), Stack: "main:1 crunch:1"})
+	}
+	rec := b.Finish(90e6)
+	if got := must(t, rec, view.Options{}, "csv", "select file, count, dur/1000000 as ms from hot_waits"); got != "file,count,ms\n/tmp/tmp*,8,40\n/var/db,1,5\n" {
+		t.Errorf("hot_waits: %s", got)
+	}
+	if got := must(t, rec, view.Options{}, "csv", "select file, files from waits where file like '%49v%' or file = '/var/db' order by 1"); got != "file,files\n/tmp/tmp49vnubxd,/tmp/tmp*\n/var/db,/var/db\n" {
+		t.Errorf("waits: %s", got)
+	}
+}
+
 // Idle waits of pool threads are in waits, marked, and not in hot_waits.
 func TestIdleWaits(t *testing.T) {
 	b := exporttest.New(t)

@@ -470,8 +470,8 @@ func (r *reader) endsWait(t stack.Time, of *between.Wait) {
 			}
 		}
 	}
-	r.f.row("waits", r.seq, ts, dur, orNull(w.Call), orNull(string(w.Kind)), orNull(w.Args), orNull(w.File), zeroNull(int64(r.addr)), orNull(w.Symbol),
-		zeroNull(w.Timeout), r.wait.slice, r.wait.idle, orNull(woken), waitsFor, process, waker, by)
+	r.f.row("waits", r.seq, ts, dur, orNull(w.Call), orNull(string(w.Kind)), orNull(w.Args), orNull(w.File), orNull(cmp.Or(r.f.v.FileGroup(&w), w.File)),
+		zeroNull(int64(r.addr)), orNull(w.Symbol), zeroNull(w.Timeout), r.wait.slice, r.wait.idle, orNull(woken), waitsFor, process, waker, by)
 }
 
 func (r *reader) endLock(t stack.Time) {

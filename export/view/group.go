@@ -1,6 +1,8 @@
 package view
 
 import (
+	"cmp"
+
 	"github.com/sliverprof/sliver/diff"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/wait/kind"
@@ -55,7 +57,7 @@ func (v *View) For(w *diff.Waiting, idle bool) For {
 	case g == kind.GroupPoll && d.Peer != "":
 		return For{kind.GroupPeer, file}
 	case d.Kind.File():
-		return For{g, file}
+		return For{g, cmp.Or(v.FileGroup(d), file)}
 	default:
 		return For{Group: g}
 	}

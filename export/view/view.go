@@ -69,7 +69,7 @@ type View struct {
 	gaps     map[stack.Why]int // synthetic functions for gaps
 	unseen   int               // 1 + the synthetic function for CPU time that was not sampled; 0: none yet
 	focus    *matcher          // nil: no focus
-	waits    map[int]*trace.Wait
+	waits    waits
 	tids     map[stack.TID]int    // threads by TID
 	others   map[stack.TID]string // lock holders that are threads of other processes
 	overs    map[string]int       // synthetic functions for waits
@@ -91,7 +91,7 @@ const maxTID = 1 << 22
 // New returns a view of rec with options o.
 func New(rec *trace.Recording, o Options) *View {
 	v := &View{Rec: rec, Names: trace.NewNames(rec), from: o.From, to: maxTime, start: -1, side: o.Side, kernel: o.Kernel, idle: o.Idle, lines: o.Lines, left: o.Left, idles: map[idleKey]bool{},
-		gaps: map[stack.Why]int{}, waits: map[int]*trace.Wait{}, overs: map[string]int{}, placed: map[int][]uint64{}}
+		gaps: map[stack.Why]int{}, waits: waits{byID: map[int]*trace.Wait{}}, overs: map[string]int{}, placed: map[int][]uint64{}}
 	if o.To > 0 {
 		v.to = min(o.To, maxTime)
 	}

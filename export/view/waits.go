@@ -1,14 +1,19 @@
 package view
 
 import (
+	"cmp"
+	"maps"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/sliverprof/sliver/diff"
+	"github.com/sliverprof/sliver/iowatch"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/trace/event"
+	"github.com/sliverprof/sliver/wait/kind"
 )
 
 // Interval is a time that a thread spent in one state; a wait, if it was blocked. Two consecutive waits are
@@ -181,20 +186,47 @@ func (x *Intervals) Close(t stack.Time) {
 	}
 }
 
+// waits holds the descriptions of waits, made when they are asked for.
+type waits struct {
+	byID  map[int]*trace.Wait
+	files map[string]string // FileGroup by path; nil: not yet asked for
+}
+
 // Wait returns the description of a wait; nil: the recording has none.
 func (v *View) Wait(w *diff.Waiting) *trace.Wait {
 	id := w.Wait()
 	if id == 0 {
 		return nil
 	}
-	d, ok := v.waits[id]
+	d, ok := v.waits.byID[id]
 	if !ok {
 		if x, there := v.Rec.Waits[id]; there {
 			d = &x
 		}
-		v.waits[id] = d
+		v.waits.byID[id] = d
 	}
 	return d
+}
+
+// FileGroup returns the file that a wait is for, or the pattern of several with alike names
+// (iowatch.Alike), such as temporary files, that threads waited for; "": it is for another object.
+func (v *View) FileGroup(w *trace.Wait) string {
+	if w.Kind.Group() != kind.GroupFile {
+		return ""
+	}
+	if v.waits.files == nil {
+		v.waits.files = map[string]string{}
+		for _, x := range v.Rec.Waits {
+			if x.Kind.Group() == kind.GroupFile && strings.HasPrefix(x.File, "/") {
+				v.waits.files[x.File] = ""
+			}
+		}
+		paths := slices.Sorted(maps.Keys(v.waits.files))
+		for i, pattern := range iowatch.Alike(paths) {
+			v.waits.files[paths[i]] = Text(cmp.Or(pattern, paths[i]), maxWhat)
+		}
+	}
+	return v.waits.files[w.File]
 }
 
 // maxWhat limits the description of a wait, in bytes.
