@@ -59,7 +59,8 @@ static void *in_vfork(void *p)
 	tid = (pid_t)syscall(SYS_gettid);
 	pid_t child = vfork();
 	if (child == 0) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		prctl(PR_SET_PDEATHSIG, SIGKILL); /* too late if the thread was killed before */
+		close(ends[1]);                   /* then, it reads an end of file when the program ends */
 		if (read(ends[0], &c, 1) < 0)
 			_exit(1);
 		_exit(0);
