@@ -31,7 +31,8 @@ static void *in_vfork(void *p)
 	(void)p;
 	tids[0] = (pid_t)syscall(SYS_gettid);
 	if (vfork() == 0) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		prctl(PR_SET_PDEATHSIG, SIGKILL); /* too late if the program was killed before */
+		close(ends[1]);                   /* then, it reads an end of file */
 		while (read(ends[0], &c, 1) < 0)
 			;
 		_exit(0);
