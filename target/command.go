@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -70,6 +71,16 @@ func (c *Command) Release() {
 		// The kernel requires that the tracing OS thread detaches.
 		background.Do(func() { _ = unix.PtraceDetach(c.cmd.Process.Pid) })
 	})
+}
+
+// Used returns the CPU time of the command, once it has ended, with that of its descendants whose
+// parents waited for them; 0: it runs, or Wait was called.
+func (c *Command) Used() time.Duration {
+	var ru unix.Rusage
+	if unix.Waitid(unix.P_PID, c.cmd.Process.Pid, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, &ru) != nil {
+		return 0
+	}
+	return time.Duration(ru.Utime.Nano() + ru.Stime.Nano())
 }
 
 // Wait waits for the command's end and returns its exit status as a shell does: 128 plus the

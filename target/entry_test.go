@@ -171,3 +171,29 @@ func TestToEntryRefused(t *testing.T) {
 	}
 	cmd.Process.Close()
 }
+
+// The CPU time of a command, and of those that it waited for, equals that in its wait status.
+func TestCommandUsed(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	burn := "i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done; "
+	cmd, err := Start([]string{"/bin/sh", "-c", burn + "(" + burn + "); exit 7"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Process.Close()
+	if d := cmd.Used(); d != 0 {
+		t.Errorf("%v before it ended", d)
+	}
+	cmd.Release()
+	eventually(t, "its end", func() bool { return cmd.Used() > 0 })
+	used := cmd.Used()
+	if status, err := cmd.Wait(); status != 7 || err != nil {
+		t.Errorf("status %d, %v", status, err)
+	}
+	if want := cmd.cmd.ProcessState.UserTime() + cmd.cmd.ProcessState.SystemTime(); used != want {
+		t.Errorf("%v, by its wait status %v", used, want)
+	}
+	if d := cmd.Used(); d != 0 {
+		t.Errorf("%v after it was reaped", d)
+	}
+}

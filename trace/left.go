@@ -3,6 +3,7 @@ package trace
 import (
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/sliverprof/sliver/stack"
 )
@@ -14,6 +15,10 @@ type LeftOut struct {
 	Count int    `json:"count"` // of them, those without a sample
 	Lost  uint64 `json:"lost"`  // reports of processes that the kernel dropped: an unknown number is missing
 	How   string `json:"how"`   // how new processes were found
+	// UsedNS is the CPU time of a command that was recorded to its end, with its descendants that were waited for,
+	// by the kernel's account at its end; 0: unknown. CPUNS is the part of it that the recording has.
+	UsedNS int64 `json:"used_ns,omitempty"`
+	CPUNS  int64 `json:"cpu_ns,omitempty"`
 	// Processes are the first of Count.
 	Processes []LeftProcess `json:"processes"`
 }
@@ -28,6 +33,9 @@ type LeftProcess struct {
 	Born stack.Time `json:"born,omitempty"`
 	Gone stack.Time `json:"gone,omitempty"`
 }
+
+// leastMissing is the part of a command's CPU time, as 1/leastMissing, from which on a line says that it is missing.
+const leastMissing = 200
 
 // MaxLeft limits LeftOut.Processes.
 const MaxLeft = 1000
@@ -85,6 +93,10 @@ func (l *LeftOut) Lines() (out []string) {
 	}
 	if more := l.Count - len(l.Processes); more > 0 {
 		out = append(out, fmt.Sprintf("%s more not recorded", processes(more)))
+	}
+	if missing := l.UsedNS - l.CPUNS; missing > l.UsedNS/leastMissing {
+		out = append(out, fmt.Sprintf("%v of %v of CPU time: it was used after the last sample of a thread, or by processes that are not recorded",
+			time.Duration(missing).Round(time.Millisecond), time.Duration(l.UsedNS).Round(time.Millisecond)))
 	}
 	if l.Lost > 0 {
 		out = append(out, fmt.Sprintf("%d reports of new processes lost: some processes are missing", l.Lost))

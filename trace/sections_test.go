@@ -189,16 +189,20 @@ func TestSectionsDamaged(t *testing.T) {
 }
 
 func TestLeftOut(t *testing.T) {
-	l := &LeftOut{Seen: 20, Count: 9, Lost: 3}
+	l := &LeftOut{Seen: 20, Count: 9, Lost: 3, UsedNS: 2_000_400_000, CPUNS: 1_500_000_000}
 	for i := range 7 {
 		l.Processes = append(l.Processes, LeftProcess{PID: i, Name: "cc1", Why: "too short"})
 	}
 	l.Processes = append(l.Processes, LeftProcess{PID: 9, Name: "su", Why: "no permission"})
 	got := strings.Join(l.Lines(), "\n")
 	want := "7 processes not recorded, too short: cc1 (0), cc1 (1), cc1 (2), cc1 (3), cc1 (4) and 2 more\n" +
-		"1 process not recorded, no permission: su (9)\n1 process more not recorded\n3 reports of new processes lost: some processes are missing"
+		"1 process not recorded, no permission: su (9)\n1 process more not recorded\n" +
+		"500ms of 2s of CPU time: it was used after the last sample of a thread, or by processes that are not recorded\n3 reports of new processes lost: some processes are missing"
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	if lines := (&LeftOut{UsedNS: 2e9, CPUNS: 1.995e9}).Lines(); lines != nil {
+		t.Errorf("of 5 ms that are missing: %q", lines)
 	}
 	if (*LeftOut)(nil).Lines() != nil {
 		t.Error("lines of nothing")

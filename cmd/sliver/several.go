@@ -132,7 +132,11 @@ func (f *recordFlags) follow(o *session.Options, c *target.Command) error {
 		}
 		return nil
 	}
-	o.Set = procset.New(procset.Options{Children: true, Max: f.several.most, Command: c.Process.PID(), Grace: graceOf(o.Interval)})
+	want := procset.Options{Children: true, Max: f.several.most, Command: c.Process.PID(), Grace: graceOf(o.Interval)}
+	if o.Selection.All() {
+		want.Used = c.Used
+	}
+	o.Set = procset.New(want)
 	o.Set.Take(c.Process)
 	return nil
 }

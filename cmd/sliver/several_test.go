@@ -482,3 +482,52 @@ func partialWith(dir, mark string) string {
 	}
 	return partial[0]
 }
+
+// TestUsedOfCommand: the CPU time that the samples of a command and its children do not have is in the losses, and
+// both together are its own account.
+func TestUsedOfCommand(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	dir := t.TempDir()
+	script := "n=0; while [ $n -lt 20 ]; do n=$((n+1)); sh -c 'i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done'; done; times >times"
+	r := sliver(t, dir, "record", "--json", "-o", "x.sliver", "--", "sh", "-c", script)
+	var sum struct {
+		Processes []struct {
+			Stats struct {
+				CPU int64 `json:"cpu_ns"`
+			}
+		}
+		LeftOut trace.LeftOut `json:"left_out"`
+	}
+	if err := json.Unmarshal([]byte(r.out), &sum); err != nil || r.status != 0 {
+		t.Fatalf("%v: %+v", err, r)
+	}
+	b, err := os.ReadFile(filepath.Join(dir, "times"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s [4]float64
+	if _, err := fmt.Sscanf(string(b), "0m%fs 0m%fs\n0m%fs 0m%fs", &s[0], &s[1], &s[2], &s[3]); err != nil {
+		t.Fatalf("%v: %q", err, b)
+	}
+	l := &sum.LeftOut
+	// The shell counts in ticks of 10 ms, and ends after its account.
+	if d := float64(l.UsedNS)/1e9 - s[0] - s[1] - s[2] - s[3]; d < -.041 || d > .061 {
+		t.Errorf("%d ns, the shell says %q", l.UsedNS, b)
+	}
+	if l.CPUNS <= 0 || l.CPUNS > l.UsedNS+1e6 {
+		t.Errorf("the samples have %d ns of %d", l.CPUNS, l.UsedNS)
+	}
+	const line = "of CPU time: it was used after the last sample of a thread, or by processes that are not recorded"
+	if left := l.UsedNS-l.CPUNS > l.UsedNS/200; left != strings.Contains(sliver(t, dir, "report", "x.sliver").out, line) {
+		t.Errorf("%d of %d ns: line %v", l.CPUNS, l.UsedNS, !left)
+	}
+	if rec := openSeveral(t, filepath.Join(dir, "x.sliver")); rec.Left == nil || rec.Left.UsedNS != l.UsedNS || rec.Left.CPUNS != l.CPUNS {
+		t.Errorf("in the file: %+v", rec.Left)
+	}
+	// Of chosen threads, it says nothing.
+	r = sliver(t, dir, "record", "--json", "-t", "main", "-o", "y.sliver", "--", "sh", "-c", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done")
+	sum.LeftOut = trace.LeftOut{}
+	if err := json.Unmarshal([]byte(r.out), &sum); err != nil || sum.LeftOut.UsedNS != 0 {
+		t.Errorf("%v: %+v", err, sum.LeftOut)
+	}
+}

@@ -38,6 +38,9 @@ type Options struct {
 	// yet; 0: none. Without the right to observe all processes, the kernel reports only the
 	// descendants of a Command.
 	Command int
+	// Used returns its CPU time, once it has ended, with that of the descendants that were waited
+	// for; 0: unknown. nil: it is not to be compared with that of the samples.
+	Used func() time.Duration
 }
 
 // Member is a process of the set.
@@ -534,6 +537,8 @@ func (s *Set) Missed(pid, parent int, name, why string) {
 }
 
 // Left returns the processes that are left out so far.
+//
+// The CPU times are not in it: see Used.
 func (s *Set) Left() trace.LeftOut {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -548,4 +553,12 @@ func (s *Set) Left() trace.LeftOut {
 		l.Lost = s.births.Lost()
 	}
 	return l
+}
+
+// Used is Options.Used; 0 without it.
+func (s *Set) Used() time.Duration {
+	if s.o.Used == nil {
+		return 0
+	}
+	return s.o.Used()
 }
