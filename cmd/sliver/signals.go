@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -27,8 +28,9 @@ type ender struct {
 	stderr io.Writer
 	// hurry shortens waits of other packages than safefile; nil: none.
 	hurry func()
-	// leave runs before an early exit, within leaveWithin. It returns a note for the user or "".
-	leave func() string
+	// leave runs before an early exit, which waits for it for a time. It returns a note for the user or "".
+	leave  func() string
+	within time.Duration // 0: leaveWithin
 
 	mu    sync.Mutex
 	got   bool // a signal has arrived
@@ -90,11 +92,11 @@ func (x *ender) signaled(sig os.Signal) (first bool) {
 	return first
 }
 
-// atExit sets leave while signals may arrive.
-func (x *ender) atExit(leave func() string) {
+// atExit sets leave, and how long an exit waits for it, while signals may arrive.
+func (x *ender) atExit(leave func() string, within time.Duration) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.leave = leave
+	x.leave, x.within = leave, within
 }
 
 // ended reports whether a signal has arrived.
@@ -108,7 +110,7 @@ func (x *ender) ended() bool {
 func (x *ender) exit(sig os.Signal, why string) {
 	no := sig.(syscall.Signal)
 	x.mu.Lock()
-	whole, leave := x.whole, x.leave
+	whole, leave, within := x.whole, x.leave, cmp.Or(x.within, leaveWithin)
 	x.mu.Unlock()
 	if whole {
 		os.Exit(128 + int(no))
@@ -133,7 +135,7 @@ func (x *ender) exit(sig os.Signal, why string) {
 	}()
 	select {
 	case <-done:
-	case <-time.After(leaveWithin):
+	case <-time.After(within):
 	}
 	os.Exit(128 + int(no))
 }

@@ -28,15 +28,18 @@ func (f *traceFlags) traceMethods(e *env, p *target.Process) error {
 	if !f.calls.limited() {
 		limit = methods.DefaultLimit
 	}
-	t, err := methods.Start(ctx, p, f.calls.patterns, methods.Options{Limit: limit})
+	t, err := methods.New(p, f.calls.patterns, methods.Options{Limit: limit})
 	if err != nil {
+		return err
+	}
+	end.atExit(t.Abandon, methods.AbandonLimit+leaveWithin) // before anything is begun in the process
+	if err := t.Start(ctx); err != nil {
 		if ctx.Err() != nil {
 			return errors.New("ended before tracing had begun")
 		}
 		return err
 	}
 	defer t.Close()
-	end.atExit(func() string { t.Abandon(); return "" })
 	if f.duration > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, f.duration)

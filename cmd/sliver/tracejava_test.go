@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os/exec"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/sliverprof/sliver/internal/testprog"
+	"github.com/sliverprof/sliver/target"
 )
 
 // javaShop starts the Java program that counts its own calls.
@@ -96,6 +98,58 @@ func TestTraceJavaMethods(t *testing.T) {
 	}
 	if left, _ := filepath.Glob("/tmp/.sliver-" + fmt.Sprint(x.proc.PID) + "-*"); len(left) > 0 {
 		t.Errorf("left: %q", left)
+	}
+}
+
+// TestTraceJavaStartInterrupted: two signals at any moment of the start leave no recording and no file.
+func TestTraceJavaStartInterrupted(t *testing.T) {
+	exists := func(name string) func(x *testprog.Proc) bool {
+		return func(x *testprog.Proc) bool {
+			found, _ := filepath.Glob(fmt.Sprintf("/tmp/.sliver-%d-*%s", x.PID, name))
+			return len(found) > 0
+		}
+	}
+	p := javaShop(t, "25") // its first recording takes longer than others: JFR has to begin
+	proc, err := target.Open(p.PID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer proc.Close()
+	for _, c := range []struct {
+		moment string
+		come   func(x *testprog.Proc) bool
+	}{
+		{"settings", exists("/settings.jfc")},
+		{"folder", exists("")},
+		{"file", exists("/1.jfr")},
+		{"begin", func(*testprog.Proc) bool { return true }},
+		{"tracing", func(x *testprog.Proc) bool { return strings.Contains(strings.Join(x.Errors(), "\n"), "tracing ") }},
+	} {
+		x := testprog.StartCmd(t, slivercmd(t, t.TempDir(), "trace", "-p", pidOf(p), "-f", "shop.Traced$Cart::total"))
+		waitFor(t, func() bool {
+			select {
+			case <-x.Exited():
+				t.Fatalf("%s: sliver ended: %q", c.moment, x.Errors())
+			default:
+			}
+			return c.come(x)
+		})
+		for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
+			if err := syscall.Kill(x.PID, sig); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if st := x.Wait(); st.Success() {
+			t.Errorf("%s: %v", c.moment, st)
+		}
+		if left, _ := filepath.Glob(fmt.Sprintf("/tmp/.sliver-%d-*", x.PID)); len(left) > 0 {
+			t.Errorf("%s: left %q: %q", c.moment, left, x.Errors())
+		}
+		// The virtual machine carries out commands one after another: this one after those of sliver.
+		recordings, err := proc.JavaCommand(context.Background(), "JFR.check")
+		if err != nil || strings.Contains(recordings, "sliver-") {
+			t.Errorf("%s: %q, %v", c.moment, recordings, err)
+		}
 	}
 }
 

@@ -64,22 +64,31 @@ type Tracer struct {
 	Began     stack.Time
 	Notes     []string // what else a user should know
 
-	o       Options
-	proc    *target.Process
-	f       *flight
-	now     recording      // the one that runs
-	filters []filter       // that are traced
-	asked   []filter       // all, also those that are not traced any more
-	numbers map[string]int // of Functions, by name
-	of      []filter       // by function: the filter that chose it
-	calls   reader
-	covered int64 // ns since 1970 up to which calls are known
-	part    span
-	wrote   bool // the virtual machine wrote the last file by itself: it was ending
+	o        Options
+	proc     *target.Process
+	f        *flight   // nil: not yet, or not any more
+	now      recording // the one that runs
+	patterns []pattern
+	filters  []filter       // that are traced
+	asked    []filter       // all, also those that are not traced any more
+	numbers  map[string]int // of Functions, by name
+	of       []filter       // by function: the filter that chose it
+	calls    reader
+	covered  int64 // ns since 1970 up to which calls are known
+	part     span
+	wrote    bool // the virtual machine wrote the last file by itself: it was ending
 
-	mu    sync.Mutex // guards f, live and stats, and Functions while they are added to
-	live  []recording
+	mu    sync.Mutex // guards f, stats and what begun says, and Functions while they are added to
 	stats Stats
+	begun begun
+}
+
+// begun lists what ends with tracing. Tracer.mu guards all but starting.
+type begun struct {
+	starting  sync.Mutex // held while a recording, or the folder for it, is begun
+	live      []recording
+	halt      context.CancelFunc // ends the wait of the last start; nil: there was none
+	abandoned bool
 }
 
 // span are the calls since the rate was last looked at.
@@ -88,39 +97,43 @@ type span struct {
 	calls []uint64 // by function
 }
 
-// Start begins to trace the methods that the patterns choose. The virtual machine answers within seconds. ctx ends
-// the wait for it.
-func Start(ctx context.Context, p *target.Process, patterns []calls.Pattern, o Options) (*Tracer, error) {
-	var mine []pattern
+// New returns a Tracer of the methods that the patterns choose. Nothing is asked of the process yet.
+func New(p *target.Process, patterns []calls.Pattern, o Options) (*Tracer, error) {
+	t := &Tracer{o: o, proc: p, numbers: map[string]int{}}
 	for i := range patterns {
 		x, err := parse(&patterns[i])
 		if err != nil {
 			return nil, err
 		}
-		mine = append(mine, x)
-	}
-	t := &Tracer{o: o, proc: p, numbers: map[string]int{}}
-	limited, cancel := context.WithTimeout(ctx, startLimit)
-	defer cancel()
-	if err := t.start(limited, mine); err != nil {
-		if limited.Err() != nil && ctx.Err() == nil {
-			err = fmt.Errorf("the virtual machine of process %d does not answer within %v", p.PID(), startLimit)
-		}
-		return nil, joined(err, t.Close())
+		t.patterns = append(t.patterns, x)
 	}
 	return t, nil
 }
 
+// Start begins to trace. The virtual machine answers within seconds. ctx ends the wait for it. After an error nothing
+// is left in the process.
+func (t *Tracer) Start(ctx context.Context) error {
+	limited, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	if err := t.start(limited); err != nil {
+		if limited.Err() != nil && ctx.Err() == nil {
+			err = fmt.Errorf("the virtual machine of process %d does not answer within %v", t.proc.PID(), startLimit)
+		}
+		return joined(err, t.Close())
+	}
+	return nil
+}
+
 // start begins the first recording.
-func (t *Tracer) start(ctx context.Context, patterns []pattern) error {
+func (t *Tracer) start(ctx context.Context) error {
 	err := traceable(ctx, t.proc)
 	if err == nil {
-		err = t.choose(ctx, patterns)
+		err = t.choose(ctx, t.patterns)
+	}
+	if err == nil {
+		err = t.open()
 	}
 	if err != nil {
-		return err
-	}
-	if t.f, err = openFlight(t.proc); err != nil {
 		return err
 	}
 	if t.f.others(ctx) {
@@ -350,30 +363,44 @@ func (t *Tracer) Silent() (out []string) {
 	return out
 }
 
-// Abandon stops JFR's recordings without their calls, and removes all files: for an exit that does not wait. Tracing
-// must not go on.
-func (t *Tracer) Abandon() {
+// AbandonLimit bounds how long Abandon waits.
+const AbandonLimit = 2 * time.Second
+
+// Abandon stops JFR's recordings without their calls, and removes all files, at any moment from New on: for an exit
+// that does not wait. Tracing must not go on. It returns a note for the user if the virtual machine does not answer; the
+// commands are sent then, too.
+func (t *Tracer) Abandon() string {
 	t.mu.Lock()
-	f, live := t.f, slices.Clone(t.live)
+	t.begun.abandoned = true
+	if t.begun.halt != nil {
+		t.begun.halt() // a start is sent before the stop, or not at all
+	}
+	t.mu.Unlock()
+	t.begun.starting.Lock()
+	defer t.begun.starting.Unlock()
+	t.mu.Lock()
+	f, live := t.f, slices.Clone(t.begun.live)
 	t.mu.Unlock()
 	if f == nil {
-		return
+		return ""
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), answerLimit)
+	ctx, cancel := context.WithTimeout(context.Background(), AbandonLimit)
 	defer cancel()
 	var all sync.WaitGroup
 	for _, r := range live {
 		all.Go(func() { _ = f.drop(ctx, r) })
 	}
 	_ = f.close() // before the answers, which may come too late
-	all.Wait()
+	if all.Wait(); ctx.Err() != nil {
+		return fmt.Sprintf("the virtual machine does not answer; JFR's recording ends by itself within %v", lifetime)
+	}
+	return ""
 }
 
 // Close ends tracing: recordings that an error left are stopped. It may be called again.
 func (t *Tracer) Close() error {
 	t.mu.Lock()
-	f, live := t.f, t.live
-	t.f, t.live = nil, nil
+	f, live := t.f, slices.Clone(t.begun.live)
 	t.mu.Unlock()
 	if f == nil {
 		return nil
@@ -385,14 +412,50 @@ func (t *Tracer) Close() error {
 			_ = f.drop(ctx, r)
 		}
 	}
-	return f.close()
+	err := f.close()
+	t.mu.Lock()
+	t.f, t.begun.live = nil, nil // not before: Abandon has to find them
+	t.mu.Unlock()
+	return err
+}
+
+// errAbandoned ends a start after Abandon.
+var errAbandoned = errors.New("tracing was abandoned")
+
+// open makes the folder for JFR's files.
+func (t *Tracer) open() error {
+	t.begun.starting.Lock()
+	defer t.begun.starting.Unlock()
+	t.mu.Lock()
+	abandoned := t.begun.abandoned
+	t.mu.Unlock()
+	if abandoned {
+		return errAbandoned
+	}
+	f, err := openFlight(t.proc)
+	if err != nil {
+		return err
+	}
+	t.mu.Lock()
+	t.f = f
+	t.mu.Unlock()
+	return nil
 }
 
 // begin starts a recording, which is live until ended.
 func (t *Tracer) begin(ctx context.Context) (recording, error) {
-	r := t.f.next()
+	t.begun.starting.Lock()
+	defer t.begun.starting.Unlock()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	t.mu.Lock()
-	t.live = append(t.live, r) // an answer that does not come does not say that it has not begun
+	if t.begun.abandoned {
+		t.mu.Unlock()
+		return recording{}, errAbandoned
+	}
+	r := t.f.next()
+	t.begun.live = append(t.begun.live, r) // an answer that does not come does not say that it has not begun
+	t.begun.halt = cancel
 	t.mu.Unlock()
 	return r, t.f.start(ctx, r, t.filters)
 }
@@ -401,5 +464,5 @@ func (t *Tracer) begin(ctx context.Context) (recording, error) {
 func (t *Tracer) ended(r recording) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.live = slices.DeleteFunc(t.live, func(x recording) bool { return x == r })
+	t.begun.live = slices.DeleteFunc(t.begun.live, func(x recording) bool { return x == r })
 }

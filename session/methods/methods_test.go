@@ -73,7 +73,10 @@ func begin(t *testing.T, proc *target.Process, limit float64, patterns ...string
 		}
 		ps = append(ps, p)
 	}
-	x, err := Start(context.Background(), proc, ps, Options{Limit: limit})
+	x, err := New(proc, ps, Options{Limit: limit})
+	if err == nil {
+		err = x.Start(context.Background())
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -254,7 +257,14 @@ func TestOldJava(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = Start(context.Background(), proc, []calls.Pattern{pattern}, Options{})
+	start := func(proc *target.Process) error {
+		x, err := New(proc, []calls.Pattern{pattern}, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return x.Start(context.Background())
+	}
+	err = start(proc)
 	if !errors.Is(err, ErrOld) || !strings.Contains(err.Error(), "runs Java 17: ") {
 		t.Error(err)
 	}
@@ -263,7 +273,7 @@ func TestOldJava(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer other.Close()
-	if _, err = Start(context.Background(), other, []calls.Pattern{pattern}, Options{}); !errors.Is(err, ErrOld) {
+	if err = start(other); !errors.Is(err, ErrOld) {
 		t.Error(err)
 	}
 }

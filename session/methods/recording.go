@@ -7,6 +7,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/sliverprof/sliver/heap/hotspot"
@@ -71,6 +72,9 @@ type flight struct {
 	place *target.Workplace
 	id    string
 	n     int // recordings that were started
+
+	once sync.Once
+	err  error // of close
 }
 
 // openFlight makes a folder for files. close removes it.
@@ -82,7 +86,11 @@ func openFlight(p *target.Process) (*flight, error) {
 	return &flight{p: p, place: place, id: fmt.Sprintf("sliver-%d-%d", os.Getpid(), time.Now().UnixNano())}, nil
 }
 
-func (f *flight) close() error { return f.place.Close() }
+// close removes the folder. It may be called again, and from any goroutine.
+func (f *flight) close() error {
+	f.once.Do(func() { f.err = f.place.Close() })
+	return f.err
+}
 
 // settings are a file of JFR's that chooses exact calls of the filters' methods, and nothing else. It goes around the
 // bound of 1,024 bytes that a command has.
