@@ -1,6 +1,7 @@
 package session
 
 import (
+	"context"
 	"errors"
 	"slices"
 
@@ -8,8 +9,8 @@ import (
 )
 
 // beside begins the records beside the samples: traced calls, I/O, context switches. what names the one that
-// failed. end ends those that have begun, also after an error.
-func (s *Session) beside() (what string, end func() error, err error) {
+// failed. end ends those that have begun, also after an error. ctx ends the wait for their begin.
+func (s *Session) beside(ctx context.Context) (what string, end func() error, err error) {
 	var ends []func() error
 	end = func() error {
 		var errs []error
@@ -19,7 +20,7 @@ func (s *Session) beside() (what string, end func() error, err error) {
 		return errors.Join(errs...)
 	}
 	if s.o.Trace != nil {
-		if s.traced, err = traceCalls(s.proc, s.o.Trace, s.recorder); err != nil {
+		if s.traced, err = traceCalls(ctx, s.proc, s.o.Trace, s.recorder); err != nil {
 			return "trace", end, err
 		}
 		ends = append(ends, s.traced.end)

@@ -14,8 +14,8 @@ import (
 	"github.com/sliverprof/sliver/trace/event"
 )
 
-// methods counts slices of Java, and those whose caller could not have called them.
-type methods struct {
+// busyMethods counts slices of Java, and those whose caller could not have called them.
+type busyMethods struct {
 	n     *trace.Names
 	kinds []stack.Kind
 	names []string
@@ -25,7 +25,7 @@ type methods struct {
 	open  bool   // first is still incomplete
 }
 
-func (m *methods) Begin(_ stack.Time, depth int, s *trace.Slice) {
+func (m *busyMethods) Begin(_ stack.Time, depth int, s *trace.Slice) {
 	kind, name := s.Loc.Word.Kind(), m.n.Func(&s.Frame).Name
 	m.kinds, m.names = append(m.kinds[:depth], kind), append(m.names[:depth], name)
 	if m.open = m.open && depth > 0; m.open {
@@ -46,8 +46,8 @@ func (m *methods) Begin(_ stack.Time, depth int, s *trace.Slice) {
 	}
 }
 
-func (m *methods) End(_ stack.Time, depth int, _ *trace.Slice) { m.kinds = m.kinds[:depth] }
-func (m *methods) Other(event.Event)                           {}
+func (m *busyMethods) End(_ stack.Time, depth int, _ *trace.Slice) { m.kinds = m.kinds[:depth] }
+func (m *busyMethods) Other(event.Event)                           {}
 
 // TestJavaBusy: of threads that run Java in several ways, at least 999 of 1,000 samples
 // must have no gap, and methods must have possible callers.
@@ -86,7 +86,7 @@ func TestJavaBusy(t *testing.T) {
 				p.Line("busy")
 				rec := recordWith(t, p.PID, Options{Interval: 2 * time.Millisecond, Jitter: .2, Selection: sel}, func(s stack.ThreadStats) bool { return s.Stopped() > want })
 				total := rec.Stats.Total()
-				m := &methods{n: trace.NewNames(rec), alone: map[string]int{}}
+				m := &busyMethods{n: trace.NewNames(rec), alone: map[string]int{}}
 				for i := range rec.Threads {
 					rec.Replay(rec.Threads[i].Seq, m.n, m)
 				}

@@ -112,7 +112,7 @@ func TestJavaCompiler(t *testing.T) {
 					p.Line("round 0")
 				}
 				total := rec.Stats.Total()
-				m := &methods{n: trace.NewNames(rec), alone: map[string]int{}}
+				m := &busyMethods{n: trace.NewNames(rec), alone: map[string]int{}}
 				for i := range rec.Threads {
 					rec.Replay(rec.Threads[i].Seq, m.n, m)
 				}

@@ -15,17 +15,24 @@ import (
 type Traced struct {
 	At        stack.Time       `json:"at"`        // the accounts are as of then
 	Began     stack.Time       `json:"began"`     // calls are recorded from here on
-	Engine    string           `json:"engine"`    // "cpu", "kernel"
+	Engine    string           `json:"engine"`    // "cpu", "kernel", "jfr"
 	Slower    int64            `json:"slower_ns"` // shorter calls are counted and not recorded
 	Functions []TracedFunction `json:"functions"`
 	Lost      uint64           `json:"lost_hits"`     // entries and exits that the kernel dropped
 	Dropped   uint64           `json:"dropped_calls"` // calls in a recursion that was too deep
+	// LostBytes is the size of the records of calls that the runtime dropped, Missing the time in ns whose calls are not
+	// known, and ClockError how far, in ns, the times of calls may be off.
+	LostBytes  uint64 `json:"lost_bytes,omitempty"`
+	Missing    int64  `json:"missing_ns,omitempty"`
+	ClockError int64  `json:"clock_error_ns,omitempty"`
 }
 
 // TracedFunction is one of them. Calls refer to it by its index.
 type TracedFunction struct {
-	Name   string      `json:"name"`
-	Module string      `json:"module"`
+	Name   string `json:"name"`
+	Module string `json:"module"`
+	// Kind is that of its frames, which a runtime's functions have by their name. Native ones have theirs by Ranges.
+	Kind   stack.Kind  `json:"kind,omitempty"`
 	File   string      `json:"file,omitempty"`
 	Line   int         `json:"line,omitempty"`
 	Addr   uint64      `json:"addr"`            // of its first instruction, in the target
@@ -37,6 +44,9 @@ type TracedFunction struct {
 	Hot   float64    `json:"detached_at_hits_per_s,omitempty"`
 	HotAt stack.Time `json:"detached_at,omitempty"`
 }
+
+// managed reports whether it is a function of a runtime that gives functions addresses of their own.
+func (f *TracedFunction) managed() bool { return f.Kind.Managed() }
 
 // maxTraced is how many functions a hostile recording can make a reader keep.
 const maxTraced = 1 << 16
@@ -162,7 +172,11 @@ func cutCalls(tw *Writer, rec *Recording, p Part) error {
 func (rec *Recording) eachCallWord(yield func(w event.Word, at stack.Time)) {
 	if rec.Traced != nil {
 		for i := range rec.Traced.Functions {
-			a := rec.Traced.Functions[i].Addr
+			f := &rec.Traced.Functions[i]
+			if f.managed() {
+				continue // its name is known
+			}
+			a := f.Addr
 			yield(event.WordOf(&stack.Frame{Func: a, PC: a, Exact: true}), rec.Traced.Began)
 		}
 	}

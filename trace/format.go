@@ -22,7 +22,7 @@ const Magic = "\x89SLIVER\n"
 // file of its major version; unknown chunks with a lower-case type are skipped.
 const (
 	Major = 1
-	Minor = 5 // 1: calls, 2: sections, 3: I/O, 4: switches, 5: kernel stacks
+	Minor = 6 // 1: calls, 2: sections, 3: I/O, 4: switches, 5: kernel stacks, 6: calls of methods
 )
 
 const (

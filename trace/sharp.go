@@ -259,7 +259,7 @@ func (s *Sharp) lose() {
 func (s *Sharp) push(e event.Event) {
 	s.ids++
 	w := event.Word(e.Payload())
-	s.next.add = append(s.next.add, sampledFrame{word: w, id: s.ids, entered: e.Time, fn: s.calls.function(w)})
+	s.next.add = append(s.next.add, sampledFrame{word: w, id: s.ids, entered: e.Time, fn: s.calls.function(w, e.Time)})
 }
 
 // change takes an event that changes the sampled stack.

@@ -69,6 +69,8 @@ type threadCalls struct {
 	functions []TracedFunction
 	lost      bool // calls are missing
 	ranges    []codeRange
+	methods   map[method]int32 // functions of runtimes
+	methodOf  map[*Loc]int32   // by location; -1: it is of none
 	locs      map[int32]*Loc
 	callers   map[uint64]int32
 	named     map[string]int // functions with symbols
@@ -80,30 +82,52 @@ type codeRange struct {
 	fn       int32
 }
 
+// method identifies a function of a runtime. Its activations have no address, so that the order of frames and calls
+// alone says which belong together.
+type method struct {
+	kind stack.Kind
+	name string
+}
+
 // threadCalls loads the calls of thread i; nil: there are none to place. Calls of tasks are not among them: a task
 // may change threads while it is in a call.
 func (rec *Recording) threadCalls(i int, names *Names) *threadCalls {
-	if rec.Traced == nil || len(rec.calls) == 0 || rec.less&(1<<stack.KindNative) != 0 {
+	if rec.Traced == nil || len(rec.calls) == 0 {
 		return nil
 	}
-	x := &threadCalls{tid: rec.Threads[i].TID, names: names, functions: rec.Traced.Functions,
-		lost: rec.Traced.Lost > 0 || rec.Traced.Dropped > 0 || rec.Traced.Slower > 0, locs: map[int32]*Loc{}, callers: map[uint64]int32{}}
-	same := map[uint64]int32{} // functions by address: one may have several names
+	t := rec.Traced
+	x := &threadCalls{tid: rec.Threads[i].TID, names: names, functions: t.Functions,
+		lost: t.Lost > 0 || t.Dropped > 0 || t.Slower > 0 || t.LostBytes > 0 || t.Missing > 0, locs: map[int32]*Loc{}, callers: map[uint64]int32{},
+		methods: map[method]int32{}, methodOf: map[*Loc]int32{}}
+	same := make([]int32, len(x.functions)) // functions by number: one may have several names, one name several functions
+	at := map[uint64]int32{}
 	for fn := range x.functions {
 		f := &x.functions[fn]
-		if _, ok := same[f.Addr]; ok {
-			continue
+		first, ok := at[f.Addr]
+		if f.managed() {
+			first, ok = x.methods[method{f.Kind, f.Name}]
 		}
-		same[f.Addr] = int32(fn)
-		for _, r := range f.Ranges {
-			x.ranges = append(x.ranges, codeRange{r[0], r[1], int32(fn)})
+		switch {
+		case ok:
+		case f.managed():
+			first = int32(fn)
+			x.methods[method{f.Kind, f.Name}] = first
+		default:
+			first = int32(fn)
+			at[f.Addr] = first
+			for _, r := range f.Ranges {
+				x.ranges = append(x.ranges, codeRange{r[0], r[1], first})
+			}
+		}
+		if same[fn] = first; rec.less>>(f.Kind&7)&1 != 0 { // frames of this kind are left out
+			same[fn] = -1
 		}
 	}
 	slices.SortFunc(x.ranges, func(a, b codeRange) int { return cmp.Compare(a.from, b.from) })
 	n := 0
 	for c := range rec.ThreadCalls(i) {
-		if c.Task == 0 && len(x.all) < maxThreadCalls {
-			x.all = append(x.all, tracedCall{enter: c.Enter, exit: c.Exit, ret: c.Ret, fn: same[x.functions[c.Fn].Addr], n: int32(n),
+		if fn := same[c.Fn]; fn >= 0 && c.Task == 0 && len(x.all) < maxThreadCalls {
+			x.all = append(x.all, tracedCall{enter: c.Enter, exit: c.Exit, ret: c.Ret, fn: fn, n: int32(n),
 				how: c.How, before: c.Before, unsure: c.Unsure})
 		}
 		if n++; n > maxPlaced {
@@ -129,8 +153,11 @@ func (x *threadCalls) complete(fn int32, t stack.Time) bool {
 }
 
 // function returns the traced function of a frame, -1 for none.
-func (x *threadCalls) function(w event.Word) int32 {
-	if w.Kind() != stack.KindNative {
+func (x *threadCalls) function(w event.Word, at stack.Time) int32 {
+	switch k := w.Kind(); {
+	case k.Managed():
+		return x.method(w, at)
+	case k != stack.KindNative:
 		return -1
 	}
 	a := w.Lookup()
@@ -144,6 +171,22 @@ func (x *threadCalls) function(w event.Word) int32 {
 		return x.ranges[i].fn
 	}
 	return -1
+}
+
+// method returns the traced function of a frame of a runtime, -1 for none.
+func (x *threadCalls) method(w event.Word, at stack.Time) int32 {
+	if len(x.methods) == 0 {
+		return -1
+	}
+	l := x.names.Resolve(w, at)
+	fn, ok := x.methodOf[l]
+	if !ok {
+		if fn, ok = x.methods[method{w.Kind(), x.names.Func(&l.Frames[len(l.Frames)-1]).Name}]; !ok {
+			fn = -1
+		}
+		x.methodOf[l] = fn
+	}
+	return fn
 }
 
 // frame returns a number of a frame's function, -1 if there is none, and keeps it in f.
@@ -186,16 +229,22 @@ func (x *threadCalls) funcOf(w event.Word, at stack.Time) int32 {
 	if w.Kind() != stack.KindNative {
 		return -1
 	}
-	if fn := x.function(w); fn >= 0 { // whatever part of it
+	if fn := x.function(w, at); fn >= 0 { // whatever part of it
 		return x.entry(fn, at)
 	}
 	l := x.names.Resolve(w, at)
 	return int32(l.Frames[len(l.Frames)-1].Func) + 1
 }
 
-// word is a traced function's first instruction.
+// word is a traced function's first instruction. One of a runtime, whose address is not known, has the end of the
+// runtime's range: a function that samples show begins before it.
 func (x *threadCalls) word(fn int32) event.Word {
-	a := x.functions[fn].Addr
+	f := &x.functions[fn]
+	if _, end, ok := f.Kind.Range(); ok && f.managed() {
+		a := end - 1 - uint64(fn)
+		return event.WordOf(&stack.Frame{Func: a, PC: a, Exact: true, Kind: f.Kind, Trust: stack.TrustTable})
+	}
+	a := f.Addr
 	return event.WordOf(&stack.Frame{Func: a, PC: a, Exact: true, Trust: stack.TrustRegs})
 }
 
@@ -207,7 +256,10 @@ func (x *threadCalls) loc(fn int32, at stack.Time) *Loc {
 	}
 	f, n := &x.functions[fn], x.names
 	l = n.Resolve(x.word(fn), at)
-	if s := n.rec.Symbols; s == nil || len(s.Locs[l.Key]) == 0 {
+	if f.managed() {
+		id := x.symbol(f, l.Key.Module)
+		l = n.place(l, LocFrame{Func: id, File: n.Funcs[id].File, Line: n.Funcs[id].StartLine})
+	} else if s := n.rec.Symbols; s == nil || len(s.Locs[l.Key]) == 0 {
 		l = n.place(l, LocFrame{Func: x.symbol(f, l.Key.Module), File: f.File, Line: f.Line})
 	} else if k := len(l.Frames); k > 1 {
 		l = n.place(l, l.Frames[k-1])

@@ -508,7 +508,7 @@ func (f *recordFlags) recordOnce(e *env, o session.Options, p *target.Process, c
 	} else if !f.quiet {
 		writeSummary(e.stderr, res, s.Process())
 		writeProcesses(e.stderr, res)
-		writeCalls(e.stderr, res.Calls, f.trace.calls.limit)
+		writeCalls(e.stderr, res.Calls, &f.trace.calls)
 		writeIO(e.stderr, "", res.IO)
 		writeSwitches(e.stderr, "", res.Switches)
 		for i := range res.Processes {
@@ -538,11 +538,18 @@ var errSignal = errors.New("ended by a signal")
 // goroutines. While a command of sliver runs, Ctrl-C is left to the command: the recording ends with it.
 func (f *recordFlags) signals(e *env, s *session.Session, command func() bool) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(context.Background())
-	f.ender.leave = func() string {
+	f.ender.atExit(func() string {
+		var notes []string
 		if path := s.Abandon(); path != "" {
-			return fmt.Sprintf("the recording so far is in %s ('sliver recover' completes it, 'sliver export' reads it)", path)
+			notes = append(notes, fmt.Sprintf("the recording so far is in %s ('sliver recover' completes it, 'sliver export' reads it)", path))
 		}
-		return ""
+		if note := f.trace.abandon(); note != "" {
+			notes = append(notes, note)
+		}
+		return strings.Join(notes, "; ")
+	}, f.trace.leaves())
+	if f.trace.java.Load() != nil {
+		f.ender.stay() // for the virtual machine's answer to the end of tracing, whose time is bounded
 	}
 	ch := make(chan os.Signal, 4)
 	signal.Notify(ch, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1)

@@ -40,6 +40,14 @@ func (c *callFlags) register(fs *pflag.FlagSet) {
 	fs.Float64Var(&c.limit, "trace-limit", exact.DefaultLimit, "limit of entries and exits per second; above it, tracing of the busiest function stops ("+none+")")
 }
 
+// limitOf returns the limit for an engine.
+func (c *callFlags) limitOf(engine string) float64 {
+	if engine == methods.Engine && !c.limited() {
+		return methods.DefaultLimit
+	}
+	return c.limit
+}
+
 // parse reads the patterns, given by the flag name.
 func (c *callFlags) parse(help, flag string, patterns []string) error {
 	c.patterns = nil
@@ -97,6 +105,9 @@ func (c *callFlags) find(w io.Writer, p *target.Process, debug []string, later b
 	}
 	switch {
 	case len(good) > 0:
+		if c.methods && c.engine == exact.Auto && runtimeOf(p) == methods.Runtime {
+			fmt.Fprintf(w, "sliver: tracing native functions; Java methods are traced with --trace-engine jfr\n")
+		}
 		return names, good, nil
 	case why != "":
 		return names, nil, fmt.Errorf("no function that matches can be traced")

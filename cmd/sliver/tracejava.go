@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/sliverprof/sliver/calls"
 	"github.com/sliverprof/sliver/session/exact"
@@ -24,10 +25,7 @@ func (f *traceFlags) traceMethods(e *env, p *target.Process) error {
 	end.stay() // for the virtual machine's answer to the end of tracing, whose time is bounded
 	ctx, stop := end.context(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	limit := f.calls.limit
-	if !f.calls.limited() {
-		limit = methods.DefaultLimit
-	}
+	limit := f.calls.limitOf(methods.Engine)
 	t, err := methods.New(p, f.calls.patterns, methods.Options{Limit: limit})
 	if err != nil {
 		return err
@@ -87,15 +85,20 @@ func (j javaCalls) thread(c *calls.Call) string    { return printable(j.t.Thread
 func (j javaCalls) how(*calls.Call) string         { return "ended" }
 func (j javaCalls) ends() bool                     { return false }
 
-func (j javaCalls) losses() (out []string) {
+func (j javaCalls) losses() []string {
 	st := j.t.Stats()
-	if st.LostBytes > 0 {
-		out = append(out, fmt.Sprintf("JFR lost %d bytes of events because its buffers were full: calls are missing", st.LostBytes))
+	return methodLosses(st.LostBytes, st.Missing, j.t.Silent())
+}
+
+// methodLosses says which calls of Java methods are missing, a line for each reason.
+func methodLosses(bytes uint64, missing time.Duration, silent []string) (out []string) {
+	if bytes > 0 {
+		out = append(out, fmt.Sprintf("JFR lost %d bytes of events because its buffers were full: calls are missing", bytes))
 	}
-	if st.Missing > 0 {
-		out = append(out, fmt.Sprintf("the calls of %s are missing: JFR had removed them, or the process was killed", callTime(int64(st.Missing))))
+	if missing > 0 {
+		out = append(out, fmt.Sprintf("the calls of %s are missing: JFR had removed them, or the process was killed", callTime(int64(missing))))
 	}
-	if silent := j.t.Silent(); len(silent) > 0 {
+	if len(silent) > 0 {
 		more := ""
 		if n := len(silent) - maxCallRows; n > 0 {
 			silent, more = silent[:maxCallRows], fmt.Sprintf(" and %d more", n)

@@ -1,14 +1,18 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/sliverprof/sliver/session"
 	"github.com/sliverprof/sliver/session/exact"
+	"github.com/sliverprof/sliver/session/methods"
 	"github.com/sliverprof/sliver/target"
 )
 
@@ -17,9 +21,11 @@ type traceOfRecord struct {
 	patterns []string
 	slower   time.Duration
 	calls    callFlags
+	java     atomic.Pointer[methods.Tracer] // of Java methods; nil: none was started
 }
 
 func (t *traceOfRecord) register(fs *pflag.FlagSet) {
+	t.calls.methods = true
 	fs.StringArrayVar(&t.patterns, "trace", nil, "record all calls of these functions exactly, beside the samples: a\nname, a glob, /regexp/ or file.c:function; repeatable\n('sliver trace --list' shows what matches)")
 	fs.DurationVar(&t.slower, "slower", 0, "of traced calls, record only those that took at least this long")
 	t.calls.register(fs)
@@ -41,23 +47,67 @@ func (t *traceOfRecord) options(w io.Writer, p *target.Process, c *target.Comman
 	if len(t.patterns) == 0 {
 		return nil, nil
 	}
+	if t.calls.engine == methods.Engine {
+		return t.methods(p, c)
+	}
 	names, fns, err := t.calls.of(w, p, c, debug)
+	if errors.Is(err, errMethods) {
+		return t.methods(p, c)
+	}
 	if err != nil {
 		return nil, err
 	}
 	return &session.TraceOptions{Functions: fns, Engine: t.calls.engine, Limit: t.calls.limit, Slower: t.slower, Later: names}, nil
 }
 
+// methods returns the options for Java methods.
+func (t *traceOfRecord) methods(p *target.Process, c *target.Command) (*session.TraceOptions, error) {
+	if c != nil {
+		return nil, usagef("record", "engine jfr is for a process: start the command, and give -p PID")
+	}
+	if err := methods.Check(context.Background(), p); err != nil {
+		return nil, err
+	}
+	begin := func() (*methods.Tracer, error) {
+		m, err := methods.New(p, t.calls.patterns, methods.Options{Limit: t.calls.limitOf(methods.Engine)})
+		t.java.Store(m)
+		return m, err
+	}
+	if _, err := begin(); err != nil { // an invalid pattern
+		return nil, err
+	}
+	return &session.TraceOptions{Slower: t.slower, Methods: begin}, nil
+}
+
+// abandon ends the tracing of Java methods at once. It returns a note for the user or "".
+func (t *traceOfRecord) abandon() string {
+	if m := t.java.Load(); m != nil {
+		return m.Abandon()
+	}
+	return ""
+}
+
+// leaves is how long abandon may take.
+func (t *traceOfRecord) leaves() time.Duration {
+	if t.java.Load() == nil {
+		return leaveWithin
+	}
+	return leaveWithin + methods.AbandonLimit
+}
+
 // maxCallRows is how many traced functions the summary shows.
 const maxCallRows = 10
 
 // writeCalls prints the accounts of traced functions; c may be nil.
-func writeCalls(w io.Writer, c *session.Calls, limit float64) {
+func writeCalls(w io.Writer, c *session.Calls, flags *callFlags) {
 	if c == nil {
 		return
 	}
-	if len(c.Functions) == 0 {
+	if len(c.Functions) == 0 && c.Engine != methods.Engine {
 		fmt.Fprintln(w, "  no call was traced: no function of the program or of a library that it loaded matched --trace")
+	}
+	for _, note := range c.Notes {
+		fmt.Fprintf(w, "  %s\n", printable(note))
 	}
 	for n, i := range c.Busiest() {
 		if n == maxCallRows {
@@ -75,10 +125,16 @@ func writeCalls(w io.Writer, c *session.Calls, limit float64) {
 	writeLater(w, c.Functions, c.Untraced)
 	for _, h := range c.Hot {
 		fmt.Fprintf(w, "  %s was called too often to trace: %.0f entries and exits a second (limit %.0f, --trace-limit); from then on it was only sampled\n",
-			printable(c.Functions[h.Fn].Name), h.Rate, limit)
+			printable(c.Functions[h.Fn].Name), h.Rate, flags.limitOf(c.Engine))
 	}
 	if c.Lost > 0 {
 		fmt.Fprintf(w, "  %d entries and exits were lost: calls are missing, and some ends are wrong\n", c.Lost)
+	}
+	for _, loss := range methodLosses(c.LostBytes, c.Missing, c.Silent) {
+		fmt.Fprintf(w, "  %s\n", loss)
+	}
+	if c.ClockError > 0 {
+		fmt.Fprintf(w, "  calls are by JFR's clock, which is off by about %s; durations are not\n", callTime(int64(c.ClockError)))
 	}
 }
 

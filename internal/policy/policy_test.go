@@ -248,7 +248,7 @@ var table = []row{
 		"exact calls of Java methods of a live process: joins JFR's recordings to calls; snapshot knows which HotSpot may be asked; who prints is not its business"},
 	{"session/canary", "stack engine/kernel iowatch session/internal/live session/oneshot target unwind linux/files linux/syscalls", "",
 		"I/O of a live process: joins programs, rules and stacks; what a recording is, and who prints, is not its business"},
-	{"session", "calls session/exact iowatch engine/kernel session/oneshot session/stacks session/canary internal/background internal/limits internal/outfile internal/safefile session/procset stack trace/event diff trace sampler target unwind unwind/managed session/internal/live symbol/naming symbol symbol/cache symbol/kallsyms export export/* trace/flight ringbuf/ringfile",
+	{"session", "calls session/exact session/methods iowatch engine/kernel session/oneshot session/stacks session/canary internal/background internal/limits internal/outfile internal/safefile session/procset stack trace/event diff trace sampler target unwind unwind/managed session/internal/live symbol/naming symbol symbol/cache symbol/kallsyms export export/* trace/flight ringbuf/ringfile",
 		"go.opentelemetry.io/otel/attribute go.opentelemetry.io/otel/codes go.opentelemetry.io/otel/trace go.opentelemetry.io/otel/trace/noop",
 		"one recording from process to files; command lines and terminals are cmd's, and so is who takes its spans"},
 	{"record", "export sampler session target trace", "",

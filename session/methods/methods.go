@@ -7,7 +7,7 @@
 // lifetime of its own: after a kill -9 of this program tracing ends by itself. Recordings of other users of JFR go on;
 // JFR writes all events to all recordings, so they contain these calls, too.
 //
-// A Tracer is for one goroutine; Stats and Abandon may be called from others.
+// A Tracer is for one goroutine; Stats, Known, Silent and Abandon may be called from others.
 package methods
 
 import (
@@ -56,6 +56,9 @@ type Stats struct {
 	exact.Stats
 	LostBytes uint64        // that JFR dropped because its buffers were full
 	Missing   time.Duration // time whose calls are not known
+	// ClockError is how far, as far as JFR's readings of its clock show it, the times of calls are off. Durations are
+	// not: a clock that is off is so by the same for both ends.
+	ClockError time.Duration
 }
 
 // Tracer traces methods of one process.
@@ -126,7 +129,7 @@ func (t *Tracer) Start(ctx context.Context) error {
 
 // start begins the first recording.
 func (t *Tracer) start(ctx context.Context) error {
-	err := traceable(ctx, t.proc)
+	err := Check(ctx, t.proc)
 	if err == nil {
 		err = t.choose(ctx, t.patterns)
 	}
@@ -146,6 +149,7 @@ func (t *Tracer) start(ctx context.Context) error {
 	t.covered = time.Now().UnixNano()
 	t.part.since = target.Now()
 	t.calls = reader{proc: t.proc, last: -1, methods: map[methodKey]int{}}
+	t.calls.clock.look()
 	return nil
 }
 
@@ -274,8 +278,11 @@ func (t *Tracer) finish(r recording, deliver func([]calls.Call)) error {
 // end delivers the last calls and removes all files.
 func (t *Tracer) end(alive bool, deliver func([]calls.Call)) error {
 	var err error
+	if before := t.now; alive && len(t.calls.clock.pairs) < leastPairs && t.renew() == nil { // which reads the clock
+		err = t.finish(before, deliver)
+	}
 	if alive {
-		err = t.finish(t.now, deliver)
+		err = joined(err, t.finish(t.now, deliver))
 	} else {
 		err = t.take(t.now, deliver)
 	}
@@ -345,6 +352,13 @@ func (t *Tracer) Stats() Stats {
 	}
 	s.Hot, s.Untraced = slices.Clone(s.Hot), slices.Clone(s.Untraced)
 	return s
+}
+
+// Known returns the methods by number, as Functions has them. It may be called from any goroutine.
+func (t *Tracer) Known() []exact.Function {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.Functions)
 }
 
 // Silent returns the names of methods and classes that were asked for, and of which no call was seen.

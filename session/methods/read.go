@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -43,7 +44,7 @@ type reader struct {
 	tids    map[int]stack.TID // by their number in the process's own namespace
 	looked  bool              // tids is of this file
 	names   map[thread]string
-	offset  int64 // CLOCK_MONOTONIC minus the time since 1970, in ns
+	clock   clock
 }
 
 type methodKey struct {
@@ -73,7 +74,12 @@ func (t *Tracer) take(r recording, deliver func([]calls.Call)) error {
 	}
 	x := &t.calls
 	x.looked = false
-	x.offset = int64(target.Now()) - time.Now().UnixNano()
+	x.clock.look()
+	// The clock is read at the beginnings of chunks: those after a chunk count for it, too.
+	_ = jfr.Each(f, size, func(h *jfr.Header) bool { x.clock.add(h); return false }, nil)
+	t.mu.Lock()
+	t.stats.ClockError = x.clock.error
+	t.mu.Unlock()
 	newer := func(h *jfr.Header) bool { return h.StartTicks > x.last }
 	return jfr.Each(f, size, newer, func(c *jfr.Chunk) error {
 		x.last = c.StartTicks
@@ -95,12 +101,12 @@ func (t *Tracer) chunk(c *jfr.Chunk, deliver func([]calls.Call)) error {
 			return nil
 		}
 		who := x.thread(c, v[2])
-		enter := c.Time(v[0].Int) + x.offset
+		enter := x.clock.line.time(v[0].Int)
 		if began := int64(t.Began); enter < max(began-early, 0) || enter > int64(target.Now())+early {
 			return fmt.Errorf("a call that began %v after tracing", time.Duration(enter-began))
 		}
 		x.batch = append(x.batch, calls.Call{Fn: fn, TID: who.tid, Task: who.task, Enter: stack.Time(enter),
-			Exit: stack.Time(enter + min(c.Nanos(v[1].Int), maxTime-enter)), How: calls.Returned})
+			Exit: stack.Time(x.clock.line.time(v[0].Int + min(max(v[1].Int, 0), math.MaxInt64-max(v[0].Int, 0)))), How: calls.Returned})
 		if len(x.batch) == maxBatch {
 			t.flush(deliver)
 		}

@@ -50,8 +50,8 @@ func version(answer string) int {
 	return n
 }
 
-// traceable returns nil if the process's virtual machine can trace methods.
-func traceable(ctx context.Context, p *target.Process) error {
+// Check returns nil if the process's virtual machine can trace methods.
+func Check(ctx context.Context, p *target.Process) error {
 	answer, err := snapshot.Attachable(ctx, p)
 	var not *hotspot.UnsupportedError
 	switch {
