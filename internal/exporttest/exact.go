@@ -14,9 +14,20 @@ func (b *Builder) Exact(tid int, name, caller string, from, to int64, how exact.
 	}
 	f, fn := b.fn(name), -1
 	for i := range b.traced.Functions {
-		if b.traced.Functions[i].Addr == f.start {
+		if b.traced.Functions[i].Name == name {
 			fn = i
 		}
+	}
+	kind := b.frame(name, 0, true).Kind
+	if kind.Managed() {
+		if fn < 0 {
+			fn = len(b.traced.Functions)
+			b.traced.Engine = "jfr"
+			b.traced.Functions = append(b.traced.Functions, trace.TracedFunction{Name: name, Module: kind.Module(), Kind: kind})
+		}
+		b.traced.Functions[fn].Calls++
+		b.exact = append(b.exact, exact.Call{Fn: fn, TID: stack.TID(tid), Enter: Start + stack.Time(from), Exit: Start + stack.Time(to), How: how})
+		return &b.exact[len(b.exact)-1]
 	}
 	if fn < 0 {
 		fn = len(b.traced.Functions)
