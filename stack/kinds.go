@@ -45,6 +45,8 @@ type traits struct {
 	locking string
 	// forwards are the functions without a source file that only lock or wait for their callers; nil: none.
 	forwards []string
+	// tracing begins the names of the functions that record a traced call at its begin and end; "": there are none.
+	tracing string
 }
 
 // Library says how the functions of a managed kind are recognized that came with its runtime or were installed:
@@ -64,6 +66,7 @@ var table = []traits{
 		start: 0x8100_0000_0000, end: 0x8200_0000_0000,
 		files:     regexp.MustCompile(`^(libjvm\.so|libjli\.so|java)$`),
 		libraries: Library{Names: `^(java|javax|jdk|sun|com\.sun)\.`},
+		tracing:   "jdk.jfr.",
 		launched:  true},
 	KindPython: {name: "python", title: "Python", color: "lightblue", managed: true, tagged: true, offStack: true,
 		start: 0x8000_0000_0000, end: 0x8100_0000_0000,
@@ -200,6 +203,13 @@ func (k Kind) Locks(function, source string) bool {
 		return slices.Contains(t.forwards, function)
 	}
 	return t.locking != "" && path.Base(source) == t.locking
+}
+
+// Tracing reports whether a function records traced calls of its callers: of a frame below it, the call has not begun
+// or is over.
+func (k Kind) Tracing(function string) bool {
+	t := k.of()
+	return t.tracing != "" && strings.HasPrefix(function, t.tracing)
 }
 
 // Module is the name of the module that functions of the kind have if they have no file with machine code.

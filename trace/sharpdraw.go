@@ -180,11 +180,25 @@ func (m *matching) frame(f *sampledFrame, pos int) {
 func (m *matching) edge(f *sampledFrame, pos int) bool {
 	o, x := &m.s.open, &m.s.next
 	last := o.last[f.fn]
-	if o.near[f.fn] || last > 0 && last >= m.t-sharpSkew {
+	if o.near[f.fn] || last > 0 && last >= m.t-sharpSkew || m.tracing(pos) {
 		return true
 	}
 	leaf := pos == m.keep+len(m.add) && (f.word.Exact() || x.on && pos == m.keep && x.moved.Exact())
 	return leaf && (last > 0 || o.gone[f.fn]) && m.s.calls.complete(f.fn, m.t)
+}
+
+// tracing reports whether the frame on the pos-th of the next stack records a call of that one.
+func (m *matching) tracing(pos int) bool {
+	var on *sampledFrame
+	switch n := pos - m.keep; {
+	case n < 0:
+		on = &m.s.frames[pos]
+	case n < len(m.add):
+		on = &m.add[n]
+	default:
+		return false
+	}
+	return m.s.calls.tracing(on.word, m.t)
 }
 
 // countError returns 1 for an error frame.

@@ -53,6 +53,12 @@ func TestSharpMethods(t *testing.T) {
 				"2 app.deep 14000..17000 returned|3 app.total 15000..16000 returned orphan", placed: 15,
 		},
 		{
+			name:  "a frame below the code that records a call is not in it",
+			looks: []look{{0, "main app.run"}, {10, "main app.run app.total jdk.jfr.record"}, {20, "main app.run"}},
+			calls: func(b *b) { b.Exact(1, "app.total", "", 3*ms, 9*ms, calls.Returned) },
+			want:  "0 main 0..20000|1 app.run 0..20000|2 app.total 3000..9000 returned orphan", placed: 1,
+		},
+		{
 			name:  "a call of a method that began before tracing is not known",
 			looks: []look{{0, "main app.total app.add"}, {10, "main app.total app.add"}, {20, "main"}},
 			calls: func(b *b) { b.Exact(1, "app.total", "", 15*ms, 16*ms, calls.Returned) },

@@ -189,6 +189,16 @@ func (x *threadCalls) method(w event.Word, at stack.Time) int32 {
 	return fn
 }
 
+// tracing reports whether a frame is of the runtime's own code that records calls.
+func (x *threadCalls) tracing(w event.Word, at stack.Time) bool {
+	k := w.Kind()
+	if len(x.methods) == 0 || !k.Managed() {
+		return false
+	}
+	l := x.names.Resolve(w, at)
+	return k.Tracing(x.names.Func(&l.Frames[len(l.Frames)-1]).Name)
+}
+
 // frame returns a number of a frame's function, -1 if there is none, and keeps it in f.
 func (x *threadCalls) frame(f *sampledFrame) int32 {
 	if f.of == 0 {

@@ -24,8 +24,8 @@ const Start = stack.Time(5_000_000_000)
 
 // Builder builds a recording. A function is created when it is first named. Functions
 // whose names begin with "lib" are in a library, others in the main program; the first is
-// always in the main program. Names that begin with "py." are Python's, with "java." or
-// "app." Java's.
+// always in the main program. Names that begin with "py." are Python's, with "java.",
+// "jdk." or "app." Java's.
 type Builder struct {
 	tb      testing.TB
 	buf     bytes.Buffer
@@ -166,7 +166,7 @@ func (b *Builder) frame(s string, depth int, leaf bool) stack.Frame {
 	}
 	if strings.HasPrefix(name, "py.") {
 		fr.Kind = stack.KindPython
-	} else if strings.HasPrefix(name, "java.") || strings.HasPrefix(name, "app.") {
+	} else if strings.HasPrefix(name, "java.") || strings.HasPrefix(name, "jdk.") || strings.HasPrefix(name, "app.") {
 		fr.Kind = stack.KindJava
 	}
 	if fr.Kind.Managed() {

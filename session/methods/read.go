@@ -124,9 +124,33 @@ func (t *Tracer) chunk(c *jfr.Chunk, deliver func([]calls.Call)) error {
 	})
 }
 
+// activation identifies a call.
+type activation struct {
+	who   thread
+	fn    int
+	enter stack.Time
+}
+
+// once leaves out all events of a call but the last one. JFR writes an event at each throw and return (jdk.jfr.internal.
+// tracing.Transform), also at a throw that the method itself catches.
+func once(b []calls.Call) []calls.Call {
+	last := make(map[activation]int, len(b))
+	out := b[:0]
+	for _, c := range b {
+		k := activation{thread{c.TID, c.Task}, c.Fn, c.Enter}
+		if i, ok := last[k]; ok {
+			out[i].Exit = max(out[i].Exit, c.Exit)
+			continue
+		}
+		last[k] = len(out)
+		out = append(out, c)
+	}
+	return out
+}
+
 // flush delivers the calls of the batch, in the order in which they ended.
 func (t *Tracer) flush(deliver func([]calls.Call)) {
-	b := t.calls.batch
+	b := once(t.calls.batch)
 	if len(b) == 0 {
 		return
 	}

@@ -58,6 +58,26 @@ public class Logged {
             throw new IllegalStateException("failed");
         }
 
+        /** Throws, and catches that itself. */
+        void catches() {
+            long begin = System.nanoTime();
+            try {
+                if (work != 0)
+                    throw new IllegalStateException("caught");
+            } catch (IllegalStateException e) {
+                add();
+            }
+            last = System.nanoTime();
+            first = begin;
+        }
+
+        /** Ends by the exception of another method. */
+        void passes() {
+            if (work == 0)
+                work++;
+            fails();
+        }
+
         void deep(int n) {
             long begin = System.nanoTime();
             if (n > 0) {
@@ -81,6 +101,15 @@ public class Logged {
             before = System.nanoTime();
             try {
                 fails();
+            } catch (IllegalStateException e) {
+                call("fails", before);
+            }
+            before = System.nanoTime();
+            catches();
+            call("catches", before);
+            try {
+                before = System.nanoTime();
+                passes();
             } catch (IllegalStateException e) {
                 call("fails", before);
             }
