@@ -57,8 +57,13 @@ const (
 	hows
 )
 
+// Ended is by a return or an exception: the engine does not know which. Recordings have Returned in its place.
+const Ended How = 1 << 7
+
 func (h How) String() string {
 	switch h {
+	case Ended:
+		return "ended"
 	case Returned:
 		return "returned"
 	case Jumped:

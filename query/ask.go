@@ -120,14 +120,14 @@ func Tables() []Table {
 		{"calls", "calls of functions chosen by --trace: all of them, with exact times", []Column{
 			{"tid", "INTEGER", "of the thread"}, {"thread", "INTEGER", "threads.id; NULL if the thread was not sampled"},
 			{"function", "TEXT", "its name"}, {"module", "TEXT", "file that it is in"}, ts, dur,
-			{"how", "TEXT", "how it ended: returned, tail call, left (exception, longjmp, panic: dur is a bound), open"},
+			{"how", "TEXT", "how it ended: returned, tail call, left (exception, longjmp, panic: dur is a bound), open; ended (Java: a return or an exception)"},
 			{"before", "INTEGER", "1: it began before tracing did, at an unknown time"},
 			{"unsure", "INTEGER", "1: entries or exits were lost while it was open"},
 			{"on_cpu", "INTEGER", "ns on a CPU; this and the next two add up to `dur`, and are NULL where the states of its thread are not known"},
 			{"runnable", "INTEGER", "ns waiting for a CPU"}, {"off_cpu", "INTEGER", "ns in waits"},
 			{"times_exact", "INTEGER", "1: these are by the kernel's context switches (`--kernel=auto`); 0: estimated from the samples; NULL of calls shorter than two of their intervals"},
 			{"woken_by", "TEXT", "what ended its longest wait, as in states"},
-			{"caller", "TEXT", "function that called it"}, {"task", "INTEGER", "goroutine, by the address of its descriptor"}, process}},
+			{"caller", "TEXT", "function that called it"}, {"task", "INTEGER", "goroutine, by the address of its descriptor, or virtual thread, by its number"}, process}},
 		{"tasks", "goroutines that were seen", []Column{
 			{"id", "INTEGER", "the runtime's number, in its process"}, {"parent", "INTEGER", "tasks.id of who started it; NULL if unknown"},
 			{"name", "TEXT", "its first function"}, {"ran", "INTEGER", "ns on threads"}, process}},

@@ -76,7 +76,7 @@ func putCall(b []byte, c, before *calls.Call) []byte {
 	b = binary.AppendUvarint(b, uint64(max(c.Duration(), 0)))
 	b = binary.AppendVarint(b, int64(c.CFA-before.CFA))
 	b = binary.AppendVarint(b, int64(c.Ret-before.Ret))
-	flags := byte(c.How) & callHow
+	flags := byte(c.How) & callHow // calls.Ended becomes calls.Returned
 	if c.Before {
 		flags |= callBefore
 	}
@@ -150,10 +150,23 @@ func (rec *Recording) Calls() iter.Seq2[calls.Call, error] {
 			known = len(rec.Traced.Functions)
 		}
 		for c, err := range callRecords.all(rec, rec.calls) {
-			if (err != nil || c.Fn < known) && !yield(c, err) {
+			if err == nil && c.Fn >= known {
+				continue
+			}
+			if err == nil {
+				rec.ended(&c)
+			}
+			if !yield(c, err) {
 				return
 			}
 		}
+	}
+}
+
+// ended says that it is not known how a call of a runtime's function ended, of which there is a function.
+func (rec *Recording) ended(c *calls.Call) {
+	if c.How == calls.Returned && rec.Traced.Functions[c.Fn].managed() {
+		c.How = calls.Ended
 	}
 }
 

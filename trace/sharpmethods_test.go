@@ -10,7 +10,7 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// TestSharpMethods: calls of methods, of which no frame and no caller is known, belong to sampled frames by name and order.
+// TestSharpMethods: calls of methods, whose frames and callers are unknown, belong to sampled frames by name and order.
 func TestSharpMethods(t *testing.T) {
 	type b = exporttest.Builder
 	type look struct {
@@ -28,7 +28,7 @@ func TestSharpMethods(t *testing.T) {
 			name:  "the edges of a frame",
 			looks: []look{{0, "main"}, {10, "main app.run app.total app.add"}, {20, "main app.run app.total app.add"}, {30, "main"}},
 			calls: func(b *b) { b.Exact(1, "app.total", "", 3*ms, 24*ms, calls.Returned) },
-			want:  "0 main 0..30000|1 app.run 3000..30000|2 app.total 3000..24000 returned|3 app.add 10000..24000", placed: 1,
+			want:  "0 main 0..30000|1 app.run 3000..30000|2 app.total 3000..24000 ended|3 app.add 10000..24000", placed: 1,
 		},
 		{
 			name:  "short calls are on what both samples have",
@@ -37,8 +37,8 @@ func TestSharpMethods(t *testing.T) {
 				b.Exact(1, "app.total", "", 3*ms, 4*ms, calls.Returned)
 				b.Exact(1, "app.never", "", 5*ms, 6*ms, calls.Returned)
 			},
-			want: "0 main 0..10000|1 app.run 0..10000|2 app.add 0..3000|2 app.total 3000..4000 returned orphan|2 app.add 4000..5000|" +
-				"2 app.never 5000..6000 returned orphan|2 app.add 6000..10000|2 app.sub 10000..10000", placed: 3,
+			want: "0 main 0..10000|1 app.run 0..10000|2 app.add 0..3000|2 app.total 3000..4000 ended orphan|2 app.add 4000..5000|" +
+				"2 app.never 5000..6000 ended orphan|2 app.add 6000..10000|2 app.sub 10000..10000", placed: 3,
 		},
 		{
 			name:  "recursion, and calls in calls",
@@ -49,20 +49,20 @@ func TestSharpMethods(t *testing.T) {
 				b.Exact(1, "app.total", "", 15*ms, 16*ms, calls.Returned)
 				b.Exact(1, "app.deep", "", 14*ms, 17*ms, calls.Returned)
 			},
-			want: "0 main 0..20000|1 app.run 0..20000|2 app.deep 5000..13000 returned|3 app.deep 6000..12000 returned|" +
-				"2 app.deep 14000..17000 returned|3 app.total 15000..16000 returned orphan", placed: 15,
+			want: "0 main 0..20000|1 app.run 0..20000|2 app.deep 5000..13000 ended|3 app.deep 6000..12000 ended|" +
+				"2 app.deep 14000..17000 ended|3 app.total 15000..16000 ended orphan", placed: 15,
 		},
 		{
 			name:  "a frame below the code that records a call is not in it",
 			looks: []look{{0, "main app.run"}, {10, "main app.run app.total jdk.jfr.record"}, {20, "main app.run"}},
 			calls: func(b *b) { b.Exact(1, "app.total", "", 3*ms, 9*ms, calls.Returned) },
-			want:  "0 main 0..20000|1 app.run 0..20000|2 app.total 3000..9000 returned orphan", placed: 1,
+			want:  "0 main 0..20000|1 app.run 0..20000|2 app.total 3000..9000 ended orphan", placed: 1,
 		},
 		{
 			name:  "a call of a method that began before tracing is not known",
 			looks: []look{{0, "main app.total app.add"}, {10, "main app.total app.add"}, {20, "main"}},
 			calls: func(b *b) { b.Exact(1, "app.total", "", 15*ms, 16*ms, calls.Returned) },
-			want:  "0 main 0..20000|1 app.total 0..15000|2 app.add 0..15000|1 app.total 15000..16000 returned", placed: 1,
+			want:  "0 main 0..20000|1 app.total 0..15000|2 app.add 0..15000|1 app.total 15000..16000 ended", placed: 1,
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

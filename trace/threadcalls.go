@@ -52,7 +52,10 @@ func (rec *Recording) ThreadCalls(i int) iter.Seq[calls.Call] {
 			}
 		}
 		for c, err := range callRecords.all(rec, rec.callsOf.of(rec, tid)) {
-			if err == nil && c.Fn < len(rec.Traced.Functions) && (sharing == 1 || rec.ThreadOf(tid, c.Exit) == i) && !yield(c) {
+			if err != nil || c.Fn >= len(rec.Traced.Functions) || sharing > 1 && rec.ThreadOf(tid, c.Exit) != i {
+				continue
+			}
+			if rec.ended(&c); !yield(c) {
 				return
 			}
 		}

@@ -428,6 +428,9 @@ func writeSummaryJSON(w io.Writer, r *session.Result) error {
 		out.Problems = append(out.Problems, u.String())
 	}
 	out.Problems = append(out.Problems, r.Problems...)
+	if c := r.Calls; c != nil {
+		out.Problems = append(out.Problems, methodLosses(c.LostBytes, c.Missing, c.Silent)...)
+	}
 	if out.Processes = processesJSON(r); r.Processes != nil {
 		out.LeftOut = &r.LeftOut
 	}

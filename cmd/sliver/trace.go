@@ -134,8 +134,8 @@ func (c *callFlags) unmatched(p *target.Process, debug []string, later bool) err
 	}
 	of := runtimeOf(p)
 	if of == methods.Runtime {
-		return fmt.Errorf("no native function of process %d matches %s; Java methods are sampled, and traced exactly by 'sliver trace -p %d' (Java %d or later)",
-			p.PID(), what, p.PID(), methods.MinJava)
+		return fmt.Errorf("no native function of process %d matches %s; Java methods are sampled, and traced exactly with --trace-engine jfr (Java %d or later)",
+			p.PID(), what, methods.MinJava)
 	}
 	if of != "" {
 		return fmt.Errorf("no native function of process %d matches %s; functions in %s are sampled and cannot be traced", p.PID(), what, of)
@@ -438,7 +438,7 @@ func (c *callPrinter) calls(all []calls.Call) {
 		switch {
 		case x.Before:
 			note = "  (began before tracing)"
-		case x.How != calls.Returned:
+		case x.How != calls.Returned && x.How != calls.Ended:
 			note = "  (" + x.How.String() + ")"
 		}
 		if x.Unsure {

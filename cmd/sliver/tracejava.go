@@ -82,7 +82,7 @@ func (j javaCalls) engine() string                 { return methods.Engine }
 func (j javaCalls) began() stack.Time              { return j.t.Began }
 func (j javaCalls) stats() exact.Stats             { return j.t.Stats().Stats }
 func (j javaCalls) thread(c *calls.Call) string    { return printable(j.t.Thread(c)) }
-func (j javaCalls) how(*calls.Call) string         { return "ended" }
+func (j javaCalls) how(c *calls.Call) string       { return c.How.String() }
 func (j javaCalls) ends() bool                     { return false }
 
 func (j javaCalls) losses() []string {
@@ -103,7 +103,7 @@ func methodLosses(bytes uint64, missing time.Duration, silent []string) (out []s
 		if n := len(silent) - maxCallRows; n > 0 {
 			silent, more = silent[:maxCallRows], fmt.Sprintf(" and %d more", n)
 		}
-		out = append(out, "no call seen of "+printable(strings.Join(silent, ", "))+more+": not called, native, abstract, or not a method of the class")
+		out = append(out, "no call seen of "+printable(strings.Join(silent, ", "))+more+": not called, native, abstract, not a method of the class, or left by exceptions of others")
 	}
 	return out
 }

@@ -117,15 +117,23 @@ func TestTraceJavaStartInterrupted(t *testing.T) {
 	defer proc.Close()
 	for _, c := range []struct {
 		moment string
+		record bool
 		come   func(x *testprog.Proc) bool
 	}{
-		{"settings", exists("/settings.jfc")},
-		{"folder", exists("")},
-		{"file", exists("/1.jfr")},
-		{"begin", func(*testprog.Proc) bool { return true }},
-		{"tracing", func(x *testprog.Proc) bool { return strings.Contains(strings.Join(x.Errors(), "\n"), "tracing ") }},
+		{"settings", false, exists("/settings.jfc")},
+		{"folder", false, exists("")},
+		{"file", false, exists("/1.jfr")},
+		{"begin", false, func(*testprog.Proc) bool { return true }},
+		{"folder", true, exists("")},
+		{"settings", true, exists("/settings.jfc")},
+		{"file", true, exists("/1.jfr")},
+		{"tracing", false, func(x *testprog.Proc) bool { return strings.Contains(strings.Join(x.Errors(), "\n"), "tracing ") }},
 	} {
-		x := testprog.StartCmd(t, slivercmd(t, t.TempDir(), "trace", "-p", pidOf(p), "-f", "shop.Traced$Cart::total"))
+		args := []string{"trace", "-p", pidOf(p), "-f", "shop.Traced$Cart::total"}
+		if c.record {
+			args = []string{"record", "-p", pidOf(p), "--trace", "shop.Traced$Cart::total", "-o", "run.sliver"}
+		}
+		x := testprog.StartCmd(t, slivercmd(t, t.TempDir(), args...))
 		waitFor(t, func() bool {
 			select {
 			case <-x.Exited():
@@ -162,8 +170,10 @@ func TestTraceJavaRefused(t *testing.T) {
 	}{
 		{[]string{"trace", "-p", pidOf(p), "-f", "Traced$Cart::total"}, "runs Java 17: exact calls of Java methods need HotSpot of Java 25 or later"},
 		{[]string{"trace", "-p", pidOf(p), "-f", "/^shop.Traced/"}, "not by a regular expression"},
-		{[]string{"trace", "-p", pidOf(p), "-f", "shop.Traced$Cart::total", "--list"}, "traced exactly by 'sliver trace -p " + pidOf(p) + "' (Java 25 or later)"},
-		{[]string{"record", "-p", pidOf(p), "--trace", "shop.Traced$Cart::total", "-d", "1s"}, "Java methods are sampled, and traced exactly by 'sliver trace"},
+		{[]string{"trace", "-p", pidOf(p), "-f", "shop.Traced$Cart::total", "--list"}, "traced exactly with --trace-engine jfr (Java 25 or later)"},
+		{[]string{"record", "-p", pidOf(p), "--trace", "shop.Traced$Cart::total", "-d", "1s"}, "runs Java 17: exact calls of Java methods need HotSpot of Java 25 or later"},
+		{[]string{"record", "-p", pidOf(p), "--trace", "x", "--trace-engine", "kernel", "-d", "1s"}, "Java methods are sampled, and traced exactly with --trace-engine jfr"},
+		{[]string{"record", "--trace", "x", "--trace-engine", "jfr", "--", "true"}, "engine jfr is for a process"},
 		{[]string{"trace", "-f", "x", "--trace-engine", "jfr", "--", "true"}, "engine jfr is for a process"},
 		{[]string{"trace", "-p", pidOf(p), "-f", "x", "--trace-engine", "jfr", "--list"}, "--list is for native functions"},
 		{[]string{"trace", "-p", pidOf(p), "-f", "x", "--trace-engine", "none"}, "use auto, cpu, kernel or jfr"},

@@ -26,7 +26,7 @@ type traceOfRecord struct {
 
 func (t *traceOfRecord) register(fs *pflag.FlagSet) {
 	t.calls.methods = true
-	fs.StringArrayVar(&t.patterns, "trace", nil, "record all calls of these functions exactly, beside the samples: a\nname, a glob, /regexp/ or file.c:function; repeatable\n('sliver trace --list' shows what matches)")
+	fs.StringArrayVar(&t.patterns, "trace", nil, "record all calls of these functions exactly, beside the samples: a\nname, a glob, /regexp/ or file.c:function, of Java 25 Class::method; repeatable\n('sliver trace --list' shows what matches)")
 	fs.DurationVar(&t.slower, "slower", 0, "of traced calls, record only those that took at least this long")
 	t.calls.register(fs)
 }

@@ -2,6 +2,7 @@ package view
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/sliverprof/sliver/calls"
 	"github.com/sliverprof/sliver/stack"
@@ -101,6 +102,9 @@ const maxCallers = 1 << 16
 // TracedName is the name of a traced function by its number.
 func (v *View) TracedName(fn int) string { return Text(v.Rec.Traced.Functions[fn].Name, MaxName) }
 
+// noticedError is the error, in ns, of the times of traced calls from which on it is reported.
+const noticedError = 100_000
+
 // tracedLosses describes missing traced calls, one line each.
 func tracedLosses(t *trace.Traced) (out []string) {
 	if t == nil {
@@ -111,6 +115,15 @@ func tracedLosses(t *trace.Traced) (out []string) {
 	}
 	if t.Dropped > 0 {
 		out = append(out, fmt.Sprintf("%d traced calls in a recursion deeper than %d left out", t.Dropped, calls.MaxOpen))
+	}
+	if t.LostBytes > 0 {
+		out = append(out, fmt.Sprintf("%d bytes of records of traced calls lost, since the buffers of the runtime were full: calls are missing", t.LostBytes))
+	}
+	if t.Missing > 0 {
+		out = append(out, fmt.Sprintf("traced calls of %v missing: the runtime had removed their records, or it was killed", time.Duration(t.Missing)))
+	}
+	if t.ClockError > noticedError {
+		out = append(out, fmt.Sprintf("times of traced calls are off by up to about %v", time.Duration(t.ClockError)))
 	}
 	hot, later := 0, 0
 	for i := range t.Functions {

@@ -270,6 +270,9 @@ func (v *View) ThreadName(tid stack.TID) string {
 	if name := v.others[tid]; name != "" {
 		return name
 	}
+	if tid == 0 { // of traced calls: see calls.Call
+		return "no known thread"
+	}
 	return "thread " + strconv.Itoa(int(tid))
 }
 

@@ -182,7 +182,7 @@ func TestEveryCall(t *testing.T) {
 		}
 	}
 	for _, c := range r.all {
-		if c.Exit < c.Enter || c.Enter < r.x.Began || c.Exit > target.Now() || c.How != calls.Returned || (c.TID == 0) == (c.Task == 0) {
+		if c.Exit < c.Enter || c.Enter < r.x.Began || c.Exit > target.Now() || c.How != calls.Ended || (c.TID == 0) == (c.Task == 0) {
 			t.Fatalf("%+v, tracing began at %d", c, r.x.Began)
 		}
 		if name := r.x.Functions[c.Fn].Name; name == "shop.Traced$Cart.sleepy" && (c.Duration() < 3e6 || c.Duration() > int64(after.longest)) {

@@ -106,7 +106,7 @@ func (t *Tracer) chunk(c *jfr.Chunk, deliver func([]calls.Call)) error {
 			return fmt.Errorf("a call that began %v after tracing", time.Duration(enter-began))
 		}
 		x.batch = append(x.batch, calls.Call{Fn: fn, TID: who.tid, Task: who.task, Enter: stack.Time(enter),
-			Exit: stack.Time(x.clock.line.time(v[0].Int + min(max(v[1].Int, 0), math.MaxInt64-max(v[0].Int, 0)))), How: calls.Returned})
+			Exit: stack.Time(x.clock.line.time(v[0].Int + min(max(v[1].Int, 0), math.MaxInt64-max(v[0].Int, 0)))), How: calls.Ended})
 		if len(x.batch) == maxBatch {
 			t.flush(deliver)
 		}
