@@ -21,7 +21,7 @@ type TraceOptions struct {
 	Limit     float64          // see exact.Options
 	Slower    time.Duration    // shorter calls are only counted
 	Later     *exact.Names     // see exact.Options
-	// Methods returns a Tracer, which has not started, of Java methods in place of Functions; nil: Functions are traced.
+	// Methods returns a Tracer of Java methods, not yet started, which replaces Functions; nil: Functions are traced.
 	Methods func() (*methods.Tracer, error)
 }
 
@@ -65,7 +65,7 @@ func (m javaMethods) account() *Calls {
 	st := m.Stats()
 	known := m.Known()
 	c := &Calls{Engine: methods.Engine, Functions: known[:min(len(known), len(st.Funcs))], Stats: st.Stats, LostBytes: st.LostBytes, Missing: st.Missing, ClockError: st.ClockError,
-		Silent: m.Silent(), Notes: m.Notes, kind: stack.KindJava, began: m.Began}
+		Silent: m.Silent(), Notes: m.Notes, kind: methods.Kind, began: m.Began}
 	for i := range c.Functions {
 		c.Functions[i].Module = c.kind.Module()
 	}

@@ -17,7 +17,10 @@ import (
 )
 
 // Runtime is the title of the language whose virtual machine traces methods.
-var Runtime = stack.KindJava.Title()
+var Runtime = Kind.Title()
+
+// Kind is that of its methods' frames.
+const Kind = stack.KindJava
 
 const (
 	// MinJava is the first version of Java whose JFR traces methods (JEP 520).
