@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -174,6 +175,9 @@ func (f *recordFlags) recordSeveral(e *env, o session.Options) error {
 		}
 		given = append(given, p)
 	}
+	slices.SortStableFunc(given, func(a, b *target.Process) int { // the first one of a recording has no parent in it
+		return cmp.Or(cmp.Compare(a.Facts().StartTicks, b.Facts().StartTicks), cmp.Compare(a.PID(), b.PID()))
+	})
 	o.Set = procset.New(want)
 	defer o.Set.Close()
 	first := o.Set.Take(given...)

@@ -531,3 +531,18 @@ func TestUsedOfCommand(t *testing.T) {
 		t.Errorf("%v: %+v", err, sum.LeftOut)
 	}
 }
+
+// TestParentOfGiven: of processes given by number, the parent is known whatever their order.
+func TestParentOfGiven(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	p := testprog.Start(t, "/bin/sh", "-c", "exec 3<&0; cat <&3 & echo child $!; wait")
+	child := strings.TrimPrefix(p.Line("child"), "child ")
+	dir := t.TempDir()
+	if r := sliver(t, dir, "record", "-q", "-p", child, "-p", pidOf(p), "-d", "200ms", "-o", "x.sliver"); r.status != 0 {
+		t.Fatalf("%+v", r)
+	}
+	rec := openSeveral(t, filepath.Join(dir, "x.sliver"))
+	if len(rec.Others) != 1 || rec.Process.PID != p.PID || rec.Others[0].Process.Parent != p.PID || strconv.Itoa(rec.Others[0].Process.PID) != child {
+		t.Errorf("%+v and %d others", rec.Process, len(rec.Others))
+	}
+}
