@@ -118,6 +118,11 @@ func (c *callFlags) find(w io.Writer, p *target.Process, debug []string, later b
 	return names, nil, c.unmatched(p, debug, later)
 }
 
+// sampledOnly is the error of a pattern that may mean functions of a runtime that does not let them be traced.
+type sampledOnly string
+
+func (e sampledOnly) Error() string { return string(e) }
+
 // unmatched says why no function has a name that was asked for.
 func (c *callFlags) unmatched(p *target.Process, debug []string, later bool) error {
 	var asked []string
@@ -138,7 +143,7 @@ func (c *callFlags) unmatched(p *target.Process, debug []string, later bool) err
 			p.PID(), what, methods.MinJava)
 	}
 	if of != "" {
-		return fmt.Errorf("no native function of process %d matches %s; functions in %s are sampled and cannot be traced", p.PID(), what, of)
+		return sampledOnly(fmt.Sprintf("no native function of process %d matches %s; functions in %s are sampled and cannot be traced", p.PID(), what, of))
 	}
 	if later {
 		return fmt.Errorf("no function of %s matches %s so far", printable(p.Facts().Comm), what)

@@ -183,14 +183,26 @@ func TestTraceLists(t *testing.T) {
 	}
 }
 
-// TestTraceManaged: a function that an interpreter runs cannot be traced, and the error says so.
+// TestTraceManaged: a function that an interpreter runs cannot be traced. A line says so, and it is sampled.
 func TestTraceManaged(t *testing.T) {
 	testprog.Need(t, "python3.11", "ptrace")
 	p := testprog.StartCmd(t, exec.Command(testprog.Tool(t, "python3.11"), filepath.Join(testprog.Root(t), "testdata", "targets", "python", "gil.py")))
 	p.Line("fighting")
-	r := sliver(t, t.TempDir(), "record", "-p", pidOf(p), "--trace", "deep", "-d", "1s")
-	if r.status != 1 || !strings.Contains(r.errors, "functions in Python are sampled and cannot be traced") || strings.Count(r.errors, "\n") != 1 {
+	dir := t.TempDir()
+	const why = "functions in Python are sampled and cannot be traced"
+	r := sliver(t, dir, "record", "-q", "-p", pidOf(p), "--trace", "deep", "-d", "1s", "-o", "x.sliver")
+	if r.status != 0 || !strings.Contains(r.errors, why+"; this recording has samples alone\n") || strings.Count(r.errors, "\n") != 1 {
 		t.Errorf("%+v", r)
+	}
+	if r := sliver(t, dir, "report", "x.sliver"); r.status != 0 || !strings.Contains(r.out, "gil.py") {
+		t.Errorf("%+v", r)
+	}
+	for _, args := range [][]string{
+		{"record", "-p", pidOf(p), "--trace", "deep", "--trace-engine", "kernel", "-d", "1s"}, {"trace", "-p", pidOf(p), "-f", "deep"},
+	} {
+		if r := sliver(t, dir, args...); r.status != 1 || !strings.Contains(r.errors, why) || strings.Count(r.errors, "\n") != 1 {
+			t.Errorf("%q: %+v", args, r)
+		}
 	}
 }
 

@@ -171,7 +171,7 @@ func TestTraceJavaRefused(t *testing.T) {
 		{[]string{"trace", "-p", pidOf(p), "-f", "Traced$Cart::total"}, "runs Java 17: exact calls of Java methods need HotSpot of Java 25 or later"},
 		{[]string{"trace", "-p", pidOf(p), "-f", "/^shop.Traced/"}, "not by a regular expression"},
 		{[]string{"trace", "-p", pidOf(p), "-f", "shop.Traced$Cart::total", "--list"}, "traced exactly with --trace-engine jfr (Java 25 or later)"},
-		{[]string{"record", "-p", pidOf(p), "--trace", "shop.Traced$Cart::total", "-d", "1s"}, "runs Java 17: exact calls of Java methods need HotSpot of Java 25 or later"},
+		{[]string{"record", "-p", pidOf(p), "--trace", "shop.Traced$Cart::total", "--trace-engine", "jfr", "-d", "1s"}, "runs Java 17: exact calls of Java methods need HotSpot of Java 25 or later"},
 		{[]string{"record", "-p", pidOf(p), "--trace", "x", "--trace-engine", "kernel", "-d", "1s"}, "Java methods are sampled, and traced exactly with --trace-engine jfr"},
 		{[]string{"record", "--trace", "x", "--trace-engine", "jfr", "--", "true"}, "engine jfr is for a process"},
 		{[]string{"trace", "-f", "x", "--trace-engine", "jfr", "--", "true"}, "engine jfr is for a process"},
@@ -182,6 +182,12 @@ func TestTraceJavaRefused(t *testing.T) {
 		if r.status == 0 || !strings.Contains(r.errors, c.want) || strings.Count(r.errors, "\n") > 2 {
 			t.Errorf("%q: %d %q, want %q", c.args, r.status, r.errors, c.want)
 		}
+	}
+	// A recording has the samples.
+	r := sliver(t, t.TempDir(), "record", "-q", "-p", pidOf(p), "--trace", "shop.Traced$Cart::total", "-d", "500ms", "-o", "x.sliver")
+	if r.status != 0 || !strings.Contains(r.errors, "runs Java 17: exact calls of Java methods need HotSpot of Java 25 or later") ||
+		!strings.HasSuffix(r.errors, "; this recording has samples alone\n") || strings.Count(r.errors, "\n") != 1 {
+		t.Errorf("%+v", r)
 	}
 	if r := sliver(t, t.TempDir(), "doctor", pidOf(p)); !strings.Contains(lineOf(r.out, "  exact calls "), "; Java methods by JFR, from Java 25 on") {
 		t.Errorf("%+v", r)

@@ -51,8 +51,16 @@ func (t *traceOfRecord) options(w io.Writer, p *target.Process, c *target.Comman
 		return t.methods(p, c)
 	}
 	names, fns, err := t.calls.of(w, p, c, debug)
+	var o *session.TraceOptions
 	if errors.Is(err, errMethods) {
-		return t.methods(p, c)
+		if o, err = t.methods(p, c); err == nil {
+			return o, nil
+		}
+	}
+	var only sampledOnly
+	if t.calls.engine == exact.Auto && (errors.As(err, &only) || errors.Is(err, methods.ErrOld)) {
+		fmt.Fprintf(w, "sliver: %s; this recording has samples alone\n", oneLine(err))
+		return nil, nil
 	}
 	if err != nil {
 		return nil, err
