@@ -88,12 +88,17 @@ func newFamily(s *Session) (*family, error) {
 	return f, nil
 }
 
-// recordingBegan is when the recording began, of which the process may be a later one.
+// recordingBegan is when the recording began, of which the process may be a later one: see live.Target.RecordingBegan.
+// Start times of threads are up to a clock tick too early. If the kernel reported that the process was made
+// since then, all its threads were.
 func (s *Session) recordingBegan() stack.Time {
-	if s.member != nil {
-		return s.member.s.opened
+	if s.member == nil {
+		return s.opened
 	}
-	return s.opened
+	if s.born >= s.member.s.opened {
+		return 1
+	}
+	return s.member.s.opened
 }
 
 // begin records the First processes, and follows the others until ctx ends or all have ended.
