@@ -148,7 +148,11 @@ func (p *pather) wait(c *cursor) (out cursor, ok bool) {
 		if l.begin >= c.t || l.waker < 0 || l.at > c.t && l.seen >= c.t { // it was not woken by then
 			continue
 		}
-		return cursor{process: l.waker, thread: l.thread, t: max(min(l.at, c.t), l.begin), waiter: c.process, how: l.how, take: func() {
+		t := max(min(l.at, c.t), l.begin)
+		if gone := p.b.Processes[l.waker].Gone; gone > 0 {
+			t = min(t, gone) // the end of a child may be before the wait for it was seen to begin
+		}
+		return cursor{process: l.waker, thread: l.thread, t: t, waiter: c.process, how: l.how, take: func() {
 			tr.left--
 			p.ended[l.waker] = p.ended[l.waker] || l.how == ByEnd.String() || l.how == ByEndOnly.String()
 		}}, true

@@ -107,6 +107,15 @@ func TestPathPassesBusy(t *testing.T) {
 	check(t, path(t, b, exporttest.Start, 1000), "first 0..100 for waited (started)", "waited 100..595 for first (end)", "first 595..1000")
 }
 
+// A child whose end is reported before the wait for it was seen to begin: its step does not last longer than it lived.
+func TestPathEndBeforeWait(t *testing.T) {
+	first := one(t, 10, 0, "first", 0, 1000, true, func(b *exporttest.Builder) {
+		does(b, 10, 0, call{until: 400}, call{until: 410, wait: anyChild}, call{until: 1000})
+	})
+	b, _ := of(t, first, one(t, 11, 10, "kid", 100, 395, true, nil))
+	check(t, path(t, b, exporttest.Start, 1000), "first 0..100 for kid (started)", "kid 100..395 for first (end)", "first 395..1000")
+}
+
 // Two makes share two slots: the second one waits for a slot until a job of the first one ends.
 func TestPathOfSlots(t *testing.T) {
 	slot := &trace.Wait{Kind: kind.WaitPoll, Call: "pselect6"}
