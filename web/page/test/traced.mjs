@@ -24,7 +24,8 @@ const check = async (page, name) => {
   // The first screen says what the slow call did.
   const line = panel.getByRole('list', { name: 'What is slow and why' }).getByRole('listitem').first();
   await until(page, (f) => document.querySelector('#panel .findings li')?.textContent.includes(f), func);
-  assert.match(await line.innerText(), /the slowest took \d+(\.\d+)? ?m?s: .* in waits/, await line.innerText());
+  const found = await line.innerText();
+  assert.match(found, /the slowest took \d+(\.\d+)? ?m?s/, found);
   await picture(page, `traced-${name}-first`);
   await line.getByRole('button').click();
   await until(page, () => window.sliver.state.tab === 'traced');
@@ -33,6 +34,8 @@ const check = async (page, name) => {
   assert.ok(Number(f.Calls.replaceAll(',', '')) >= 10 && ms(f.p50) < 15 && ms(f.Longest) >= 30, JSON.stringify(f));
   const slow = await rows(page, `Slowest calls of ${func}`);
   assert.ok(slow.length >= 1 && ms(slow[0].Took) >= 30 && slow.some((c) => ms(c.Waited) >= 20), JSON.stringify(slow));
+  // Where samples are missing, as on a machine without an idle CPU, it is not known what a call did.
+  assert.equal(/ in waits/.test(found), /\d/.test(slow[0].Waited), `${found} and ${JSON.stringify(slow[0])}`);
   const bars = await rows(page, `Durations of ${func}`);
   assert.ok(bars.length >= 2, JSON.stringify(bars));
   await picture(page, `traced-${name}`);
