@@ -108,7 +108,8 @@ func TestRecordKernelSamples(t *testing.T) {
 	if r.status != 0 {
 		t.Fatalf("%+v", r)
 	}
-	if strings.Contains(r.errors, "no kernel stacks") {
+	// On a busy machine many samples are taken by stops, and a line says that these have none.
+	if strings.Contains(r.errors, "no kernel stacks") && !strings.Contains(r.errors, "were taken by stops") {
 		testprog.Missing(t, "perf", r.errors)
 	}
 	var sums [2][2]int64
