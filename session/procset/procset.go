@@ -10,6 +10,7 @@
 package procset
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -370,7 +371,7 @@ func (s *Set) apply(b *target.Birth) {
 				s.execs(k.pid)
 			}
 		case s.finder != nil:
-			k = &kin{pid: b.PID, name: b.Comm, due: time.Now().Add(s.o.Grace), stranger: true}
+			k = &kin{pid: b.PID, born: s.bornAs(b.PID), name: b.Comm, due: time.Now().Add(s.o.Grace), stranger: true}
 			s.kin[k.pid] = k
 			s.due = append(s.due, k)
 		}
@@ -399,6 +400,16 @@ func (s *Set) apply(b *target.Birth) {
 // read.
 func (k *kin) listedBefore(b *target.Birth) bool {
 	return !k.ended && k.born == 0 && k.began != 0 && near(k.began, b.At)
+}
+
+// bornAs returns when a process was made, of which there is a report though it did not match then; 0: unknown.
+func (s *Set) bornAs(pid int) stack.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l := s.lives[pid]; l.gone == 0 {
+		return l.born
+	}
+	return 0
 }
 
 // lived notes the life of a process.
@@ -467,7 +478,7 @@ func (s *Set) ready() (out []*kin) {
 				delete(s.kin, k.pid)
 				return true
 			}
-			k.stranger, k.name, k.start = false, f.Comm, f.Start
+			k.stranger, k.name, k.start, k.parent = false, f.Comm, f.Start, cmp.Or(k.parent, s.parent(&f))
 		}
 		out = append(out, k)
 		return true

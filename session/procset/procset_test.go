@@ -425,3 +425,25 @@ func TestForest(t *testing.T) {
 		t.Errorf("%d lives, %d delivered, at most %d at once; %d seen, %d left out, %d reports lost", n, delivered, peak, left.Seen, left.Count, left.Lost)
 	}
 }
+
+// TestMatchesAfterExec: a process that does not match before its exec keeps its birth and its parent.
+func TestMatchesAfterExec(t *testing.T) {
+	p := testprog.StartCmd(t, exec.Command("cat"))
+	matches := false
+	s := New(Options{Match: func(*target.Found) bool { return matches }})
+	defer s.Close()
+	s.kin[os.Getpid()] = &kin{pid: os.Getpid()}
+	due := func() []*kin {
+		s.kin[p.PID].due = time.Time{}
+		return s.ready()
+	}
+	s.apply(&target.Birth{Kind: target.Born, PID: p.PID, Parent: os.Getpid(), At: 1234})
+	if got := due(); len(got) > 0 || s.kin[p.PID] != nil {
+		t.Fatalf("%+v matched", got)
+	}
+	matches = true
+	s.apply(&target.Birth{Kind: target.Execed, PID: p.PID, Comm: "cat", At: 2345})
+	if got := due(); len(got) != 1 || got[0].born != 1234 || got[0].parent != os.Getpid() {
+		t.Errorf("%+v, want it born at 1234, of %d", got, os.Getpid())
+	}
+}
