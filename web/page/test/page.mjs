@@ -522,8 +522,12 @@ test('tracks of goroutines', async () => {
   });
   await tab(page, 'Waits');
   const one = page.locator('#panel table').filter({ hasText: 'Longest run' }).locator('tbody .link').first();
-  const name = await one.innerText();
-  await one.click();
+  await one.waitFor();
+  // At once: the rows may be drawn again, in another order, while the analysis of what is visible arrives.
+  const name = await one.evaluate((e) => {
+    e.click();
+    return e.innerText;
+  });
   await until(page, (n) => `${n} `.startsWith(`goroutine ${window.sliver.state.task?.id} `), name);
   await until(page, () =>
     [...document.querySelectorAll('#tasks .sub')].some(
