@@ -74,20 +74,45 @@ func sharp(t testing.TB, rec *trace.Recording, i int) (lines []string, placed []
 	return x.lines, s.Placed()
 }
 
+// look is a sample of the only thread of a sharpCase.
+type look struct {
+	at    int64 // ms
+	stack string
+}
+
+// sharpCase is a thread's samples and calls, and the slices that follow from both.
+type sharpCase struct {
+	name   string
+	looks  []look
+	calls  func(*exporttest.Builder)
+	want   string
+	placed uint64 // bits of the calls that are slices
+}
+
+// check makes a recording of 40 ms of c, compares its slices, and returns it.
+func (c *sharpCase) check(t *testing.T) *trace.Recording {
+	t.Helper()
+	b := exporttest.New(t)
+	th := b.Thread(1, "main")
+	for _, l := range c.looks {
+		th.Look(exporttest.Look{At: l.at * ms, State: stack.StateRunning, Stack: l.stack})
+	}
+	c.calls(b)
+	rec := b.Finish(40 * ms)
+	lines, placed := sharp(t, rec, 0)
+	if got := strings.Join(lines, "|"); got != c.want {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(lines, "\n"), strings.ReplaceAll(c.want, "|", "\n"))
+	}
+	if len(placed) != 1 || placed[0] != c.placed {
+		t.Errorf("placed %b, want %b", placed, c.placed)
+	}
+	return rec
+}
+
 // TestSharp: traced calls give sampled frames their exact edges, and calls between samples are slices of their own.
 func TestSharp(t *testing.T) {
 	type b = exporttest.Builder
-	type look struct {
-		at    int64 // ms
-		stack string
-	}
-	for _, c := range []struct {
-		name   string
-		looks  []look
-		calls  func(*b)
-		want   string
-		placed uint64
-	}{
+	for _, c := range []sharpCase{
 		{
 			name:   "the edges of a frame, its caller's begin and its callee's end follow",
 			looks:  []look{{0, "main"}, {10, "main serve handle work"}, {20, "main serve handle work"}, {30, "main"}},
@@ -205,21 +230,7 @@ func TestSharp(t *testing.T) {
 			want: "0 main 0..10000|1 handle 7000..8000 returned", placed: 2,
 		},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			b := exporttest.New(t)
-			th := b.Thread(1, "main")
-			for _, l := range c.looks {
-				th.Look(exporttest.Look{At: l.at * ms, State: stack.StateRunning, Stack: l.stack})
-			}
-			c.calls(b)
-			lines, placed := sharp(t, b.Finish(40*ms), 0)
-			if got := strings.Join(lines, "|"); got != c.want {
-				t.Errorf("got\n%s\nwant\n%s", strings.Join(lines, "\n"), strings.ReplaceAll(c.want, "|", "\n"))
-			}
-			if len(placed) != 1 || placed[0] != c.placed {
-				t.Errorf("placed %b, want %b", placed, c.placed)
-			}
-		})
+		t.Run(c.name, func(t *testing.T) { c.check(t) })
 	}
 }
 

@@ -13,17 +13,7 @@ import (
 // TestSharpMethods: calls of methods, whose frames and callers are unknown, belong to sampled frames by name and order.
 func TestSharpMethods(t *testing.T) {
 	type b = exporttest.Builder
-	type look struct {
-		at    int64 // ms
-		stack string
-	}
-	for _, c := range []struct {
-		name   string
-		looks  []look
-		calls  func(*b)
-		want   string
-		placed uint64
-	}{
+	for _, c := range []sharpCase{
 		{
 			name:  "the edges of a frame",
 			looks: []look{{0, "main"}, {10, "main app.run app.total app.add"}, {20, "main app.run app.total app.add"}, {30, "main"}},
@@ -66,21 +56,8 @@ func TestSharpMethods(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			b := exporttest.New(t)
-			th := b.Thread(1, "main")
-			for _, l := range c.looks {
-				th.Look(exporttest.Look{At: l.at * ms, State: stack.StateRunning, Stack: l.stack})
-			}
-			c.calls(b)
-			rec := b.Finish(40 * ms)
-			lines, placed := sharp(t, rec, 0)
-			if got := strings.Join(lines, "|"); got != c.want {
-				t.Errorf("got\n%s\nwant\n%s", strings.Join(lines, "\n"), strings.ReplaceAll(c.want, "|", "\n"))
-			}
-			if len(placed) != 1 || placed[0] != c.placed {
-				t.Errorf("placed %b, want %b", placed, c.placed)
-			}
-			lines, placed = sharp(t, rec.Only(trace.AllKinds.Without(stack.KindJava)), 0)
+			rec := c.check(t)
+			lines, placed := sharp(t, rec.Only(trace.AllKinds.Without(stack.KindJava)), 0)
 			if got := strings.Join(lines, "|"); strings.Contains(got, "app.") || len(placed) > 0 {
 				t.Errorf("without frames of Java: %s, placed %b", got, placed)
 			}
