@@ -15,8 +15,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/google/pprof/profile"
-
 	"github.com/sliverprof/sliver/calls"
 	"github.com/sliverprof/sliver/internal/exporttest"
 	"github.com/sliverprof/sliver/internal/testprog"
@@ -208,15 +206,7 @@ func sums(t *testing.T, dir, name string) (out []int64) {
 	if r := sliver(t, dir, "export", name, "-o", to); r.status != 0 {
 		t.Fatalf("%+v", r)
 	}
-	f, err := os.Open(to)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	p, err := profile.Parse(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := readProfile(t, to)
 	out = make([]int64, len(p.SampleType))
 	for _, s := range p.Sample {
 		for i, v := range s.Value {
