@@ -28,7 +28,7 @@ func (c *Copied) Code() []stack.Span { return c.t.walk.Code() }
 func (o *Once) PlanCopied(c *Copied) []stack.Span { return o.g.walker.Plan(&c.t.walk) }
 
 // LinksCopied returns the list of the thread's frames that the kernel can follow.
-func (o *Once) LinksCopied(c *Copied) (unwind.Links, bool) { return o.g.walker.Links(&c.t.walk) }
+func (o *Once) LinksCopied(c *Copied) (stack.Links, bool) { return o.g.walker.Links(&c.t.walk) }
 
 // Beyond returns the address that the last walk of any thread lacked, if it ended because the copied stack was too short.
 func (o *Once) Beyond() uint64 { return o.g.walker.Beyond() }

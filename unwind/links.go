@@ -1,27 +1,9 @@
 package unwind
 
-import "github.com/sliverprof/sliver/unwind/rule"
-
-// Links is a list in a runtime's memory, of the frames of one thread, innermost first. The kernel can follow it
-// when it copies the thread's stack, so that the places of the frames need no prediction.
-type Links struct {
-	Head  rule.Span // the thread's state in the runtime, which is copied too; Addr 0: found by Root
-	Root  uint64    // address of a pointer to the runtime's state, which at Step has the pointer to the state of its only thread
-	Step  int
-	First int // offset in Head of the pointer to the first frame, or to Via
-	Via   int // offset of that pointer in what First points to, plus 1; 0: First is the pointer itself
-	Next  int // offset in a frame of the pointer to the next one; the last frame has 0
-	Len   int // bytes of a frame
-
-	// A frame's object is what it runs. It may be freed before it is read otherwise, so the kernel copies it with the frame.
-	Object    int    // offset in a frame of the pointer to it, of which the lowest three bits do not count, plus 1; 0: none
-	ObjectLen int    // bytes of an object
-	Key       int    // offset in it of a word that differs in another object at the same address
-	Texts     [3]int // offsets in it of pointers to its texts, plus 1; 0: none
-}
+import "github.com/sliverprof/sliver/stack"
 
 // Links returns the list of th's frames; ok is false if no runtime has one, or its place is not known yet.
-func (w *Walker) Links(th *Thread) (l Links, ok bool) {
+func (w *Walker) Links(th *Thread) (l stack.Links, ok bool) {
 	for _, x := range w.space.runtimes.Load().found {
 		if l, ok = x.s.Links(th); ok {
 			return l, true
@@ -32,7 +14,7 @@ func (w *Walker) Links(th *Thread) (l Links, ok bool) {
 
 // Expected returns the list of the frames of the first thread of a runtime that has not begun yet, so that it cannot be
 // followed. ok is false if no file of the process has such a runtime.
-func (s *Space) Expected() (l Links, ok bool) {
+func (s *Space) Expected() (l stack.Links, ok bool) {
 	r := s.runtimes.Load()
 	s.found.Lock()
 	languages := s.languages

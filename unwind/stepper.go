@@ -21,7 +21,7 @@ type Language struct {
 	Find func(s *Space, table *managed.Table) (Stepper, error)
 	// Expect returns the list of the frames of the runtime's first thread as soon as the runtime is mapped, before Find
 	// finds it; nil: the runtime has no such list.
-	Expect func(s *Space) (Links, bool)
+	Expect func(s *Space) (stack.Links, bool)
 	// Tables opens the rules that the language's own compiler puts into an ELF file; nil: the file has
 	// none. It must be fast for other files. nil: the language has no such rules.
 	Tables func(f *elf.File, file io.ReaderAt, arch rule.Arch) (Tables, error)
@@ -91,7 +91,7 @@ type Stepper interface {
 	// made at moments that are not planned (Copy.Past).
 	Aside(th *Thread) (x Aside, ok bool)
 	// Links returns the list of th's frames, if the runtime has one and its place is known by now.
-	Links(th *Thread) (l Links, ok bool)
+	Links(th *Thread) (l stack.Links, ok bool)
 	// More runs during the stop. It appends further blocks to copy, or reads the target's memory
 	// itself and returns the number of reads.
 	More(w *Walker, th *Thread, regs *stack.Regs, mem *Copy, out []rule.Span) (spans []rule.Span, reads int)
@@ -162,7 +162,7 @@ func (NoPart) Peek(*Thread)                                {}
 func (NoPart) Plan(_ *Thread, out []rule.Span) []rule.Span { return out }
 func (NoPart) Asks(*Thread) bool                           { return false }
 func (NoPart) Aside(*Thread) (Aside, bool)                 { return Aside{}, false }
-func (NoPart) Links(*Thread) (Links, bool)                 { return Links{}, false }
+func (NoPart) Links(*Thread) (stack.Links, bool)           { return stack.Links{}, false }
 func (NoPart) Begin(*Walker, *Thread, *stack.Regs)         {}
 func (NoPart) Covers(uint64) bool                          { return false }
 func (NoPart) Step(*Walker, uint64, bool) Step             { return Stop(stack.ReasonNoRule) }

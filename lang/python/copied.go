@@ -7,7 +7,7 @@ import (
 	"github.com/sliverprof/sliver/unwind"
 )
 
-// Code objects that a copy has with its frames, as the kernel makes them (unwind.Links). Those of modules are freed at
+// Code objects that a copy has with its frames, as the kernel makes them (stack.Links). Those of modules are freed at
 // the end of an import, and another one may be at their address when the copy is walked.
 
 // within returns n bytes of memory that are whole in one block of a copy, nil if they are not.

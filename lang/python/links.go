@@ -6,7 +6,7 @@ import (
 )
 
 // expected is Language.Expect: _PyRuntime is in the file, and the interpreters that it lists have the states of their threads.
-func expected(s *unwind.Space) (l unwind.Links, ok bool) {
+func expected(s *unwind.Space) (l stack.Links, ok bool) {
 	for c := range s.Code() {
 		if c.Again || !mayBePython(&c) {
 			continue
@@ -33,8 +33,8 @@ func expected(s *unwind.Space) (l unwind.Links, ok bool) {
 
 // list returns what all lists of frames have in common. CPython's thread state points to the innermost frame, in 3.11
 // and 3.12 by a CFrame on the C stack. A CFrame that was just pushed has no frame yet, so that its list is empty.
-func (r *Runtime) list() unwind.Links {
-	l := unwind.Links{First: int(r.l.tsFrame), Next: int(r.l.fBack), Len: int(r.l.fSize),
+func (r *Runtime) list() stack.Links {
+	l := stack.Links{First: int(r.l.tsFrame), Next: int(r.l.fBack), Len: int(r.l.fSize),
 		Object: int(r.l.fCode) + 1, ObjectLen: int(min(r.l.coSize, maxCodeSize)), Key: int(r.l.coLines),
 		Texts: [...]int{int(r.l.coName) + 1, int(r.l.coFile) + 1, int(r.l.coLines) + 1}}
 	if r.l.coQualname != none {
@@ -47,7 +47,7 @@ func (r *Runtime) list() unwind.Links {
 }
 
 // Links implements Stepper.
-func (in *interpreter) Links(th *unwind.Thread) (l unwind.Links, ok bool) {
+func (in *interpreter) Links(th *unwind.Thread) (l stack.Links, ok bool) {
 	p := pyThreads.Of(th)
 	if in.table == nil || p.of != in || p.th == nil {
 		return l, false

@@ -152,7 +152,7 @@ func (c *Canary) links(tid stack.TID) *kernel.IOLinks {
 	return listOf(&l)
 }
 
-func listOf(l *unwind.Links) *kernel.IOLinks {
+func listOf(l *stack.Links) *kernel.IOLinks {
 	return &kernel.IOLinks{Head: l.Head.Addr, Root: l.Root, Step: l.Step, Size: l.Head.Len, First: l.First, Via: l.Via, Next: l.Next, Len: l.Len,
 		Object: l.Object, ObjectLen: l.ObjectLen, Key: l.Key, Texts: l.Texts}
 }

@@ -251,10 +251,10 @@ func (th *copier) further(addr uint64) {
 }
 
 // Links returns the list of the thread's frames that the kernel can follow for its next stack.
-func (c *Copies) Links(tid stack.TID) (unwind.Links, bool) {
+func (c *Copies) Links(tid stack.TID) (stack.Links, bool) {
 	th := c.by[tid]
 	if th == nil {
-		return unwind.Links{}, false
+		return stack.Links{}, false
 	}
 	return c.once.LinksCopied(th.Copied)
 }
@@ -503,8 +503,8 @@ func (c *Copies) hold() {
 }
 
 // Expected returns the list of the frames of the first thread of a runtime that is mapped and has not begun.
-func (c *Copies) Expected() (unwind.Links, bool) {
-	l, ok := unwind.Links{}, false
+func (c *Copies) Expected() (stack.Links, bool) {
+	l, ok := stack.Links{}, false
 	if !c.Managed() {
 		l, ok = c.v.t.Space().Expected()
 	}
