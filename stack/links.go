@@ -18,5 +18,8 @@ type Links struct {
 	Texts     [LinkTexts]int // offsets in it of pointers to its texts, plus 1; 0: none
 }
 
-// LinkTexts is the most texts of an object of Links.
-const LinkTexts = 3
+// LinkTexts is the most texts of an object of Links, MaxLinks the most frames that are copied with a clock's copy of the stack.
+const (
+	LinkTexts = 3
+	MaxLinks  = 192
+)

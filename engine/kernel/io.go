@@ -83,7 +83,7 @@ func (e *IO) open(pid int, o IOOptions, s abilities) error {
 		{Name: "io_stats", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 24, MaxEntries: maxCalls},
 		{Name: "io_lost", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: numLost},
 		{Name: "io_plans", Type: ebpf.Hash, KeySize: 4, ValueSize: planBytes, MaxEntries: maxPlans},
-		{Name: "io_objects", Type: ebpf.Array, KeySize: 4, ValueSize: 16, MaxEntries: maxObjects},
+		objectMap("io_objects"),
 		{Name: "io_ring", Type: ebpf.RingBuf, MaxEntries: uint32(cmp.Or(o.Ring, ioRingBytes))},
 		{Name: "io_requests", Type: ebpf.LRUHash, KeySize: 8, ValueSize: reqBytes, MaxEntries: maxRequests},
 		{Name: "io_rings", Type: ebpf.Hash, KeySize: 16, ValueSize: ringUseBytes, MaxEntries: maxRingUses},
@@ -349,17 +349,17 @@ func (e *IO) Gen(fd int32) uint32 {
 // Plan sets which pages of memory are copied with the stacks of a thread, and the list that is followed; nil: none. Its
 // stacks are copied further too. Pages beyond the most that fit are dropped. The next wakes stacks let Wait return, after
 // Announce: the thread may need other pages by then.
-func (e *IO) Plan(tid stack.TID, pages []uint64, list *IOLinks, wakes uint64) {
+func (e *IO) Plan(tid stack.TID, pages []uint64, list *List, wakes uint64) {
 	e.plan(uint32(tid), pages, list, 0, wakes)
 }
 
 // Guess sets which pages are copied with the stacks of threads that have no plan, and the list that is followed, for
 // the next stacks only.
-func (e *IO) Guess(pages []uint64, list *IOLinks, stacks uint64) { e.plan(0, pages, list, stacks, 0) }
+func (e *IO) Guess(pages []uint64, list *List, stacks uint64) { e.plan(0, pages, list, stacks, 0) }
 
-func (e *IO) plan(key uint32, pages []uint64, list *IOLinks, left, wakes uint64) {
+func (e *IO) plan(key uint32, pages []uint64, list *List, left, wakes uint64) {
 	v := [planBytes / 8]uint64{planLeft / 8: left, planWakes / 8: wakes}
-	list.put(v[:])
+	list.put(v[planList/8:])
 	n := 0
 	for _, p := range pages {
 		if n < maxExtras && p != 0 {

@@ -56,15 +56,10 @@ const (
 	loopPolls   = 10      // polls that make a thread an event loop
 	shallow     = 8       // pages of stack
 	deep        = 32
-	maxHoles    = 8    // pages of a stack that cannot be read, before the copy ends
-	redZone     = 128  // bytes below the stack pointer that a function may use
-	maxExtras   = 16   // other pages of memory
-	maxHead     = 1024 // bytes, a power of two
-	maxLink     = 128  // the same
-	maxListed   = 96
-	maxObject   = 256  // the same
-	maxTexts    = 8    // objects with texts in a record, a power of two
-	maxObjects  = 4096 // known ones, a power of two
+	maxHoles    = 8   // pages of a stack that cannot be read, before the copy ends
+	redZone     = 128 // bytes below the stack pointer that a function may use
+	maxExtras   = 16  // other pages of memory
+	maxListed   = 96  // elements of a list
 	pathBytes   = 256
 	pageBytes   = 4096
 )
@@ -185,8 +180,8 @@ const (
 	recDeep     = recExtra0 + maxExtras*pageBytes // see lnHead
 	recListed   = recStack + shallow*pageBytes    // the same
 	bytesMiddle = recStack + deep*pageBytes
-	bytesDeep   = recDeep + lnBytes
-	bytesListed = recListed + lnBytes
+	bytesDeep   = recDeep + lnLinks + maxListed*listedBytes + lnRoom
+	bytesListed = recListed + lnLinks + maxListed*listedBytes + lnRoom
 )
 
 // Forms of a record.
@@ -205,20 +200,8 @@ const (
 	planPages = 0             // maxExtras addresses
 	planLeft  = maxExtras * 8 // of the guess: how many stacks may use it
 	planWakes = planLeft + 8  // how many further stacks wake Wait
-	planHead  = planWakes + 8 // of IOLinks: address; 0: the word at planTLS has it
-	planTLS   = planHead + 8  // offset from the TLS base
-	planSize  = planTLS + 8   // 0: no list
-	planFirst = planSize + 8
-	planVia   = planFirst + 8
-	planNext  = planVia + 8
-	planLen   = planNext + 8
-	planRoot  = planLen + 8 // 0: planTLS
-	planStep  = planRoot + 8
-	planObj   = planStep + 8 // 0: none
-	planObjN  = planObj + 8
-	planKey   = planObjN + 8
-	planTexts = planKey + 8
-	planBytes = planTexts + 8*objectTexts
+	planList  = planWakes + 8 // see listBytes
+	planBytes = planList + listBytes
 )
 
 // Places on the program's stack, from the frame pointer down.

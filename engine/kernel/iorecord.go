@@ -147,9 +147,9 @@ func parseIO(b []byte, r *IORecord) error {
 				r.Extras = append(r.Extras, Page{at, b[recExtra0+i*pageBytes:][:pageBytes]})
 			}
 		}
-		r.Links = parseLinks(b[recDeep:], nil)
+		r.Links = parseList(b[recDeep:], nil)
 	} else if b[recForm] == formListed {
-		r.Links = parseLinks(b[recListed:], nil)
+		r.Links = parseList(b[recListed:], nil)
 	}
 	r.Regs, r.TLS, r.Base = b[recRegs:recRegs+regBlock], word(recTLS), word(recBase)
 	return parseStack(b, pages, r)

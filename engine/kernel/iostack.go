@@ -65,7 +65,7 @@ func (a *assembler) copies(m ioMaps, l *layout) {
 	a.label("deep")
 	if a.listed {
 		// Most stacks of an interpreter's main thread need neither pages beside them nor a long copy, and many fit into the ring.
-		a.add(asm.LoadMem(asm.R1, asm.R8, planPages, asm.DWord), asm.JNE.Imm(asm.R1, 0, "deeper"), asm.LoadMem(asm.R1, asm.R8, planSize, asm.DWord), asm.JEq.Imm(asm.R1, 0, "deeper"),
+		a.add(asm.LoadMem(asm.R1, asm.R8, planPages, asm.DWord), asm.JNE.Imm(asm.R1, 0, "deeper"), asm.LoadMem(asm.R1, asm.R8, planList+listSize, asm.DWord), asm.JEq.Imm(asm.R1, 0, "deeper"),
 			asm.LoadMem(asm.R3, asm.RFP, int16(onRegs+regSP), asm.DWord))
 		a.beyond()
 		a.add(asm.JEq.Imm(asm.R0, 0, "deeper"))
@@ -75,6 +75,11 @@ func (a *assembler) copies(m ioMaps, l *layout) {
 	a.label("deeper")
 	a.stack(m, l, formDeep, bytesDeep, deep)
 	a.young(m)
+}
+
+// list copies the list of the plan, R8, to a place in the record.
+func (a *assembler) list(m ioMaps, base int) {
+	(&follower{assembler: a, objects: m.objects, base: base, most: maxListed, plan: planList, tmp: onTmp, key: onKey, tls: recTLS}).follow()
 }
 
 // beyond reads the first word behind a shallow copy of the stack, whose pointer is R3, onto the program's stack. R0 is 0 if
@@ -127,9 +132,9 @@ func (a *assembler) stack(m ioMaps, l *layout, form int64, size int32, pages int
 	}
 	switch form {
 	case formDeep:
-		(&follower{assembler: a, m: m, base: recDeep}).follow()
+		a.list(m, recDeep)
 	case formListed:
-		(&follower{assembler: a, m: m, base: recListed}).follow()
+		a.list(m, recListed)
 	}
 	// From the page of the red zone up. Pages that were never used cannot be read, as in a large array of a function.
 	a.add(asm.LoadMem(asm.R7, asm.RFP, int16(onRegs+regSP), asm.DWord), asm.Sub.Imm(asm.R7, redZone), asm.RSh.Imm(asm.R7, 12), asm.LSh.Imm(asm.R7, 12),

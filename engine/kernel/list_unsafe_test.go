@@ -27,10 +27,11 @@ func listed() []byte {
 	put(recDeep+lnLinks, 0x6000)
 	put(recDeep+lnLinks+8, 0x6100)
 	put(recDeep+lnLinks+listedBytes, 0x6100)
+	put(recDeep+lnCount, 2)
 	return b
 }
 
-func TestParseLinks(t *testing.T) {
+func TestParseList(t *testing.T) {
 	var r IORecord
 	b := listed()
 	if err := parseIO(b, &r); err != nil {
@@ -51,9 +52,9 @@ func TestParseLinks(t *testing.T) {
 	}
 }
 
-// TestIOLinks follows a list in this process's own memory, directly and by another pointer, up to its end, its bound or an
+// TestList follows a list in this process's own memory, directly and by another pointer, up to its end, its bound or an
 // address without memory.
-func TestIOLinks(t *testing.T) {
+func TestList(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	e := openIO(t, IOOptions{Slow: time.Minute, Gap: 8 * time.Millisecond, SmallOps: 20})
@@ -72,19 +73,19 @@ func TestIOLinks(t *testing.T) {
 	put(root, base+state)
 	put(state+step, base+head)
 	for _, c := range []struct {
-		list    IOLinks
+		list    List
 		n, want int
 		broken  bool
 	}{
-		{list: IOLinks{Size: 48, First: 16, Next: 8, Len: length}, n: 5, want: 5},
-		{list: IOLinks{Size: 48, First: 8, Via: 9, Next: 8, Len: length}, n: 5, want: 5},
-		{list: IOLinks{Root: base + root, Step: step, Size: 48, First: 16, Next: 8, Len: length}, n: 5, want: 5},
-		{list: IOLinks{Root: base + root, Step: step + 8, Size: 48, First: 16, Next: 8, Len: length}, n: 5, want: -1},
-		{list: IOLinks{Root: base + root + 8, Step: step, Size: 48, First: 16, Next: 8, Len: length}, n: 5, want: -1},
-		{list: IOLinks{Size: 48, First: 16, Next: 8, Len: length}, n: maxListed + 10, want: maxListed},
-		{list: IOLinks{Size: 48, First: 16, Next: 8, Len: length}, n: 7, want: 7, broken: true},
-		{list: IOLinks{Size: maxHead + 8, First: 16, Next: 8, Len: length}, n: 5, want: -1},
-		{list: IOLinks{Size: 48, First: 16, Next: length, Len: length}, n: 5, want: -1},
+		{list: List{Links: stack.Links{Head: stack.Span{Len: 48}, First: 16, Next: 8, Len: length}}, n: 5, want: 5},
+		{list: List{Links: stack.Links{Head: stack.Span{Len: 48}, First: 8, Via: 9, Next: 8, Len: length}}, n: 5, want: 5},
+		{list: List{Links: stack.Links{Root: base + root, Step: step, Head: stack.Span{Len: 48}, First: 16, Next: 8, Len: length}}, n: 5, want: 5},
+		{list: List{Links: stack.Links{Root: base + root, Step: step + 8, Head: stack.Span{Len: 48}, First: 16, Next: 8, Len: length}}, n: 5, want: -1},
+		{list: List{Links: stack.Links{Root: base + root + 8, Step: step, Head: stack.Span{Len: 48}, First: 16, Next: 8, Len: length}}, n: 5, want: -1},
+		{list: List{Links: stack.Links{Head: stack.Span{Len: 48}, First: 16, Next: 8, Len: length}}, n: maxListed + 10, want: maxListed},
+		{list: List{Links: stack.Links{Head: stack.Span{Len: 48}, First: 16, Next: 8, Len: length}}, n: 7, want: 7, broken: true},
+		{list: List{Links: stack.Links{Head: stack.Span{Len: maxHead + 8}, First: 16, Next: 8, Len: length}}, n: 5, want: -1},
+		{list: List{Links: stack.Links{Head: stack.Span{Len: 48}, First: 16, Next: length, Len: length}}, n: 5, want: -1},
 	} {
 		for i := range c.n {
 			next := base + first + uint64(i+1)*length
@@ -97,7 +98,7 @@ func TestIOLinks(t *testing.T) {
 			put(first+i*length+8, next)
 		}
 		if c.list.Root == 0 {
-			c.list.Head = base + head
+			c.list.Head.Addr = base + head
 		}
 		e.Plan(stack.TID(unix.Gettid()), nil, &c.list, 0)
 		f, err := os.Open(os.DevNull)
@@ -121,7 +122,7 @@ func TestIOLinks(t *testing.T) {
 		}
 		for i, p := range got {
 			if i == 0 {
-				if p.Addr != base+head || len(p.Data) != c.list.Size {
+				if p.Addr != base+head || len(p.Data) != c.list.Head.Len {
 					t.Errorf("%+v", p)
 				}
 			} else if p.Addr != base+first+uint64(i-1)*length || len(p.Data) != length || binary.NativeEndian.Uint64(p.Data) != uint64(i-1) {
@@ -131,9 +132,9 @@ func TestIOLinks(t *testing.T) {
 	}
 }
 
-// TestIOLinkObjects follows a list whose elements have objects: all are copied each time, and their texts only if the
+// TestListObjects follows a list whose elements have objects: all are copied each time, and their texts only if the
 // object is new or another one at the same address.
-func TestIOLinkObjects(t *testing.T) {
+func TestListObjects(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	e := openIO(t, IOOptions{Slow: time.Minute, Gap: 8 * time.Millisecond, SmallOps: 20})
@@ -146,7 +147,7 @@ func TestIOLinkObjects(t *testing.T) {
 	base := uint64(uintptr(unsafe.Pointer(&mem[0])))
 	put := func(off int, n uint64) { binary.NativeEndian.PutUint64(mem[off:], n) }
 	const head, first, objects, texts = 64, 1024, 8192, 32768
-	list := IOLinks{Head: base + head, Size: 16, First: 0, Next: 8, Len: length, Object: 17, ObjectLen: object, Key: 8, Texts: [objectTexts]int{9, 17, 0}}
+	list := List{Links: stack.Links{Head: stack.Span{Addr: base + head, Len: 16}, First: 0, Next: 8, Len: length, Object: 17, ObjectLen: object, Key: 8, Texts: [stack.LinkTexts]int{9, 17, 0}}}
 	put(head, base+first)
 	set := func(n int) {
 		for i := range n {

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/sliverprof/sliver/calls"
@@ -101,8 +102,9 @@ func explain(err error) error {
 // explainOn is explain with the kernel's text about lockdown; limited says that BPF counts for ulimit -l.
 func explainOn(err error, lockdown string, limited bool) error {
 	denied := errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES)
+	var checked *ebpf.VerifierError
 	switch {
-	case Refused(err):
+	case Refused(err), errors.As(err, &checked): // the kernel's check of a program also fails with EACCES
 		return err
 	// In this mode the kernel hides the functions that read its memory, which gives EINVAL (bpf_tracing_func_proto).
 	case strings.Contains(lockdown, "[confidentiality]") && (denied || errors.Is(err, unix.EINVAL)):

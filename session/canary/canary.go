@@ -48,7 +48,7 @@ type Canary struct {
 	guess   []uint64 // pages that stacks of other threads needed, the oldest first
 	located located
 	// expected is the list of frames of a runtime that has not begun; nil: none.
-	expected *kernel.IOLinks
+	expected *kernel.List
 	good     int                   // stacks since the last guess that it made complete
 	room     int                   // how many stacks the next guess is for
 	woken    int                   // stacks in this second after which the next ones are read at once

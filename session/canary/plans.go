@@ -81,7 +81,7 @@ func (c *Canary) guessed() {
 func (c *Canary) expect() {
 	c.expected = nil
 	if l, ok := c.Stacks.Expected(); ok && time.Since(c.began) < settles {
-		c.expected = listOf(&l)
+		c.expected = &kernel.List{Links: l}
 		c.guessed()
 	}
 }
@@ -144,23 +144,18 @@ func (x planned) next(whole bool) planned {
 func (x planned) pages() bool { return x.lacking > needsPages }
 
 // links returns the list of a thread's frames; nil: there is none.
-func (c *Canary) links(tid stack.TID) *kernel.IOLinks {
+func (c *Canary) links(tid stack.TID) *kernel.List {
 	l, ok := c.Stacks.Links(tid)
 	if !ok {
 		return nil
 	}
-	return listOf(&l)
-}
-
-func listOf(l *stack.Links) *kernel.IOLinks {
-	return &kernel.IOLinks{Head: l.Head.Addr, Root: l.Root, Step: l.Step, Size: l.Head.Len, First: l.First, Via: l.Via, Next: l.Next, Len: l.Len,
-		Object: l.Object, ObjectLen: l.ObjectLen, Key: l.Key, Texts: l.Texts}
+	return &kernel.List{Links: l}
 }
 
 // located is the list of frames of threads that are not known yet.
 type located struct {
-	list  *kernel.IOLinks // Head is 0
-	tid   stack.TID       // the last thread that was looked at
+	list  *kernel.List // Head is 0
+	tid   stack.TID    // the last thread that was looked at
 	tries int
 }
 
@@ -186,7 +181,7 @@ func (c *Canary) locate(r *kernel.IORecord) {
 	x.tries++
 	var b [nearTLS]byte
 	if x.list != nil { // a second thread confirms it
-		if n, _ := c.proc.ReadAt(b[:8], r.TLS+uint64(x.list.TLS)); n == 8 && binary.NativeEndian.Uint64(b[:]) == l.Head {
+		if n, _ := c.proc.ReadAt(b[:8], r.TLS+uint64(x.list.TLS)); n == 8 && binary.NativeEndian.Uint64(b[:]) == l.Head.Addr {
 			x.tries = maxLocates
 			return
 		}
@@ -195,8 +190,8 @@ func (c *Canary) locate(r *kernel.IORecord) {
 	for _, from := range [2]uint64{r.TLS, r.TLS - nearTLS} {
 		n, _ := c.proc.ReadAt(b[:], from) // a part that cannot be read is not searched
 		for off := 0; off+8 <= n; off += 8 {
-			if binary.NativeEndian.Uint64(b[off:]) == l.Head {
-				l.Head, l.TLS = 0, int64(from+uint64(off)-r.TLS)
+			if binary.NativeEndian.Uint64(b[off:]) == l.Head.Addr {
+				l.Head.Addr, l.TLS = 0, int64(from+uint64(off)-r.TLS)
 				x.list = l
 				c.guessed()
 				return
