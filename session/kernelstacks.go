@@ -102,13 +102,14 @@ func (s *Session) nameKernel() string {
 	return ""
 }
 
-// bareSamples returns why CPU samples, or many of them, have no kernel stacks, as far as that is known by now; "": they have.
-func (s *Session) bareSamples() string {
+// bareSamples returns why CPU samples have no kernel stacks, as far as that is known by now; "": they have. many is a line about
+// those that have none although others do, if they are many.
+func (s *Session) bareSamples() (why, many string) {
 	if s.bare != "" || !s.o.Clock {
-		return s.bare
+		return s.bare, ""
 	}
 	if s.smp.ClockRefused() {
-		return "the kernel refuses the clocks that copy them: CAP_PERFMON is needed, root, or kernel.perf_event_paranoid of 1 or less"
+		return "the kernel refuses the clocks that copy them: CAP_PERFMON is needed, root, or kernel.perf_event_paranoid of 1 or less", ""
 	}
 	stops, clocked := uint64(0), uint64(0)
 	all, _ := s.smp.Accounts()
@@ -116,9 +117,10 @@ func (s *Session) bareSamples() string {
 		stops, clocked = stops+all[i].Stopped(), clocked+all[i].Clocked
 	}
 	if stops >= manyStops && stops > clocked/4 {
-		return fmt.Sprintf("%d were taken by stops, which show none, %d by clocks (Python's threads, and those that use little CPU time, have no clock)", stops, clocked)
+		return "", fmt.Sprintf("%d of %d CPU samples have no kernel stack, since stops took them: threads that use little CPU time have no clock, nor have those whose runtime's frames the kernel cannot copy",
+			stops, stops+clocked)
 	}
-	return ""
+	return "", ""
 }
 
 // manyStops is how many samples by stops are worth a line if they are more than a fifth of those on CPUs.

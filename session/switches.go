@@ -29,9 +29,9 @@ type SwitchOptions struct {
 
 // switchLog writes context switches to a recording.
 type switchLog struct {
-	e     *kernel.Sched // belongs to the goroutine of run
-	all   func() bool   // reports whether switches of all threads are recorded, or of the sampled ones alone
-	bare  func() string // see Session.bareSamples
+	e     *kernel.Sched             // belongs to the goroutine of run
+	all   func() bool               // reports whether switches of all threads are recorded, or of the sampled ones alone
+	bare  func() (why, many string) // see Session.bareSamples
 	p     *target.Process
 	rec   *trace.Recorder
 	stop  chan struct{}
@@ -58,8 +58,8 @@ const (
 )
 
 // logSwitches begins to record the switches of p, of all of its threads where all says so, otherwise of those in rec.
-// If that is refused and not needed, the recording says so. bare returns why CPU samples have no kernel stacks.
-func logSwitches(p *target.Process, o *SwitchOptions, rec *trace.Recorder, all func() bool, bare func() string) (*switchLog, error) {
+// If that is refused and not needed, the recording says so. bare says which CPU samples have no kernel stacks, and why.
+func logSwitches(p *target.Process, o *SwitchOptions, rec *trace.Recorder, all func() bool, bare func() (why, many string)) (*switchLog, error) {
 	x := &switchLog{p: p, all: all, bare: bare, rec: rec, stop: make(chan struct{}), done: make(chan struct{}), wakers: map[wakerKey]int{}, batch: map[stack.TID][]trace.Switch{}}
 	if o.after > 0 {
 		go x.later(o)
@@ -114,7 +114,7 @@ func (x *switchLog) later(o *SwitchOptions) {
 // why CPU samples have no kernel stacks.
 func (x *switchLog) none(why string) {
 	now, what := target.Now(), "context switches"
-	if x.bare() != "" {
+	if why, _ := x.bare(); why != "" {
 		what += " and kernel stacks"
 	}
 	x.last = &trace.Switches{At: now, Began: now, Lost: []string{what + " were not recorded: " + why}}
@@ -326,7 +326,8 @@ func (x *switchLog) account() {
 		}
 	}
 	a.Lost = append(a.Lost, x.e.Without()...)
-	if why := x.bare(); why != "" && why == x.kernel.why {
+	why, many := x.bare()
+	if why != "" && why == x.kernel.why {
 		a.Lost = append(a.Lost, "CPU samples and waits have no kernel stacks: "+why)
 	} else {
 		if x.kernel.why != "" {
@@ -335,6 +336,9 @@ func (x *switchLog) account() {
 		if why != "" {
 			a.Lost = append(a.Lost, "CPU samples have no kernel stacks: "+why)
 		}
+	}
+	if many != "" {
+		a.Lost = append(a.Lost, many)
 	}
 	x.rec.Switches(a)
 	x.last = a
