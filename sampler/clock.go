@@ -61,8 +61,11 @@ const (
 	// clockBad is how many incomplete stacks, more than an eighth of all, end the use of a
 	// thread's clock.
 	clockBad = 8
-	// leastClockStack is the least stack to copy.
-	leastClockStack = 8 << 10
+	// mostTorn is how many copies in a row are left out since they met the thread between two frames of its runtime.
+	mostTorn = 3
+	// leastClockStack is the least stack to copy, leastListStack that of threads whose interpreter has a list of frames: a
+	// recursion in it takes much of the C stack.
+	leastClockStack, leastListStack = 8 << 10, 32 << 10
 	// offMean is the CPU time, in ns, that a switch takes with interrupts off, offSpread its standard deviation between
 	// machines and calls, and offMost the most that is believed: see unmet. On a virtual machine it is 2 to 4 us in
 	// pipes and futexes, and 5 to 8 where the thread sleeps by a timer of its own.
@@ -89,8 +92,10 @@ type clock struct {
 	copy    int64         // ns that a copy costs
 	whole   int           // copies with a complete stack
 	cut     int           // others
+	torn    int           // copies in a row that were left out
 
 	silent int        // clocks in a row that made no copies
+	pauses int        // clocks that ended for frames that the kernel cannot copy
 	again  stack.Time // no new clock before
 
 	rate switchRate
@@ -193,7 +198,11 @@ func (g *group) startClock(th *thread, c *Counters, at stack.Time) {
 	if machine {
 		k.cpus.tick, k.cpus.delay = g.clockTick(th), limits.Delay()
 	}
-	plan := ClockPlan{Every: g.clockEvery(th), Stack: int(min(max(2*k.depth, 2*k.least, leastClockStack), most)), Tick: k.cpus.tick, Aside: aside}
+	least := uint64(leastClockStack)
+	if aside != nil && aside.List.Head.Len > 0 {
+		least = leastListStack
+	}
+	plan := ClockPlan{Every: g.clockEvery(th), Stack: int(min(max(2*k.depth, 2*k.least, least), most)), Tick: k.cpus.tick, Aside: aside}
 	if err := th.file.StartClock(plan); err != nil {
 		if errors.Is(err, ErrAside) {
 			refusal = &g.s.clocks.asideRefused
@@ -210,6 +219,15 @@ func (g *group) startClock(th *thread, c *Counters, at stack.Time) {
 	k.on, k.every, k.since, k.from, k.at, k.drawn = true, plan.Every, at, c.CPU, c.CPU, 0
 	k.aside = aside != nil
 	k.cpus.owed, k.cpus.turns = 0, c.Switches
+}
+
+// clockStack returns how many bytes of stack the clock of the thread can copy.
+func (g *group) clockStack(th *thread) uint64 {
+	limits := th.file.Clocks()
+	if th.clock.machine() {
+		return uint64(limits.Machine)
+	}
+	return uint64(limits.Own)
 }
 
 // clockTick returns the time between two ticks of a clock of all CPUs. It is the same for all threads.
@@ -281,10 +299,20 @@ func (g *group) unwind(th *thread) {
 	}
 }
 
+// clockEnd says what becomes of a clock after a copy, each stronger than the one before it.
+type clockEnd uint8
+
+const (
+	clockGoes     clockEnd = iota
+	clockRestarts          // the next clock copies other memory
+	clockRests             // the kernel cannot copy the thread's frames at the moment: each time it takes longer until the next clock
+	clockEnds              // no clock any more
+)
+
 // takeCopies records the copies of the thread's clock. c is its counters after them.
 func (g *group) takeCopies(th *thread, c *Counters) {
 	k := &th.clock
-	gone := uint64(0)
+	gone, end := uint64(0), clockGoes
 	for k.on {
 		x, ok := th.file.NextCopy(&g.view)
 		gone += x.Lost
@@ -299,12 +327,24 @@ func (g *group) takeCopies(th *thread, c *Counters) {
 		if x.Ran == 0 {
 			cpu = last + k.every
 		}
-		g.takeCopy(th, min(max(cpu, last), c.CPU), x.Kernel)
+		end = max(end, g.takeCopy(th, min(max(cpu, last), c.CPU), x.Kernel))
 	}
 	if k.on && k.aside {
-		if x, ok := g.walker.Aside(&th.walk); ok {
+		if x, ok := g.walker.Aside(&th.walk); !ok {
+			end = max(end, clockRests)
+		} else {
 			_ = th.file.SetAside(&x) // else copies lack it, which their walks show
 		}
+	}
+	if end > clockGoes { // only now that all copies were taken: the next sample would have the CPU time of the others
+		g.unwind(th)
+	}
+	switch end {
+	case clockRests:
+		k.again = g.engine.Now() + clockPause<<k.pauses
+		k.pauses = min(k.pauses+1, clockSilent)
+	case clockEnds:
+		k.refused = true
 	}
 	if gone > 0 {
 		g.leftOut(th, missed{g.engine.Now(), int64(gone), int64(gone) * k.every})
@@ -315,7 +355,7 @@ func (g *group) takeCopies(th *thread, c *Counters) {
 }
 
 // takeCopy records the copy in the view. cpu is the thread's CPU time at that moment, kernel the frames of the kernel.
-func (g *group) takeCopy(th *thread, cpu int64, kernel []stack.Frame) {
+func (g *group) takeCopy(th *thread, cpu int64, kernel []stack.Frame) (end clockEnd) {
 	k, s, v := &th.clock, &g.sample, &g.view
 	g.cur.thread = th
 	*s = stack.Sample{Time: v.Stopped, Way: stack.WayClock, CPU: cpu, Delay: th.seen.counters.Delay, Switches: th.seen.counters.Switches,
@@ -325,27 +365,47 @@ func (g *group) takeCopy(th *thread, cpu int64, kernel []stack.Frame) {
 	v.Mem.Past = false
 	k.at, k.silent = cpu, 0
 	k.drawn++
-	if k.stack = k.stack[:0]; s.Reason == stack.ReasonNone {
+	gap := k.aside && s.Reason == stack.ReasonNone && th.walk.Gaps()
+	short := s.Reason == stack.ReasonShort && !g.walker.Crossed() || s.Reason == stack.ReasonMemory && th.walk.Wiser()
+	if short {
+		g.needStack(th)
+		end = clockRestarts
+	}
+	switch { // the next sample has the CPU time of a copy that is left out
+	case short && k.aside: // without its outer C frames, the frames of its runtime have no place
+		return clockRestarts
+	case gap && !th.walk.Torn(): // it has more frames than the kernel copies
+		return clockRests
+	case gap && k.torn < mostTorn:
+		k.torn++
+		return clockGoes
+	}
+	k.torn = 0
+	if k.stack = k.stack[:0]; s.Reason == stack.ReasonNone && !gap {
 		k.whole++
 		k.stack = append(k.stack, s.Stack...)
 		if !k.aside && th.walk.Gaps() && !g.walker.StackSuffices(&th.walk) { // its runtime began after the clock did
-			g.unwind(th)
+			end = clockRestarts
 		}
-	} else {
-		k.cut++
-		if s.Reason == stack.ReasonShort && !g.walker.Crossed() || s.Reason == stack.ReasonMemory && th.walk.Wiser() {
-			k.least = max(2*k.least, 2*k.depth, leastClockStack)
-			g.unwind(th)
-		} else if k.cut > clockBad && k.cut > k.whole/8 {
-			g.unwind(th)
-			k.refused = true
-		}
+	} else if k.cut++; !short && k.cut > clockBad && k.cut > k.whole/8 {
+		end = clockEnds
 	}
 	g.s.clocks.cost.Add(k.copy)
 	th.life.active, th.seen.blocked, th.reuse.kept.ok = true, false, false
 	th.seen.state, th.seen.call = s.State, s.Call
 	th.ahead.steady = 0
 	g.put(th)
+	return end
+}
+
+// needStack makes the next clock of the thread copy more of the stack than the one of the view.
+func (g *group) needStack(th *thread) {
+	k, blocks := &th.clock, g.view.Mem.Blocks
+	copied, limit := uint64(len(blocks[len(blocks)-1].Data)), g.clockStack(th)*3/4
+	k.least = max(k.least, copied, 2*k.depth, leastClockStack)
+	if copied < limit { // the longest copy was not tried yet
+		k.least = min(k.least, limit)
+	}
 }
 
 // lastCopies records what the clock of a thread that ended, or is not looked at for a while, has

@@ -85,9 +85,9 @@ func (c *shareCount) Other(e event.Event) {
 }
 
 // needAsides skips a test where the kernel copies no memory beside stacks.
-func needAsides(t *testing.T) {
+func needAsides(t *testing.T, lists bool) {
 	t.Helper()
-	asides, err := kernel.OpenAsides()
+	asides, err := kernel.OpenAsides(lists)
 	if err != nil {
 		testprog.Missing(t, "bpf", err.Error())
 	}
@@ -100,7 +100,7 @@ func needAsides(t *testing.T) {
 func TestGoClock(t *testing.T) {
 	testprog.Unraced(t, "it compares with clocks, and a slow sampler would take the CPUs")
 	testprog.Need(t, "ptrace")
-	needAsides(t)
+	needAsides(t, false)
 	const want = 1000
 	for _, variant := range []string{"default", "pie-stripped", "external"} {
 		t.Run(variant, func(t *testing.T) {

@@ -95,7 +95,7 @@ func TestTaskTruth(t *testing.T) {
 			build, clock := variant, variant == "clocks"
 			if clock {
 				build = "default"
-				needAsides(t)
+				needAsides(t, false)
 			}
 			log := filepath.Join(t.TempDir(), "log")
 			p := testprog.Start(t, testprog.Build(t, "go/ids", build), "-log", log, "-seconds", seconds)

@@ -128,7 +128,7 @@ type Stepper interface {
 type Report struct {
 	Gap    bool        // frames are missing; a KindError frame is in their place
 	Lacks  bool        // the next copy includes the missing memory: another copy at once is worthwhile
-	Torn   bool        // the thread was switching between two frames: it has to run before another copy helps
+	Torn   bool        // the thread was switching between two frames: it has to run before another copy helps, a planned one or not
 	Locked bool        // the thread held the runtime's global lock
 	Code   []rule.Span // memory of code that was missing; it does not move while a thread runs it
 }

@@ -134,7 +134,7 @@ func (w *Walker) StackSuffices(th *Thread) bool {
 }
 
 // Aside is memory beside a thread's stack that walks of its copies need. Its places are known before the copy,
-// except for one pointer.
+// except for those that a pointer or a list leads to.
 type Aside struct {
 	Blocks []rule.Span
 	// Pointer is the address of a pointer to Len bytes about the task that the thread runs; 0: none. Lo, Hi and SP
@@ -143,6 +143,7 @@ type Aside struct {
 	Pointer    uint64
 	Len        int
 	Lo, Hi, SP int
+	List       stack.Links // for Asides without a Pointer; Head.Len is 0 if there is none
 }
 
 // Aside returns what must be copied together with th's stack so that a copy of an unplanned moment mostly shows

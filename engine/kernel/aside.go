@@ -21,8 +21,10 @@ import (
 // The kernel removes the program when this process ends. All methods may be called concurrently.
 type Asides struct {
 	attached
-	mu sync.Mutex
-	by map[stack.TID]*asideQueue
+	lists bool
+	mu    sync.Mutex
+	by    map[stack.TID]*asideQueue
+	pool  asidePool
 }
 
 // Limits of an Aside, and of the records kept.
@@ -32,8 +34,11 @@ const (
 	MaxAsideStack  = 16 << 10 // bytes of a task's stack
 
 	asideRing  = 4 << 20
-	maxAsides  = 1 << 12 // threads
-	mostAsides = 64      // records kept for a thread
+	listRing   = 8 << 20
+	maxAsides  = 1 << 12  // threads
+	mostAsides = 64       // records kept for a thread
+	asideBytes = 32 << 20 // of the records kept for all threads
+	freeAsides = 64
 	// asideNearest is the most time between a copy and its record. It is less than the shortest period of a clock.
 	asideNearest = 100 * stack.Time(time.Microsecond)
 )
@@ -48,23 +53,28 @@ type Aside struct {
 	Pointer    uint64
 	Len        int
 	Lo, Hi, SP int
-}
-
-// AsideBlock is a part of a thread's memory.
-type AsideBlock struct {
-	Addr uint64
-	Data []byte
+	// List is followed by Asides with lists, which use no Pointer. Without one, Head.Len is 0.
+	List stack.Links
 }
 
 // asideQueue are the records of a thread that were not taken yet.
 type asideQueue struct {
-	plan  [asidePlanBytes]byte
+	pool  *asidePool
+	plan  asidePlan
 	queue [][]byte
-	free  [][]byte
 	taken []byte // the record that Take returned last
 }
 
-// Value of a thread in the map of plans.
+// asidePool bounds the records of all threads, and has memory for the next ones.
+type asidePool struct {
+	bytes int // of the records that are kept
+	free  [][]byte
+}
+
+// asidePlan is the value of a thread in the map of plans.
+type asidePlan [asidePlanBytes / 8]uint64
+
+// Places in a plan.
 const (
 	xpBlocks       = 0 // MaxAsideBlocks pairs of address and length
 	xpPointer      = 64
@@ -72,7 +82,8 @@ const (
 	xpLo           = 80
 	xpHi           = 88
 	xpSP           = 96
-	asidePlanBytes = 104
+	xpList         = 104 // see listBytes
+	asidePlanBytes = xpList + listBytes
 )
 
 // A record.
@@ -85,20 +96,21 @@ const (
 	xrTask    = 40 // its address
 	xrTaskLen = 48
 	xrAddr    = 56 // of the task's stack
-	xrLen     = 64 // bytes of it
+	xrLen     = 64 // bytes of it, or of the list
 	xrPlan    = 72 // xpBlocks
 	xrBlocks  = xrPlan + MaxAsideBlocks*16
 	xrData    = xrBlocks + MaxAsideBlocks*MaxAsideBlock
-	xrStack   = xrData + MaxAsideBlock
-	xrMost    = xrStack + MaxAsideStack
+	xrStack   = xrData + MaxAsideBlock // or the list: see lnHead
+	xrMost    = xrStack + max(MaxAsideStack, lnLinks+stack.MaxLinks*listedBytes+lnRoom)
 )
 
-// OpenAsides loads the program. Perf events run it once it is set for them (Program).
-func OpenAsides() (*Asides, error) {
+// OpenAsides loads the program, which follows lists or reads what pointers point to. Perf events run it once it is set for
+// them (Program).
+func OpenAsides(lists bool) (*Asides, error) {
 	if err := errors.Join(rights(), initialSpace()); err != nil {
 		return nil, err
 	}
-	e := &Asides{attached: attached{maps: map[string]*ebpf.Map{}}, by: map[stack.TID]*asideQueue{}}
+	e := &Asides{lists: lists, attached: attached{maps: map[string]*ebpf.Map{}}, by: map[stack.TID]*asideQueue{}}
 	if err := e.open(); err != nil {
 		e.Close()
 		return nil, explain(err)
@@ -107,10 +119,19 @@ func OpenAsides() (*Asides, error) {
 }
 
 func (e *Asides) open() error {
+	cpus, err := ebpf.PossibleCPU()
+	if err != nil {
+		return fmt.Errorf("count the CPUs: %w", err)
+	}
+	ring, size := uint32(asideRing), uint32(xrStack+MaxAsideStack)
+	if e.lists {
+		ring, size = listRing, xrMost
+	}
 	for _, s := range []ebpf.MapSpec{
 		{Name: "aside_plans", Type: ebpf.Hash, KeySize: 4, ValueSize: asidePlanBytes, MaxEntries: maxAsides},
-		{Name: "aside_record", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: xrMost, MaxEntries: 1},
-		{Name: "aside_ring", Type: ebpf.RingBuf, MaxEntries: asideRing},
+		{Name: "aside_record", Type: ebpf.Array, KeySize: 4, ValueSize: size, MaxEntries: uint32(cpus)}, // of each CPU: maps of that type have small values
+		{Name: "aside_ring", Type: ebpf.RingBuf, MaxEntries: ring},
+		objectMap("aside_objects"),
 	} {
 		m, err := ebpf.NewMap(&s)
 		if err != nil {
@@ -118,12 +139,10 @@ func (e *Asides) open() error {
 		}
 		e.maps[s.Name] = m
 	}
-	var err error
 	if e.reader, err = ringbuf.NewReader(e.maps["aside_ring"]); err != nil {
 		return fmt.Errorf("read the ring: %w", err)
 	}
-	code := asideProgram(e.maps["aside_plans"].FD(), e.maps["aside_record"].FD(), e.maps["aside_ring"].FD())
-	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "sliver_aside", Type: ebpf.PerfEvent, License: "GPL", Instructions: code})
+	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "sliver_aside", Type: ebpf.PerfEvent, License: "GPL", Instructions: asideProgram(e.maps, e.lists)})
 	if err != nil {
 		return fmt.Errorf("load program sliver_aside: %w", err)
 	}
@@ -137,28 +156,23 @@ func (e *Asides) Program() int { return e.progs[0].FD() }
 
 // Set makes the program read x of a thread from now on.
 func (e *Asides) Set(tid stack.TID, x *Aside) error {
-	var v [asidePlanBytes]byte
-	put := func(off int, n uint64) { binary.NativeEndian.PutUint64(v[off:], n) }
+	var v asidePlan
 	for i, s := range x.Blocks[:min(len(x.Blocks), MaxAsideBlocks)] {
-		put(xpBlocks+i*16, s.Addr)
-		put(xpBlocks+i*16+8, uint64(s.Len))
+		v[(xpBlocks+i*16)/8], v[(xpBlocks+i*16)/8+1] = s.Addr, uint64(s.Len)
 	}
-	put(xpPointer, x.Pointer)
-	put(xpLen, uint64(x.Len))
-	put(xpLo, uint64(x.Lo))
-	put(xpHi, uint64(x.Hi))
-	put(xpSP, uint64(x.SP))
+	v[xpPointer/8], v[xpLen/8], v[xpLo/8], v[xpHi/8], v[xpSP/8] = x.Pointer, uint64(x.Len), uint64(x.Lo), uint64(x.Hi), uint64(x.SP)
+	(&List{Links: x.List}).put(v[xpList/8:])
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	q := e.by[tid]
 	if q != nil && q.plan == v {
 		return nil
 	}
-	if err := e.maps["aside_plans"].Put(uint32(tid), v[:]); err != nil {
+	if err := e.maps["aside_plans"].Put(uint32(tid), v); err != nil {
 		return fmt.Errorf("set what to read of thread %d: %w", tid, err)
 	}
 	if q == nil {
-		q = &asideQueue{}
+		q = &asideQueue{pool: &e.pool}
 		e.by[tid] = q
 	}
 	q.plan = v
@@ -169,7 +183,9 @@ func (e *Asides) Set(tid stack.TID, x *Aside) error {
 func (e *Asides) Drop(tid stack.TID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.by[tid] != nil {
+	if q := e.by[tid]; q != nil {
+		q.release()
+		q.drop(len(q.queue))
 		delete(e.by, tid)
 		_ = e.maps["aside_plans"].Delete(uint32(tid))
 	}
@@ -178,7 +194,7 @@ func (e *Asides) Drop(tid stack.TID) {
 // Take appends the blocks that were read of a thread for the copy of a perf event with this time, stack pointer
 // and program counter. If the record is missing, ok is false: the ring was full. The caller takes the copies of
 // a thread in the order of their times. The data is valid until the next Take, Set or Drop of the thread.
-func (e *Asides) Take(tid stack.TID, at stack.Time, sp, pc uint64, out []AsideBlock) (_ []AsideBlock, ok bool) {
+func (e *Asides) Take(tid stack.TID, at stack.Time, sp, pc uint64, out []Page) (_ []Page, ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	q := e.by[tid]
@@ -194,7 +210,7 @@ func (e *Asides) Take(tid stack.TID, at stack.Time, sp, pc uint64, out []AsideBl
 	if b == nil {
 		return out, false
 	}
-	return parseAside(b, out), true
+	return parseAside(b, e.lists, out), true
 }
 
 // drain reads the ring. The caller holds e.mu.
@@ -214,25 +230,40 @@ func (e *Asides) drain() {
 	})
 }
 
-// add appends a record, and returns memory for the next one.
+// add appends a record, and returns memory for the next one. If there are too many for all threads, the record is lost.
 func (q *asideQueue) add(b []byte) (free []byte) {
+	p := q.pool
+	if p.bytes+cap(b) > asideBytes {
+		return b
+	}
+	p.bytes += cap(b)
 	q.queue = append(q.queue, b)
-	if n := len(q.free); n > 0 {
-		free, q.free = q.free[n-1], q.free[:n-1]
+	if n := len(p.free); n > 0 {
+		free, p.free = p.free[n-1], p.free[:n-1]
 	}
 	return free
 }
 
+// put takes the memory of a record that is not kept any more.
+func (p *asidePool) put(b []byte) {
+	p.bytes -= cap(b)
+	if len(p.free) < freeAsides {
+		p.free = append(p.free, b)
+	}
+}
+
 // drop frees the first n records.
 func (q *asideQueue) drop(n int) {
-	q.free = append(q.free, q.queue[:n]...)
+	for _, b := range q.queue[:n] {
+		q.pool.put(b)
+	}
 	q.queue = q.queue[:copy(q.queue, q.queue[n:])]
 }
 
 // release frees the record of the last copy.
 func (q *asideQueue) release() {
 	if q.taken != nil {
-		q.free = append(q.free, q.taken)
+		q.pool.put(q.taken)
 		q.taken = nil
 	}
 }
@@ -263,20 +294,24 @@ func (q *asideQueue) take(at stack.Time, sp, pc uint64) []byte {
 func recordTime(b []byte) stack.Time { return stack.Time(binary.NativeEndian.Uint64(b[xrTime:])) }
 
 // parseAside appends the blocks of a record, which has at least xrStack bytes.
-func parseAside(b []byte, out []AsideBlock) []AsideBlock {
+func parseAside(b []byte, lists bool, out []Page) []Page {
 	word := func(off int) uint64 { return binary.NativeEndian.Uint64(b[off:]) }
 	read := word(xrRead)
 	for i := range MaxAsideBlocks {
 		if read>>i&1 != 0 {
 			at := xrBlocks + i*MaxAsideBlock
-			out = append(out, AsideBlock{word(xrPlan + i*16), b[at : at+int(min(word(xrPlan+i*16+8), MaxAsideBlock))]})
+			out = append(out, Page{word(xrPlan + i*16), b[at : at+int(min(word(xrPlan+i*16+8), MaxAsideBlock))]})
 		}
 	}
 	if read>>MaxAsideBlocks&1 != 0 {
-		out = append(out, AsideBlock{word(xrTask), b[xrData : xrData+int(min(word(xrTaskLen), MaxAsideBlock))]})
+		out = append(out, Page{word(xrTask), b[xrData : xrData+int(min(word(xrTaskLen), MaxAsideBlock))]})
 	}
-	if n := min(word(xrLen), uint64(len(b)-xrStack)); n > 0 {
-		out = append(out, AsideBlock{word(xrAddr), b[xrStack : xrStack+n]})
+	switch n := min(word(xrLen), uint64(len(b)-xrStack)); {
+	case n == 0:
+	case lists:
+		out = parseList(b[xrStack:xrStack+n], out)
+	default:
+		out = append(out, Page{word(xrAddr), b[xrStack : xrStack+n]})
 	}
 	return out
 }

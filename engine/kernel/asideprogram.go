@@ -3,13 +3,16 @@ package kernel
 import (
 	"fmt"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
+
+	"github.com/sliverprof/sliver/stack"
 )
 
 // Places on the stack of the program.
 const (
 	exKey  = -8
-	exZero = -16
+	exCPU  = -16
 	exSP   = -24
 	exPC   = -32
 	exTask = -40
@@ -18,12 +21,13 @@ const (
 
 // asideProgram is run at each overflow of a perf event, in the context of the thread that the event met. It
 // returns 1, so that the kernel makes its sample. R6 is the thread's stack pointer, R7 its plan, R9 the record.
-func asideProgram(plans, record, ring int) asm.Instructions {
+func asideProgram(maps map[string]*ebpf.Map, lists bool) asm.Instructions {
 	a := &assembler{}
+	fd := func(name string) int { return maps["aside_"+name].FD() }
 	a.add(asm.FnGetCurrentPidTgid.Call(), storeWord(asm.RFP, exKey, 0), asm.StoreMem(asm.RFP, exKey, asm.R0, asm.Word))
-	a.lookup(plans, exKey)
-	a.add(asm.JEq.Imm(asm.R0, 0, "out"), asm.Mov.Reg(asm.R7, asm.R0), storeWord(asm.RFP, exZero, 0))
-	a.lookup(record, exZero)
+	a.lookup(fd("plans"), exKey)
+	a.add(asm.JEq.Imm(asm.R0, 0, "out"), asm.Mov.Reg(asm.R7, asm.R0), asm.FnGetSmpProcessorId.Call(), asm.StoreMem(asm.RFP, exCPU, asm.R0, asm.Word))
+	a.lookup(fd("record"), exCPU)
 	a.add(asm.JEq.Imm(asm.R0, 0, "out"), asm.Mov.Reg(asm.R9, asm.R0))
 
 	// The registers with which the thread entered the kernel: those of the event may be the kernel's own.
@@ -47,13 +51,29 @@ func asideProgram(plans, record, ring int) asm.Instructions {
 			asm.LoadMem(asm.R2, asm.R7, int16(xpBlocks+i*16+8), asm.DWord), asm.StoreMem(asm.R9, int16(xrPlan+i*16+8), asm.R2, asm.DWord))
 		a.readUser(xrBlocks+i*MaxAsideBlock, 1<<i, fmt.Sprintf("block_%d", i))
 	}
-	a.asideTask()
+	if lists {
+		a.asideList(fd("objects"))
+	} else {
+		a.asideTask()
+	}
 	a.label("send")
-	a.add(asm.LoadMem(asm.R3, asm.R9, xrLen, asm.DWord), asm.JGT.Imm(asm.R3, MaxAsideStack, "out"), asm.Add.Imm(asm.R3, xrStack),
-		asm.LoadMapPtr(asm.R1, ring), asm.Mov.Reg(asm.R2, asm.R9), asm.Mov.Imm(asm.R4, noWakeup), asm.FnRingbufOutput.Call())
+	most := int32(MaxAsideStack)
+	if lists {
+		most = lnLinks + stack.MaxLinks*listedBytes
+	}
+	a.add(asm.LoadMem(asm.R3, asm.R9, xrLen, asm.DWord), asm.JGT.Imm(asm.R3, most, "out"), asm.Add.Imm(asm.R3, xrStack),
+		asm.LoadMapPtr(asm.R1, fd("ring")), asm.Mov.Reg(asm.R2, asm.R9), asm.Mov.Imm(asm.R4, noWakeup), asm.FnRingbufOutput.Call())
 	a.label("out")
 	a.add(asm.Mov.Imm(asm.R0, 1), asm.Return())
 	return a.code
+}
+
+// asideList copies the list of the plan.
+func (a *assembler) asideList(objects int) {
+	a.add(asm.Mov.Reg(asm.R6, asm.R9), asm.Mov.Reg(asm.R8, asm.R7))
+	(&follower{assembler: a, objects: objects, base: xrStack, most: stack.MaxLinks, plan: xpList, tmp: exTask, key: exCPU}).follow()
+	a.add(asm.LoadMem(asm.R1, asm.R9, xrStack+lnHead, asm.DWord), asm.JEq.Imm(asm.R1, 0, "send"),
+		asm.LoadMem(asm.R1, asm.R9, xrStack+lnCount, asm.DWord), asm.Mul.Imm(asm.R1, listedBytes), asm.Add.Imm(asm.R1, lnLinks), asm.StoreMem(asm.R9, xrLen, asm.R1, asm.DWord))
 }
 
 // readUser reads R2 bytes of the thread's memory at R3 to a place in the record, and sets a bit if that worked.

@@ -9,19 +9,26 @@ import (
 	"github.com/sliverprof/sliver/unwind"
 )
 
-// asides is the program that reads memory for all clocks. It is loaded for the first one that needs it, and remains,
-// since the clock of all CPUs may be used again at any time.
-var asides = sync.OnceValues(kernel.OpenAsides)
+// asides are the programs that read memory for all clocks, without lists and with them. Each is loaded for the first clock
+// that needs it, and remains, since the clock of all CPUs may be used again at any time.
+var asides = [...]func() (*kernel.Asides, error){
+	sync.OnceValues(func() (*kernel.Asides, error) { return kernel.OpenAsides(false) }),
+	sync.OnceValues(func() (*kernel.Asides, error) { return kernel.OpenAsides(true) }),
+}
 
 // aside is what the clock of a thread copies beside the stack. The methods of nil do nothing.
 type aside struct {
 	all    *kernel.Asides
 	tid    stack.TID
-	blocks []kernel.AsideBlock
+	blocks []kernel.Page
 }
 
 func openAside(tid stack.TID, x *unwind.Aside) (*aside, error) {
-	all, err := asides()
+	open := asides[0]
+	if x.List.Head.Len > 0 {
+		open = asides[1]
+	}
+	all, err := open()
 	if err != nil {
 		return nil, err
 	}
@@ -33,7 +40,7 @@ func (a *aside) set(x *unwind.Aside) error {
 	if a == nil {
 		return nil
 	}
-	return a.all.Set(a.tid, &kernel.Aside{Blocks: x.Blocks, Pointer: x.Pointer, Len: x.Len, Lo: x.Lo, Hi: x.Hi, SP: x.SP})
+	return a.all.Set(a.tid, &kernel.Aside{Blocks: x.Blocks, Pointer: x.Pointer, Len: x.Len, Lo: x.Lo, Hi: x.Hi, SP: x.SP, List: x.List})
 }
 
 // take appends the blocks of a copy. If they were lost, the walk of the copy finds out.

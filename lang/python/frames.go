@@ -72,6 +72,7 @@ type Thread struct {
 	task  uint64 // asyncio's running task at the last Capture; 0: none, or not in this version
 	last  uint64 // the last task that Task found
 	steps uint64 // tsContext at the last Capture
+	links int    // elements of the list of frames that the last Capture read
 	buf   [maxThreadState]byte
 }
 
@@ -244,6 +245,7 @@ func (t *Thread) chain(mem io.ReaderAt, s *Stack, at uint64) {
 	l := &t.r.l
 	b := t.buf[:l.fSize]
 	n := 0 // frames of the group so far
+	t.links = 0
 	left := maxRead - 24*len(s.anchors)
 	close := func(anchor uint64) {
 		if n > 0 {
@@ -260,6 +262,7 @@ func (t *Thread) chain(mem io.ReaderAt, s *Stack, at uint64) {
 			s.Reason = stack.ReasonMemory
 			break
 		}
+		t.links++
 		if t.r.img.Minor >= 12 && b[l.fOwner] >= ownerC {
 			close(at)
 			continue

@@ -56,3 +56,17 @@ func (in *interpreter) Links(th *unwind.Thread) (l stack.Links, ok bool) {
 	l.Head = p.th.Span()
 	return l, true
 }
+
+// Aside implements Stepper. A stack of more frames than the kernel copies is left to stops, and so are threads with frames in
+// several interpreters, whose lists are several.
+func (in *interpreter) Aside(th *unwind.Thread) (x unwind.Aside, ok bool) {
+	p := pyThreads.Of(th)
+	if x.List, ok = in.Links(th); !ok || len(p.others) > 0 || p.unread || p.foreign || p.th.links > stack.MaxLinks*3/4 {
+		return x, false
+	}
+	if p.lock.Len > 0 {
+		p.lockOnly[0] = p.lock
+		x.Blocks = p.lockOnly[:]
+	}
+	return x, true
+}

@@ -40,6 +40,7 @@ type pyPlan struct {
 	proof  []rule.Span // spans of unknown code
 	lacks  bool        // see Thread.Lacks
 	gaps   bool        // see Thread.Gaps
+	torn   bool        // a copy of an unplanned moment has gaps, and not for the length of its stack
 	far    []uint64    // frames of stacks whose copy lacked some, the last stack's first
 	was    []uint64    // previous value of far
 	seen   map[uint64]struct{}
@@ -222,6 +223,7 @@ func (in *interpreter) captureAll(p *pyThread, mem *unwind.Copy) {
 // captureCopy reads th's frames from the copy, after the thread was resumed.
 func (in *interpreter) captureCopy(p *pyThread, mem *unwind.Copy) {
 	pl := &p.plan
+	pl.torn = mem.Past
 	pl.reader.begin(mem, nil, pl.chunks)
 	p.have = in.capture(p, &pl.reader, &p.stack)
 	if !p.have && !pl.reader.short {
@@ -230,7 +232,7 @@ func (in *interpreter) captureCopy(p *pyThread, mem *unwind.Copy) {
 	}
 	if !p.have {
 		if !has(mem, p.th.Span()) { // it was made before the State was known
-			if pl.before++; pl.before%maxMissed == 1 {
+			if pl.before++; pl.before%maxMissed == 1 && !mem.Past {
 				in.foresee(p, mem)
 			}
 			pl.gaps, pl.lacks = true, pl.before <= maxMissed
@@ -254,11 +256,11 @@ func (in *interpreter) captureCopy(p *pyThread, mem *unwind.Copy) {
 	}
 	in.placeFrames(p)
 	if !pl.gaps {
-		pl.lacks, pl.missed = false, 0
+		pl.lacks, pl.torn, pl.missed = false, false, 0
 		return
 	}
-	if p.stack.Reason == stack.ReasonBound {
-		pl.lacks = false
+	if p.stack.Reason == stack.ReasonBound || mem.Past { // no plan leads to such a copy
+		pl.lacks, pl.torn = false, mem.Past && p.th.links < stack.MaxLinks
 		return
 	}
 	// Copies that the kernel made may all be older than the plan that the first of them led to.

@@ -58,9 +58,10 @@ type pyThread struct {
 	newest   uint64 // the newest chunks of its data stacks, see chunk
 	stack    Stack  // of the copy that the next Walk uses
 	have     bool
-	live     *meter.Meter // current memory, for the Walk or More in progress
-	lock     stack.Span   // of its interpreter's global lock; Len 0: unknown
-	locked   bool         // it held that lock at the last walk
+	live     *meter.Meter  // current memory, for the Walk or More in progress
+	lock     stack.Span    // of its interpreter's global lock; Len 0: unknown
+	lockOnly [1]stack.Span // of Aside
+	locked   bool          // it held that lock at the last walk
 
 	plan pyPlan // only with a table
 }
@@ -273,6 +274,15 @@ func (in *interpreter) capture(p *pyThread, mem io.ReaderAt, s *Stack) (ok bool)
 	return true
 }
 
+// Begin implements Stepper. No Plan came before a copy of an unplanned moment.
+func (in *interpreter) Begin(w *unwind.Walker, th *unwind.Thread, _ *stack.Regs) {
+	if p := pyThreads.Of(th); p.of == in && w.Copied().Past {
+		p.have = false
+	} else {
+		p.plan.torn = false
+	}
+}
+
 // Asks implements Stepper.
 func (in *interpreter) Asks(th *unwind.Thread) bool { return pyThreads.Of(th).asks() }
 
@@ -326,7 +336,7 @@ func (in *interpreter) Report(th *unwind.Thread) unwind.Report {
 	return unwind.Report{
 		Gap:    p.unread || p.foreign || p.have && (p.plan.gaps || p.stack.Reason != stack.ReasonNone),
 		Lacks:  p.plan.lacks,
-		Torn:   p.plan.lacks && p.stack.Reason == stack.ReasonCorrupt,
+		Torn:   p.plan.torn || p.plan.lacks && p.stack.Reason == stack.ReasonCorrupt,
 		Locked: p.locked,
 		Code:   p.plan.proof,
 	}
