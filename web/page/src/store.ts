@@ -35,7 +35,7 @@ const address = (): Words => new URLSearchParams(location.hash.slice(1));
 export const token = (): string => address().get('token') ?? '';
 
 const settles = 250; // ms without a change until the address has it
-const follows = 400; // ms in which changes follow from an address that was loaded
+const follows = 400; // ms in which changes follow from an address that was loaded, if the reader does nothing
 
 // States of a store: closed until the page shows something; at rest; a change waits to be written, which becomes
 // a step of history or not; an address was loaded, and what changes now follows from it.
@@ -57,6 +57,7 @@ export class Store {
       if (token() !== this.token) reload();
       else if (this.is !== 'closed') this.load(address(), false);
     });
+    for (const by of ['pointerdown', 'keydown', 'wheel']) window.addEventListener(by, () => this.act(), { capture: true, passive: true });
   }
 
   // open shows what the page was opened with, of a recording that has come.
@@ -68,6 +69,13 @@ export class Store {
   close(): void {
     clearTimeout(this.timer);
     this.is = 'closed';
+  }
+
+  // act: what changes now may be what the reader does.
+  private act(): void {
+    if (this.is !== 'loading') return;
+    clearTimeout(this.timer);
+    this.is = 'rest';
   }
 
   private load(words: Words, opened: boolean): void {

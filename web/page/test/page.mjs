@@ -509,8 +509,7 @@ test('tracks of goroutines', async () => {
   await until(page, (seq) => window.sliver.state.selected?.thread === seq && window.sliver.state.task === null, on.thread);
   await page.keyboard.press('Escape');
   await settled(page);
-  // The other order. For 400 ms after an address was loaded, the page takes changes for its consequences (store.ts).
-  await page.waitForTimeout(500);
+  // The other order. What the reader does right after an address was loaded gets into the next one.
   await to();
   await list.getByRole('button', { name: 'by running' }).click();
   await list.getByRole('button', { name: 'by waiting' }).waitFor();
