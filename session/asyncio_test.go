@@ -52,14 +52,19 @@ func TestAsyncTruth(t *testing.T) {
 		seconds = 60
 	}
 	for _, v := range []string{"python3.11", "python3.12", "python3.13", "python3.14"} {
-		t.Run(v, func(t *testing.T) {
-			if testing.Short() && v != "python3.14" && v != "python3.12" {
-				t.Skip("the short form takes some versions only")
-			}
-			for try, seconds := 1, seconds; !asyncTruth(t, v, longTurn, seconds, try == tries) && !t.Failed(); try, seconds = try+1, 2*seconds {
-				t.Log("on a busy machine a longer one decides")
-			}
-		})
+		for _, clock := range []bool{false, true} {
+			t.Run(v+map[bool]string{false: "", true: "/clocks"}[clock], func(t *testing.T) {
+				if testing.Short() && v != "python3.14" && v != "python3.12" {
+					t.Skip("the short form takes some versions only")
+				}
+				if clock {
+					needAsides(t, true)
+				}
+				for try, seconds := 1, seconds; !asyncTruth(t, v, longTurn, seconds, clock, try == tries) && !t.Failed(); try, seconds = try+1, 2*seconds {
+					t.Log("on a busy machine a longer one decides")
+				}
+			})
+		}
 	}
 }
 
@@ -76,23 +81,28 @@ func TestAsyncTruthShort(t *testing.T) {
 		seconds = 20
 	}
 	for _, v := range []string{"python3.11", "python3.12", "python3.13", "python3.14"} {
-		t.Run(v, func(t *testing.T) {
-			if testing.Short() && v != "python3.14" && v != "python3.11" {
-				t.Skip("the short form takes some versions only")
-			}
-			asyncTruth(t, v, 100*time.Microsecond, seconds, false)
-		})
+		for _, clock := range []bool{false, true} {
+			t.Run(v+map[bool]string{false: "", true: "/clocks"}[clock], func(t *testing.T) {
+				if testing.Short() && v != "python3.14" && v != "python3.11" {
+					t.Skip("the short form takes some versions only")
+				}
+				if clock {
+					needAsides(t, true)
+				}
+				asyncTruth(t, v, 100*time.Microsecond, seconds, clock, false)
+			})
+		}
 	}
 }
 
 // asyncTruth records a program for the given seconds, in turns, and reports whether the
 // recording has enough samples and few enough without a task. The last recording must.
-func asyncTruth(t *testing.T, version string, turn time.Duration, seconds int, last bool) bool {
+func asyncTruth(t *testing.T, version string, turn time.Duration, seconds int, clock, last bool) bool {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "log")
 	p := testprog.Start(t, testprog.Tool(t, version), filepath.Join(testprog.Root(t), "testdata", "targets", "python", "tasks.py"), fmt.Sprint(seconds), out, fmt.Sprint(turn.Nanoseconds()))
 	p.Ready()
-	rec := recordWhole(t, p.PID, Options{Interval: time.Millisecond, Jitter: .2}, func(*Session) {
+	rec := recordWhole(t, p.PID, Options{Interval: time.Millisecond, Jitter: .2, Clock: clock}, func(*Session) {
 		p.Go()
 		p.Done()
 	})
@@ -107,6 +117,7 @@ func asyncTruth(t *testing.T, version string, turn time.Duration, seconds int, l
 		names[tasks.List[i].ID] = tasks.List[i].Func
 	}
 	looks, none, wrong, seen := judgeTurns(t, rec, turns, names)
+	t.Logf("%d of %d samples by clocks", rec.Stats.Total().Clocked, rec.Stats.Total().Samples)
 	t.Logf("%d looks at threads that ran a known task, %d wrong, %d could not tell; %d tasks of %d", looks, wrong, none, len(seen), len(names))
 	if len(names) > len(tasks.List) {
 		t.Errorf("tasks: %v", names)
@@ -134,6 +145,9 @@ func judgeTurns(t *testing.T, rec *trace.Recording, turns map[stack.TID][]asyncT
 			case event.Task:
 				now = event.TaskFields(e.Payload())
 			case event.Seen:
+				if way, _, cpu := event.SeenFields(e.Payload()); way == stack.WayClock && cpu == 0 {
+					continue // it waits for a CPU, and is shown where its last copy met it
+				}
 				k, _ := slices.BinarySearchFunc(ts, e.Time, func(x asyncTurn, at stack.Time) int {
 					if x.to <= at {
 						return -1

@@ -68,5 +68,10 @@ func (in *interpreter) Aside(th *unwind.Thread) (x unwind.Aside, ok bool) {
 		p.lockOnly[0] = p.lock
 		x.Blocks = p.lockOnly[:]
 	}
+	// A copy that comes after this call may have been made before it, but not before the last one: all copies of that time
+	// were taken by now.
+	in.mu.Lock()
+	p.plan.reads, p.ahead = p.ahead, in.reads
+	in.mu.Unlock()
 	return x, true
 }

@@ -56,6 +56,7 @@ type pyThread struct {
 	doubtful bool
 	looked   int
 	newest   uint64 // the newest chunks of its data stacks, see chunk
+	ahead    uint64 // the interpreter's reads at the last Aside
 	stack    Stack  // of the copy that the next Walk uses
 	have     bool
 	live     *meter.Meter  // current memory, for the Walk or More in progress

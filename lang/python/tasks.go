@@ -16,6 +16,7 @@ type asyncTasks struct {
 	met  map[asyncKey]*metTask
 	list []lang.Task              // numbered in order of discovery; the name is asyncio's and that of its function
 	dict map[uint64]*currentTasks // by interpreter
+	of   map[uint64]uint64        // the task of a coroutine that was met last
 }
 
 // asyncKey identifies a task. After a task ends, another may reuse its memory; the name
@@ -78,7 +79,9 @@ func (in *interpreter) taskID(p *pyThread) (id uint64, sure bool) {
 	}
 	task, ok := p.th.Task(p.live, at, &p.stack)
 	if !ok {
-		return 0, false
+		if task, ok = in.metBefore(p); !ok {
+			return 0, false
+		}
 	}
 	name, err := in.rt.TaskName(p.live, task)
 	if err != nil {
@@ -108,6 +111,24 @@ func (in *interpreter) taskID(p *pyThread) (id uint64, sure bool) {
 	return x.id, x.id != 0
 }
 
+// metBefore returns the task of a coroutine on p's stack that was met before. By now, the thread may run another task: a copy
+// of an unplanned moment is some ticks old.
+func (in *interpreter) metBefore(p *pyThread) (task Task, ok bool) {
+	for i := range p.stack.Frames {
+		f := &p.stack.Frames[i]
+		if !f.gen {
+			continue
+		}
+		in.mu.Lock()
+		addr := in.async.of[f.Addr-genFrame[in.rt.img.Minor]]
+		in.mu.Unlock()
+		if task, ok = p.th.proved(p.live, addr, &p.stack); ok {
+			return task, true
+		}
+	}
+	return task, false
+}
+
 // meet returns the entry of a task that was just read, or nil if there are too many tasks. The
 // caller holds the interpreter's lock.
 func (in *interpreter) meet(key asyncKey) *metTask {
@@ -115,8 +136,9 @@ func (in *interpreter) meet(key asyncKey) *metTask {
 	x := a.met[key]
 	if x == nil && len(a.met) < 2*MaxAsyncTasks {
 		if a.met == nil {
-			a.met = map[asyncKey]*metTask{}
+			a.met, a.of = map[asyncKey]*metTask{}, map[uint64]uint64{}
 		}
+		a.of[key.coro] = key.task
 		in.reads++
 		x = &metTask{nr: in.reads}
 		a.met[key] = x
