@@ -61,6 +61,7 @@ func (t *fakeThread) fake() *fakeThread { return t }
 // fakeEngine uses its own clock, which jumps to the end of each sleep.
 type fakeEngine struct {
 	NoStops
+	NoRegisters
 	f     *fakeTarget
 	now   stack.Time
 	woken chan struct{}

@@ -17,6 +17,12 @@ func (NoStops) GoAhead(*Ahead) bool { return false }
 // Taken implements Engine.
 func (NoStops) Taken(int, *View) {}
 
+// NoRegisters is embedded by an Engine that reads the registers of a blocked thread that it can, always.
+type NoRegisters struct{}
+
+// Registers implements Engine.
+func (NoRegisters) Registers() bool { return false }
+
 // NoLate is embedded by an Engine whose Stop waits until the thread has stopped, or releases it.
 type NoLate struct{}
 

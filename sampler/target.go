@@ -175,13 +175,16 @@ type View struct {
 	Mem       unwind.Copy // the Spans, then the stack; shorter if memory ended
 }
 
-// Engine looks at threads from one OS thread. One that lacks an ability embeds NoStops or NoLate,
+// Engine looks at threads from one OS thread. One that lacks an ability embeds NoStops, NoRegisters or NoLate,
 // which answer for it. Only Wake may be called from other goroutines.
 type Engine interface {
 	// Can returns the engine's abilities, which never change.
 	Can() Abilities
 	// Read copies from a blocked thread without a stop; ok is false if it ran during the copy.
 	Read(t Thread, v *View) (ok bool, err error)
+	// Registers makes Read fill in all registers from now on, where it can. It returns whether it did not before: another Read
+	// has more.
+	Registers() (more bool)
 	// Stop suspends the thread, copies, and resumes it. It may return ErrLater; with the deadline
 	// AtOnce it always does, and the thread need not be asked to stop before Ask.
 	Stop(t Thread, v *View) error

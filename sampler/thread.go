@@ -360,7 +360,7 @@ func (g *group) readAndWalk(th *thread, st stack.State) (done bool, err error) {
 		*s = stack.Sample{Time: v.Stopped, Way: stack.WayRead, CPU: v.Counters.CPU, Delay: v.Counters.Delay,
 			Switches: v.Counters.Switches, State: st, Call: v.Call}
 		g.walkView(th, s)
-		if !th.again(s.Reason, try) {
+		if !th.again(s.Reason, try) && !(needsRegs(th, s.Reason) && g.engine.Registers()) {
 			break
 		}
 	}
@@ -401,11 +401,16 @@ func inFault(st stack.State, c *stack.Call) stack.State {
 	return st
 }
 
+// needsRegs reports whether a walk of a read thread, which ended for that reason, lacks registers: without the TLS base, for
+// example, the goroutine of a Go thread is unknown.
+func needsRegs(th *thread, why stack.Reason) bool {
+	return why == stack.ReasonRegister || why == stack.ReasonNone && th.walk.Blind()
+}
+
 // mayStop decides whether a blocked thread is worth a stop. The walk must lack registers, or data
-// that depends on them: without the TLS base, for example, the goroutine of a Go thread is
-// unknown. And the call must continue afterwards as if it had not been interrupted.
+// that depends on them. And the call must continue afterwards as if it had not been interrupted.
 func (g *group) mayStop(th *thread, st stack.State, call *stack.Call, why stack.Reason) bool {
-	if why != stack.ReasonRegister && why != stack.ReasonMemory && !(why == stack.ReasonNone && th.walk.Blind()) ||
+	if !needsRegs(th, why) && why != stack.ReasonMemory ||
 		g.s.cfg.Stop == StopRunning || g.s.ctl.yielded.Load() || g.cur.spent || !g.can.Stops {
 		return false
 	}

@@ -188,6 +188,7 @@ func (s *Session) prepare() (err error) {
 		return mapped(err)
 	}
 	s.live.RecordingBegan(s.recordingBegan())
+	s.live.UseKernel(o.Clock)
 	s.live.Preload()
 	_ = mapped(nil)
 	s.life, _ = p.Life() // none of a process that has ended, which has no samples

@@ -278,7 +278,7 @@ func StateOf(letter byte) stack.State {
 // so call, registers and stack are consistent. If the thread runs or ran, ok is false and w is
 // invalid.
 //
-// w.Regs then has only PC and SP, and w.Call the call. Short spans are as in Capture.
+// w.Regs then has only PC and SP, or what w.Registers reads, and w.Call the call. Short spans are as in Capture.
 func (t *Thread) ReadBlocked(w *Window) (ok bool, err error) {
 	w.reset()
 	w.Asked = monotonic()
@@ -299,6 +299,7 @@ func (t *Thread) ReadBlocked(w *Window) (ok bool, err error) {
 	w.Regs.PC = pc
 	w.Regs.Set(nativeSP, sp)
 	nativeRA(&w.Regs, pc)
+	w.allRegisters(stack.TID(t.tid))
 	if errno := w.readBlocks(uintptr(t.tid), sp); errno != 0 && errno != unix.EFAULT {
 		if errno == unix.ESRCH {
 			return false, ErrGone

@@ -38,6 +38,8 @@ type Window struct {
 	// ordinary code, which a garbage collection may park for its duration. So use it only for
 	// targets whose stacks require it, and do not allocate in it.
 	More func() []stack.Span
+	// Registers, if not nil, reads all registers of a blocked thread from the kernel. It returns false if it cannot.
+	Registers func(tid stack.TID, r *stack.Regs) bool
 
 	// The result.
 	Regs      stack.Regs
@@ -70,6 +72,15 @@ type Window struct {
 	errno syscall.Errno     // of the memory read that returned least
 	extra []byte            // memory of Extra
 	raw   raw
+}
+
+// allRegisters replaces the PC and SP of a blocked thread by all of its registers, if Registers reads them, and they have these
+// two. That it has not run is for the caller to know.
+func (w *Window) allRegisters(tid stack.TID) {
+	var all stack.Regs
+	if w.Registers != nil && w.Registers(tid, &all) && all.PC == w.Regs.PC && all.R[nativeSP] == w.Regs.R[nativeSP] {
+		w.Regs = all
+	}
 }
 
 // Extra is a block that More requested. Data is shorter than requested if memory ended.

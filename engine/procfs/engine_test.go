@@ -107,6 +107,7 @@ const maxStack = 1 << 20
 // engine reads blocked threads.
 type engine struct {
 	sampler.NoStops
+	sampler.NoRegisters
 	mem   *os.File // of the process
 	space *unwind.Space
 	regs  stack.Regs

@@ -34,6 +34,7 @@ type Engine struct {
 	from   *Tracers
 	before int64        // CPU time that the Tracer had used before
 	used   atomic.Int64 // what of it was for this Engine, once it is closed; -1: it is open
+	kernel bool         // see UseKernel
 }
 
 // New returns an engine for threads of p. It belongs to the calling goroutine, which is locked to its
@@ -46,6 +47,7 @@ func New(p *target.Process, space *unwind.Space, maxStack int, from *Tracers) (*
 	}
 	e := &Engine{Tracer: tr, space: space, w: w, max: maxStack, proc: p, coming: map[*target.Thread]*Thread{}, from: from, before: tr.CPU()}
 	e.used.Store(-1)
+	w.Registers = nil // the Window may have been another Engine's
 	return e, nil
 }
 

@@ -57,11 +57,11 @@ func (in *interpreter) Links(th *unwind.Thread) (l stack.Links, ok bool) {
 	return l, true
 }
 
-// Aside implements Stepper. A stack of more frames than the kernel copies is left to stops, and so are threads with frames in
-// several interpreters, whose lists are several.
+// Aside implements Stepper. A stack of more frames than the kernel copies is left to stops, and so are processes with several
+// interpreters: a thread may have a list of frames in each, and a copy without one looks whole.
 func (in *interpreter) Aside(th *unwind.Thread) (x unwind.Aside, ok bool) {
 	p := pyThreads.Of(th)
-	if x.List, ok = in.Links(th); !ok || len(p.others) > 0 || p.unread || p.foreign || p.th.links > stack.MaxLinks*3/4 {
+	if x.List, ok = in.Links(th); !ok || p.unread || p.foreign || p.th.links > stack.MaxLinks*3/4 || !in.rt.alone(in.mem, p.th.State().Interp) {
 		return x, false
 	}
 	if p.lock.Len > 0 {

@@ -9,13 +9,14 @@ import (
 	"github.com/sliverprof/sliver/iowatch"
 	"github.com/sliverprof/sliver/session/oneshot"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/unwind"
 )
 
 // walk resolves the stack of a record.
 func (c *Canary) walk(r *kernel.IORecord) {
 	k := oneshot.Copy{Stack: unwind.Block{Addr: r.Base, Data: r.Memory}}
-	if !registers(r.Regs, r.TLS, &k.Regs) {
+	if !target.BlockRegs(r.Regs, r.TLS, &k.Regs) {
 		return
 	}
 	for _, p := range r.Extras {

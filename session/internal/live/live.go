@@ -52,6 +52,7 @@ type Target struct {
 	began   stack.Time     // see RecordingBegan
 	kernel  *kernelFrames  // nil: CPU samples have no frames of the kernel
 	shares  shares
+	helped  bool // see UseKernel
 }
 
 // New reads the maps of p and loads the unwind tables of the files with code. onMap, if
@@ -94,6 +95,10 @@ func (t *Target) Release() {
 // NoteDeaths makes the last sample of a thread killed by a signal show where it died.
 // Call it before sampling begins; the caller keeps d open until sampling ends.
 func (t *Target) NoteDeaths(d *target.Deaths) { t.deaths = d }
+
+// UseKernel makes programs of the kernel read what blocked threads need, where BPF is allowed, or not. Call it before sampling
+// begins.
+func (t *Target) UseKernel(on bool) { t.helped = on }
 
 // Preload opens the files with code. Failures appear in unwind.Space.Errors: the code
 // of such files is walked by frame pointers.
@@ -146,6 +151,9 @@ func (t *Target) Engine(maxStack int) (sampler.Engine, error) {
 	e, err := ptrace.New(t.proc, t.space, maxStack, from)
 	if err != nil {
 		return nil, err
+	}
+	if t.helped {
+		e.UseKernel()
 	}
 	t.mu.Lock()
 	t.engines = append(t.engines, e)
