@@ -6,7 +6,12 @@
 //	go run ./bench/runtimes -sliver ./sliver -py-spy PATH -async-profiler PATH python3 node java
 //
 // It prints two tables and skips missing tools and versions. The path of async-profiler is
-// that of its library (in tools.profiler:async-profiler of Maven Central).
+// that of its library (in tools.profiler:async-profiler of Maven Central). The programs "calls"
+// and "turns" are kernel/load.c, which spends its time in the kernel.
+//
+// With -with, which may be repeated, it compares recordings of sliver with these arguments:
+//
+//	go run ./bench/runtimes -sliver ./sliver -with '-i 1ms' -with '-i 1ms --engine stops' python3 calls
 package main
 
 import (
@@ -57,20 +62,39 @@ func main() {
 	async := flag.String("async-profiler", "", "the library of async-profiler")
 	span := flag.Duration("span", 4*time.Second, "how long each tool looks")
 	rounds := flag.Int("rounds", 2, "how often all take turns")
+	var with [][]string
+	flag.Func("with", "arguments of sliver record that are compared, in place of tools", func(s string) error {
+		with = append(with, strings.Fields(s))
+		return nil
+	})
 	flag.Parse()
-	if err := run(*sliver, *spy, *async, *span, *rounds, flag.Args()); err != nil {
+	if err := run(*sliver, *spy, *async, *span, *rounds, with, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "runtimes:", err)
 		os.Exit(1)
 	}
 }
 
-func run(sliver, spy, async string, span time.Duration, rounds int, paths []string) error {
+func run(sliver, spy, async string, span time.Duration, rounds int, with [][]string, paths []string) error {
 	var programs []*program
 	here, err := filepath.Abs("bench/runtimes")
 	if err != nil {
 		return err
 	}
+	built, err := os.MkdirTemp("", "runtimes")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(built)
 	for _, path := range paths {
+		if path == "calls" || path == "turns" {
+			load := filepath.Join(built, "load")
+			if out, err := exec.Command("gcc", "-O2", "-g", "-fno-omit-frame-pointer", "-pthread", "-o", load, here+"/kernel/load.c").CombinedOutput(); err != nil {
+				return fmt.Errorf("load.c: %w: %s", err, out)
+			}
+			argv := []string{load, path}
+			programs = append(programs, &program{name: "C, " + path, kind: "c", warm: time.Second, argv: argv, perf: argv})
+			continue
+		}
 		p := &program{name: filepath.Base(path), kind: "python", warm: time.Second, argv: []string{path, here + "/load.py"}, perf: []string{path, "-X", "perf", here + "/load.py"}}
 		v, err := exec.Command(path, "--version").Output()
 		if err != nil {
@@ -96,7 +120,7 @@ func run(sliver, spy, async string, span time.Duration, rounds int, paths []stri
 	mapped := func(p *program) bool { return p.kind != "java" } // Java writes a perf map only with an agent
 	tools := []tool{
 		{"`sliver record`", all, false, func(p *program, pid int, span time.Duration, dir string, r *result) error {
-			return bySliver(sliver, p.kind, pid, span, dir, r)
+			return bySliver(sliver, p.kind, pid, span, dir, r, nil)
 		}},
 		{"`py-spy record -r 100`", python, false, func(p *program, pid int, span time.Duration, dir string, r *result) error {
 			return bySpy(spy, pid, span, dir, r)
@@ -108,6 +132,14 @@ func run(sliver, spy, async string, span time.Duration, rounds int, paths []stri
 			return byAsync(async, pid, span, dir, r)
 		}},
 		{"`perf record -F 100 -g`", mapped, true, byPerf},
+	}
+	if len(with) > 0 {
+		tools = nil
+	}
+	for _, args := range with {
+		tools = append(tools, tool{"`" + strings.Join(args, " ") + "`", all, false, func(p *program, pid int, span time.Duration, dir string, r *result) error {
+			return bySliver(sliver, p.kind, pid, span, dir, r, args)
+		}})
 	}
 	fmt.Println("| program | tool | rounds a second on a CPU, against nobody | samples | stacks that are whole | of sliver's top ten |")
 	fmt.Println("|---|---|---|---|---|---|")
@@ -135,6 +167,9 @@ func run(sliver, spy, async string, span time.Duration, rounds int, paths []stri
 			}
 			fmt.Printf("| %s | %s | %.3f | %d | %.2f %% | %d of %d |\n", p.name, t.name, r.rate, r.samples, 100*float64(r.whole)/float64(max(1, r.samples)), same, len(top))
 		}
+	}
+	if len(with) > 0 {
+		return nil
 	}
 	return attached(sliver, programs, 3*rounds+1)
 }
@@ -253,9 +288,9 @@ func last(name string) string {
 	return name
 }
 
-func bySliver(path, kind string, pid int, span time.Duration, dir string, r *result) error {
+func bySliver(path, kind string, pid int, span time.Duration, dir string, r *result, more []string) error {
 	file, folded := filepath.Join(dir, "x.sliver"), filepath.Join(dir, "x.folded")
-	out, err := exec.Command(path, "record", "-p", strconv.Itoa(pid), "-d", span.String(), "--json", "-q", "-o", file).Output()
+	out, err := exec.Command(path, append([]string{"record", "-p", strconv.Itoa(pid), "-d", span.String(), "--json", "-q", "-o", file}, more...)...).Output()
 	if err != nil {
 		return fmt.Errorf("sliver: %w: %s", err, stderrOf(err))
 	}
@@ -265,7 +300,10 @@ func bySliver(path, kind string, pid int, span time.Duration, dir string, r *res
 	}
 	r.samples += sum.Samples
 	r.whole += sum.Samples - sum.Truncated
-	args := []string{"export", file, "--kinds", "no-native", "--on-cpu", "-o", folded}
+	args := []string{"export", file, "--on-cpu", "-o", folded}
+	if kind != "c" {
+		args = append(args, "--kinds", "no-native")
+	}
 	if kind != "java" { // Java's main thread is not the process's first
 		args = append(args, "-t", "main")
 	}
