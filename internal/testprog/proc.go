@@ -190,13 +190,24 @@ func (p *Proc) Exited() <-chan struct{} { return p.exited }
 // returns it.
 func (p *Proc) Line(prefix string) string {
 	p.t.Helper()
+	return p.LineAfter(0, prefix)
+}
+
+// LineAfter is Line for a program that prints such lines repeatedly: it skips the first
+// n of them.
+func (p *Proc) LineAfter(n int, prefix string) string {
+	p.t.Helper()
 	deadline := time.After(patience)
 	for from, ended := 0, false; ; {
 		all := p.out.whole()
 		for ; from < len(all); from++ {
-			if strings.HasPrefix(all[from], prefix) {
+			if !strings.HasPrefix(all[from], prefix) {
+				continue
+			}
+			if n == 0 {
 				return all[from]
 			}
+			n--
 		}
 		if ended {
 			p.fail("ended with %v before it printed %q", p.cmd.ProcessState, prefix)

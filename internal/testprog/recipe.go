@@ -209,6 +209,7 @@ var programs = map[string]map[string]recipe{
 
 	"d/names":     {"gdc": {compiler: "gdc", flags: []string{"-O1", "-g"}}, "ldc2": {compiler: "ldc2", flags: []string{"-O1", "-g"}}},
 	"rust/chain":  rustVariants,
+	"rust/traced": {"release": rustVariants["release"], "legacy": rustVariants["legacy"]},
 	"go/chain":    goVariants,
 	"go/ids":      goVariants,
 	"go/routines": goVariants,

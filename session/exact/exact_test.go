@@ -75,7 +75,8 @@ func run(t *testing.T, tr *Tracer, p *testprog.Proc) (got []calls.Call) {
 }
 
 // TestEngines compares both engines with programs that count their own calls and end them in every way: C++
-// whose exceptions pass through a traced function, and Go whose stacks are copied during a call.
+// whose exceptions pass through a traced function, Rust whose panics do, Go whose stacks are copied during a call, and C
+// behind a filter of system calls.
 func TestEngines(t *testing.T) {
 	testprog.Need(t, "gcc", "g++", "go", "ptrace")
 	for _, c := range []struct {
@@ -91,18 +92,24 @@ func TestEngines(t *testing.T) {
 		{"c/traced", "O2", "threads 2000", "probed", false, true},
 		{"c/traced", "O2", "switch 2000", "choosing", false, false},
 		{"c/traced", "O2", "fork 2000", "probed", false, true},
+		{"c/traced", "O2", "seccomp 2000", "probed", false, true},
 		{"cpp/throwing", "O2", "20000", "order::total", false, false},
+		{"rust/traced", "release", "2000", "shop::total", false, true},
+		{"rust/traced", "legacy", "2000", "traced::shop::total", false, true},
 		{"go/traced", "default", "2000", "main.probed", false, false},
 	} {
 		for _, engine := range []string{CPU, Kernel} {
 			if engine == CPU && !c.cpu {
 				continue
 			}
-			t.Run(strings.Join([]string{c.pattern, c.args, engine}, " "), func(t *testing.T) {
+			t.Run(strings.Join([]string{c.variant, c.pattern, c.args, engine}, " "), func(t *testing.T) {
 				p := testprog.Start(t, testprog.Build(t, c.program, c.variant), strings.Fields(c.args)...)
 				p.Ready()
 				tr := trace(t, p.PID, engine, c.pattern)
 				got := run(t, tr, p)
+				if strings.HasPrefix(c.args, "seccomp") && !filtered(t, p.PID) {
+					t.Error("the program has no filter")
+				}
 				var all, returned, left int
 				if _, err := fmt.Sscanf(p.Line("truth "), "truth %d %d %d", &all, &returned, &left); err != nil {
 					t.Fatal(err)
@@ -124,9 +131,24 @@ func TestEngines(t *testing.T) {
 				}
 				// The program is as well as before.
 				p.Go()
+				p.LineAfter(1, "done")
+				p.CloseInput()
+				if s := p.Wait(); !s.Success() {
+					t.Errorf("the program ended with %v", s)
+				}
 			})
 		}
 	}
+}
+
+// filtered reports whether a program has a filter of system calls.
+func filtered(t *testing.T, pid int) bool {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Contains(string(status), "\nSeccomp:\t2\n")
 }
 
 // TestEndsBetweenCalls ends tracing while the program goes on to call: no call is said to have left without a return,

@@ -20,17 +20,27 @@
  *   switch     N calls of a function with a table
  *   edges      N calls of 200 us or more, with their times
  *   fork       N calls, and as many in a child
+ *   seccomp    N calls behind a filter that ends the process at any system call but
+ *              read, write and exit_group
+ *   pinned     N calls on one CPU, or as many as the line of input says
  *   hot        calls without end, until the input ends
  */
 #define _GNU_SOURCE
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -150,10 +160,49 @@ static void *worker(void *a)
 	return a;
 }
 
+/* What the last calls of the program need, and nothing else: the kernel kills it otherwise. */
+static void confine(void)
+{
+#ifdef __x86_64__
+	const unsigned arch = AUDIT_ARCH_X86_64;
+#else
+	const unsigned arch = AUDIT_ARCH_AARCH64;
+#endif
+	static int done;
+	struct sock_filter rules[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, arch, 0, 4),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_read, 3, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_write, 2, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_exit_group, 1, 0),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog filter = {sizeof rules / sizeof *rules, rules};
+	if (done++)
+		return;
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter))
+		exit(5);
+}
+
+static void pin(void)
+{
+	cpu_set_t one;
+	CPU_ZERO(&one);
+	CPU_SET(sched_getcpu(), &one);
+	if (sched_setaffinity(0, sizeof one, &one))
+		exit(6);
+}
+
 static void run(const char *what, long n)
 {
 	calls = returned = left = 0;
-	if (!strcmp(what, "return")) {
+	if (!strcmp(what, "seccomp"))
+		confine();
+	if (!strcmp(what, "pinned"))
+		pin();
+	if (!strcmp(what, "return") || !strcmp(what, "seccomp") || !strcmp(what, "pinned")) {
 		for (volatile long i = 0; i < n; i++)
 			probed(i), calls++, returned++;
 	} else if (!strcmp(what, "longjmp")) {
@@ -247,6 +296,6 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	while (fgets(line, sizeof line, stdin))
-		run(argv[1], atol(argv[2]));
+		run(argv[1], atol(line) > 0 ? atol(line) : atol(argv[2]));
 	return 0;
 }
