@@ -92,7 +92,7 @@ type Call struct {
 	// Before: it was entered before tracing began, Enter is when that was.
 	Before bool
 	// Unsure: records were lost while it was open, so its end may be another call's, and calls in
-	// that time are missing.
+	// that time are missing. With Before, its entry may be one of the lost ones.
 	Unsure bool
 }
 

@@ -29,6 +29,7 @@ type Pairer struct {
 	Yield func(Call)
 
 	stacks map[key]*open
+	lost   bool // hits, at any time
 	// Odd counts exits that were dropped: a switch's jump through a table that looked like a tail
 	// call, and a return that was hit twice.
 	Odd uint64
@@ -115,7 +116,7 @@ func (p *Pairer) exit(o *open, h *Hit) {
 				p.end(o, h.Time, Left)
 			}
 		}
-		p.Yield(Call{Fn: h.Fn, TID: h.TID, Task: h.Task, Enter: min(p.Began, h.Time), Exit: h.Time, CFA: h.CFA, How: how, Before: true})
+		p.Yield(Call{Fn: h.Fn, TID: h.TID, Task: h.Task, Enter: min(p.Began, h.Time), Exit: h.Time, CFA: h.CFA, How: how, Before: true, Unsure: p.lost})
 		return
 	}
 	for len(o.calls) > at+1 {
@@ -149,6 +150,7 @@ func (p *Pairer) end(o *open, t stack.Time, how How) {
 
 // Lost says that hits of any thread are missing before the next one.
 func (p *Pairer) Lost() {
+	p.lost = true
 	for _, o := range p.stacks {
 		for i := range o.calls {
 			o.calls[i].Unsure = true

@@ -83,6 +83,24 @@ func TestPairsLoops(t *testing.T) {
 	}
 }
 
+// A call whose entry may be lost is marked: before the loss none is.
+func TestPairsLostEntry(t *testing.T) {
+	var got []Call
+	p := &Pairer{Began: 1, Yield: func(c Call) { got = append(got, c) }}
+	p.Hit(&Hit{Time: 2, TID: 1, CFA: 500, Where: Return})
+	p.Lost()
+	p.Hit(&Hit{Time: 3, TID: 1, CFA: 500, Where: Return})
+	p.Hit(&Hit{Time: 4, TID: 1, CFA: 500, Ret: 1})
+	p.Hit(&Hit{Time: 5, TID: 1, CFA: 500, Where: Return})
+	var unsure [3]bool
+	if len(got) == 3 {
+		unsure = [3]bool{got[0].Unsure, got[1].Unsure, got[2].Unsure}
+	}
+	if unsure != [3]bool{false, true, false} || !got[1].Before || got[2].Before {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestPairsOpenAndGone(t *testing.T) {
 	var got []Call
 	p := &Pairer{Yield: func(c Call) { got = append(got, c) }}

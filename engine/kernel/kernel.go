@@ -52,7 +52,7 @@ type Engine struct {
 	rec    ringbuf.Record
 	pid    uint32 // for the links; 0: the kernel's filter works on threads only (before 6.10)
 	groups []*group
-	seen   uint64 // of lost, reported so far
+	seen   uint32 // of lost, reported so far
 }
 
 // group is the probes of one link, all in the same file.
@@ -95,7 +95,7 @@ func (e *Engine) open(pid int, probes []Probe) (err error) {
 	if e.ring, err = ebpf.NewMap(&ebpf.MapSpec{Name: "sliver_hits", Type: ebpf.RingBuf, MaxEntries: ringBytes}); err != nil {
 		return fmt.Errorf("make the ring: %w", err)
 	}
-	if e.lost, err = ebpf.NewMap(&ebpf.MapSpec{Name: "sliver_lost", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: 1}); err != nil {
+	if e.lost, err = ebpf.NewMap(&ebpf.MapSpec{Name: "sliver_lost", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1}); err != nil {
 		return fmt.Errorf("make the count of losses: %w", err)
 	}
 	e.prog, err = ebpf.NewProgram(&ebpf.ProgramSpec{Name: "sliver_hit", Type: ebpf.Kprobe, AttachType: ebpf.AttachTraceUprobeMulti,
@@ -200,34 +200,41 @@ func (e *Engine) Wait(d time.Duration) {
 
 // Read reports all hits of which there are records. A thread's records are in order in the ring.
 func (e *Engine) Read(_ stack.Time, sink calls.Sink, _ bool) {
+	all := e.losses()
 	readRing(e.reader, &e.rec, func(b []byte) {
-		if h, ok := parse(b); ok {
+		if h, lost, ok := parse(b); ok {
+			e.lose(sink, lost)
 			sink.Hit(&h)
 		}
 	})
-	if n := e.losses(); n > e.seen {
-		sink.Lost(n - e.seen)
-		e.seen = n
+	if e.reader.AvailableBytes() == 0 { // the records before these losses have been read
+		e.lose(sink, all)
 	}
 }
 
-func (e *Engine) losses() (n uint64) {
-	var each []uint64
-	if err := e.lost.Lookup(uint32(0), &each); err != nil {
+// lose reports losses up to a count, modulo 2^32: of two CPUs, the records with the smaller count can come last.
+func (e *Engine) lose(sink calls.Sink, count uint32) {
+	if n := int32(count - e.seen); n > 0 {
+		e.seen = count
+		sink.Lost(uint64(n))
+	}
+}
+
+func (e *Engine) losses() uint32 {
+	var n uint64
+	if err := e.lost.Lookup(uint32(0), &n); err != nil {
 		return e.seen
 	}
-	for _, x := range each {
-		n += x
-	}
-	return n
+	return uint32(n)
 }
 
 // recordSize is what the program writes: see program.
 const recordSize = 56
 
-func parse(b []byte) (h calls.Hit, ok bool) {
+// parse returns the hit of a record, and the count of losses before it.
+func parse(b []byte) (h calls.Hit, lost uint32, ok bool) {
 	if len(b) < recordSize {
-		return h, false
+		return h, 0, false
 	}
 	word := func(i int) uint64 { return binary.NativeEndian.Uint64(b[8*i:]) }
 	cookie := word(2)
@@ -244,7 +251,7 @@ func parse(b []byte) (h calls.Hit, ok bool) {
 			h.Moves = true
 		}
 	}
-	return h, true
+	return h, uint32(word(1) >> 32), true
 }
 
 // Detach removes the probes of a function. Functions that share its link are without probes for a

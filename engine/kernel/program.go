@@ -7,13 +7,13 @@ import (
 // Places of the record on the program's stack, from the frame pointer down: seven words, time first.
 const (
 	atTime   = -56
-	atThread = -48 // process << 32 | thread
+	atThread = -48 // thread, of four bytes
+	atLost   = -44 // how many records the ring had no room for so far, modulo 2^32
 	atCookie = -40
 	atSP     = -32
 	atRet    = -24 // what SP points at, or the link register
 	atTask   = -16 // Go: address of the g
 	atEnd    = -8  // Go: end of its stack
-	atKey    = -60
 )
 
 // stackHi is where the end of a goroutine's stack is in its g: runtime.g begins with
@@ -24,7 +24,8 @@ const stackHi = 8
 const noWakeup = 1
 
 // program is run at each hit, with the thread's registers (struct pt_regs) as its argument. It leaves
-// at once for other processes than pid, and counts records for which the ring has no room.
+// at once for other processes than pid, and counts records for which the ring has no room. A record
+// has the count before it, so that the reader knows where in the order of records they are missing.
 func program(pid uint32, ring, lost int) asm.Instructions {
 	return append(append(asm.Instructions{
 		asm.Mov.Reg(asm.R6, asm.R1),
@@ -32,6 +33,9 @@ func program(pid uint32, ring, lost int) asm.Instructions {
 		asm.StoreMem(asm.RFP, atThread, asm.R0, asm.DWord),
 		asm.RSh.Imm(asm.R0, 32),
 		asm.JNE.Imm(asm.R0, int32(pid), "out"),
+		asm.LoadMapValue(asm.R1, lost, 0),
+		asm.LoadMem(asm.R1, asm.R1, 0, asm.DWord),
+		asm.StoreMem(asm.RFP, atLost, asm.R1, asm.Word),
 
 		asm.FnKtimeGetNs.Call(),
 		asm.StoreMem(asm.RFP, atTime, asm.R0, asm.DWord),
@@ -71,15 +75,9 @@ func program(pid uint32, ring, lost int) asm.Instructions {
 		asm.FnRingbufOutput.Call(),
 		asm.JEq.Imm(asm.R0, 0, "out"),
 
-		asm.StoreImm(asm.RFP, atKey, 0, asm.Word),
-		asm.LoadMapPtr(asm.R1, lost),
-		asm.Mov.Reg(asm.R2, asm.RFP),
-		asm.Add.Imm(asm.R2, atKey),
-		asm.FnMapLookupElem.Call(),
-		asm.JEq.Imm(asm.R0, 0, "out"),
-		asm.LoadMem(asm.R1, asm.R0, 0, asm.DWord),
-		asm.Add.Imm(asm.R1, 1),
-		asm.StoreMem(asm.R0, 0, asm.R1, asm.DWord),
+		asm.LoadMapValue(asm.R1, lost, 0),
+		asm.Mov.Imm(asm.R2, 1),
+		asm.AddAtomic.Mem(asm.R1, asm.R2, asm.DWord, 0),
 
 		asm.Mov.Imm(asm.R0, 0).WithSymbol("out"),
 		asm.Return(),

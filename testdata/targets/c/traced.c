@@ -22,7 +22,8 @@
  *   fork       N calls, and as many in a child
  *   seccomp    N calls behind a filter that ends the process at any system call but
  *              read, write and exit_group
- *   pinned     N calls on one CPU, or as many as the line of input says
+ *   within     a call with N calls in it, or as many as the line of input says, all on
+ *              one CPU
  *   hot        calls without end, until the input ends
  */
 #define _GNU_SOURCE
@@ -62,6 +63,14 @@ NOINLINE long probed(long x)
 {
 	sink += x;
 	return sink ^ x;
+}
+
+NOINLINE long around(long n)
+{
+	do /* one way out: the entries and exits of both functions are four */
+		probed(n);
+	while (--n > 0);
+	return sink;
 }
 
 NOINLINE long jumping(long x)
@@ -200,9 +209,7 @@ static void run(const char *what, long n)
 	calls = returned = left = 0;
 	if (!strcmp(what, "seccomp"))
 		confine();
-	if (!strcmp(what, "pinned"))
-		pin();
-	if (!strcmp(what, "return") || !strcmp(what, "seccomp") || !strcmp(what, "pinned")) {
+	if (!strcmp(what, "return") || !strcmp(what, "seccomp")) {
 		for (volatile long i = 0; i < n; i++)
 			probed(i), calls++, returned++;
 	} else if (!strcmp(what, "longjmp")) {
@@ -223,6 +230,10 @@ static void run(const char *what, long n)
 			} else
 				left += 11;
 		}
+	} else if (!strcmp(what, "within")) {
+		pin();
+		around(n);
+		calls = returned = n + 1;
 	} else if (!strcmp(what, "recursion")) {
 		for (int i = 0; i < 2000 / n; i++) {
 			recursing(n);
