@@ -8,6 +8,8 @@ import (
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/internal/exporttest"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 const ms = exporttest.Ms
@@ -36,5 +38,26 @@ func TestCalls(t *testing.T) {
 		if _, rows, _ := strings.Cut(got, "\n"); rows != c.want {
 			t.Errorf("%s:\n%s, want\n%s", c.query, rows, c.want)
 		}
+	}
+}
+
+// TestCallsExact: with context switches, the times of a call are theirs, and its longest wait has its waker.
+func TestCallsExact(t *testing.T) {
+	b := exporttest.New(t)
+	m := b.Thread(1234, "main")
+	for at := int64(0); at <= 100*ms; at += 10 * ms {
+		m.Look(exporttest.Look{At: at, CPU: at, State: stack.StateRunning, Stack: "main:1"})
+	}
+	b.Off(1234, 1*ms, 2*ms, 2*ms, trace.Waker{}, 0) // the switches are known from here on
+	b.Off(1234, 12*ms, 14*ms, 19*ms, trace.Waker{}, event.ByTimer|event.ByHard)
+	b.Off(1234, 30*ms, 31*ms, 31*ms, trace.Waker{TID: 77, PID: 77, Name: "other"}, 0)
+	b.Off(1234, 90*ms, 91*ms, 91*ms, trace.Waker{}, 0)
+	b.Exact(1234, "handle", "main:1", 10*ms, 20*ms, calls.Returned)
+	b.Exact(1234, "handle", "main:1", 29*ms, 33*ms, calls.Returned)
+	b.Exact(1234, "handle", "main:1", 40*ms, 40*ms+1000, calls.Returned)
+	got := strings.ReplaceAll(must(t, b.Finish(100*ms), view.Options{}, "csv", "select times_exact, on_cpu, runnable, off_cpu, woken_by from calls order by ts"), "\r", "")
+	const want = "1,3000000,5000000,2000000,a timer (measured)\n1,3000000,0,1000000,process other (77) (measured)\n1,1000,0,0,\n"
+	if _, rows, _ := strings.Cut(got, "\n"); rows != want {
+		t.Errorf("%s, want\n%s", rows, want)
 	}
 }

@@ -31,7 +31,7 @@ type spent struct {
 	begin, end stack.Time
 	cpu, delay int64 // in it
 	woken      uint64
-	wait       bool
+	wait       bool // not for a CPU
 	exact      bool
 	before     sums
 }
@@ -121,7 +121,8 @@ func (t *CallTimer) read(thread int) (all []spent) {
 			return
 		}
 		t.left--
-		all = append(all, spent{begin: i.Begin, end: i.End, cpu: i.CPU, delay: i.Delay, woken: i.Woken, wait: i.Waits(), exact: i.Exact, before: before})
+		state, _ := i.Waiting.State()
+		all = append(all, spent{begin: i.Begin, end: i.End, cpu: i.CPU, delay: i.Delay, woken: i.Woken, wait: Waits(state) && state != stack.StateRunnable, exact: i.Exact, before: before})
 		before.cpu, before.delay, before.known = before.cpu+i.CPU, before.delay+i.Delay, before.known+int64(i.End-i.Begin)
 		if i.Exact {
 			before.exact++

@@ -47,12 +47,14 @@ func TestCallTimes(t *testing.T) {
 	b.Off(1235, 10*ms, 12*ms, 13*ms, trace.Waker{TID: 1236, PID: 1234}, 0)
 	b.Off(1235, 20*ms, 25*ms, 26*ms, trace.Waker{TID: 77, PID: 70}, 0)
 	b.Off(1235, 40*ms, 41*ms, 41*ms, trace.Waker{}, 0)
+	b.Off(1235, 70*ms, 71*ms, 74*ms, trace.Waker{TID: 1236, PID: 1234}, 0)
 	b.Off(1235, 200*ms, 201*ms, 202*ms, trace.Waker{}, 0)
 	for _, c := range [][2]int64{{5 * ms, 9 * ms}, {9500 * us, 14 * ms}, {11 * ms, 22 * ms}, {14*ms + 100*us, 14*ms + 101*us}, {14500 * us, 39 * ms}} {
 		b.Exact(1235, "handle", "main:1", c[0], c[1], calls.Returned)
 	}
 	b.Exact(1235, "handle", "main:1", 50*ms, 51*ms, calls.Returned).Task = 7
 	b.Exact(99, "handle", "main:1", 60*ms, 61*ms, calls.Returned) // not sampled
+	b.Exact(1235, "handle", "main:1", 69*ms, 75*ms, calls.Returned)
 	got := timesOf(view.New(b.Finish(100*ms), view.Options{}))
 	want := []string{
 		"4000+0+0 true ",
@@ -61,6 +63,7 @@ func TestCallTimes(t *testing.T) {
 		"1+0+0 true ",
 		"18500+1000+5000 true process 70, thread  (77) (measured)",
 		"unknown", "unknown",
+		"2000+3000+1000 true helper (1236) (measured)", // it waited longer for a CPU
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("\n%q, want\n%q", got, want)
