@@ -48,11 +48,7 @@ func recordLogged(t *testing.T, dir string) (truth map[[2]string][]loggedCall, s
 			t.Fatalf("sliver ended: %q", s.Errors())
 		default:
 		}
-		files, _ := filepath.Glob(filepath.Join(dir, "*"))
-		return slices.ContainsFunc(files, func(name string) bool {
-			b, err := os.ReadFile(name)
-			return err == nil && bytes.Contains(b, []byte("EVNT"))
-		})
+		return wroteSamples(t, dir)
 	})
 	p.Go()
 	p.Line("done")
@@ -74,6 +70,19 @@ func recordLogged(t *testing.T, dir string) (truth map[[2]string][]loggedCall, s
 		t.Errorf("left in /tmp: %q", left)
 	}
 	return truth, strings.Join(s.Errors(), "\n")
+}
+
+// wroteSamples reports whether a recording in a folder has samples.
+func wroteSamples(t *testing.T, dir string) bool {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.ContainsFunc(files, func(name string) bool {
+		b, err := os.ReadFile(name)
+		return err == nil && bytes.Contains(b, []byte("EVNT"))
+	})
 }
 
 // TestRecordJavaMethods: the recorded calls of Java methods are those of the program's log, with its times as far as JFR's

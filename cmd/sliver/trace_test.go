@@ -219,7 +219,7 @@ func recordEdges(t *testing.T, dir string, args ...string) (truth []edge, out st
 	cmd := slivercmd(t, dir, append([]string{"record", "-p", pidOf(p), "--trace", "timed", "--trace-engine", "cpu", "-o", "run.sliver"}, args...)...)
 	cmd.SysProcAttr = nil
 	s := testprog.StartCmd(t, cmd)
-	// It traces before it samples: the process is stopped for the first sample only then.
+	// It traces before it samples.
 	for waiting := true; waiting; {
 		select {
 		case <-s.Exited():
@@ -229,7 +229,7 @@ func recordEdges(t *testing.T, dir string, args ...string) (truth []edge, out st
 			}
 			t.Fatal(out)
 		default:
-			waiting = !traces(s.PID)
+			waiting = !traces(s.PID) || !wroteSamples(t, dir)
 		}
 	}
 	p.Go()
