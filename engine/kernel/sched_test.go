@@ -2,21 +2,9 @@ package kernel
 
 import (
 	"encoding/binary"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"reflect"
-	"runtime"
-	"slices"
-	"strconv"
-	"strings"
-	"syscall"
 	"testing"
-	"time"
 
-	"github.com/cilium/ebpf"
-
-	"github.com/sliverprof/sliver/internal/testprog"
 	"github.com/sliverprof/sliver/stack"
 )
 
@@ -86,84 +74,4 @@ func FuzzParseSwitch(f *testing.F) {
 			t.Errorf("%+v", s)
 		}
 	})
-}
-
-// TestSchedKilled: a kill -9 of the recording program leaves no program in the kernel.
-func TestSchedKilled(t *testing.T) {
-	if os.Getenv("SLIVER_SCHED_HELPER") != "" {
-		e, err := OpenSched(os.Getppid(), SchedOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer e.Close()
-		os.Stdout.WriteString("open\n")
-		select {}
-	}
-	if err := CheckSched(); err != nil {
-		testprog.Missing(t, "bpf", err.Error())
-	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := exec.Command(self, "-test.run=^TestSchedKilled$")
-	c.Env = append(os.Environ(), "SLIVER_SCHED_HELPER=1")
-	out, err := c.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
-	b := make([]byte, 5)
-	if n, err := out.Read(b); err != nil || string(b[:n]) != "open\n" {
-		t.Fatalf("%q, %v", b[:n], err)
-	}
-	ids := programsOf(t, c.Process.Pid)
-	if len(ids) < 2 {
-		t.Fatalf("%d programs are there while it runs", len(ids))
-	}
-	if err := c.Process.Signal(syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	_ = c.Wait()
-	loaded := func(id uint32) bool {
-		p, err := ebpf.NewProgramFromID(ebpf.ProgramID(id))
-		if err == nil {
-			_ = p.Close()
-		}
-		return err == nil
-	}
-	for limit := time.Now().Add(time.Minute); slices.ContainsFunc(ids, loaded); { // the kernel removes them later
-		if time.Now().After(limit) {
-			t.Fatal("programs are still loaded")
-		}
-		runtime.Gosched()
-	}
-}
-
-// programsOf returns the numbers of the BPF programs that a process has open.
-func programsOf(t *testing.T, pid int) (ids []uint32) {
-	t.Helper()
-	dir := filepath.Join("/proc", strconv.Itoa(pid), "fdinfo")
-	fds, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, fd := range fds {
-		b, err := os.ReadFile(filepath.Join(dir, fd.Name()))
-		if err != nil {
-			continue
-		}
-		for line := range strings.SplitSeq(string(b), "\n") {
-			if id, ok := strings.CutPrefix(line, "prog_id:\t"); ok {
-				n, err := strconv.ParseUint(id, 10, 32)
-				if err != nil {
-					t.Fatal(err)
-				}
-				ids = append(ids, uint32(n))
-			}
-		}
-	}
-	return ids
 }
