@@ -185,24 +185,39 @@ func TestTraceLists(t *testing.T) {
 
 // TestTraceManaged: a function that an interpreter runs cannot be traced. A line says so, and it is sampled.
 func TestTraceManaged(t *testing.T) {
-	testprog.Need(t, "python3.11", "ptrace")
-	p := testprog.StartCmd(t, exec.Command(testprog.Tool(t, "python3.11"), filepath.Join(testprog.Root(t), "testdata", "targets", "python", "gil.py")))
-	p.Line("fighting")
-	dir := t.TempDir()
-	const why = "functions in Python are sampled and cannot be traced"
-	r := sliver(t, dir, "record", "-q", "-p", pidOf(p), "--trace", "deep", "-d", "1s", "-o", "x.sliver")
-	if r.status != 0 || !strings.Contains(r.errors, why+"; this recording has samples alone\n") || strings.Count(r.errors, "\n") != 1 {
-		t.Errorf("%+v", r)
-	}
-	if r := sliver(t, dir, "report", "x.sliver"); r.status != 0 || !strings.Contains(r.out, "gil.py") {
-		t.Errorf("%+v", r)
-	}
-	for _, args := range [][]string{
-		{"record", "-p", pidOf(p), "--trace", "deep", "--trace-engine", "kernel", "-d", "1s"}, {"trace", "-p", pidOf(p), "-f", "deep"},
+	for _, c := range []struct {
+		runtime, tool, program string
+		args                   []string
+		runs, function         string
+	}{
+		{"Python", "python3.11", "python/gil.py", nil, "fighting", "deep"},
+		{"JavaScript", "node", "node/busy.js", []string{"recursion"}, "busy", "fib"},
 	} {
-		if r := sliver(t, dir, args...); r.status != 1 || !strings.Contains(r.errors, why) || strings.Count(r.errors, "\n") != 1 {
-			t.Errorf("%q: %+v", args, r)
-		}
+		t.Run(c.tool, func(t *testing.T) {
+			testprog.Need(t, c.tool, "ptrace")
+			p := testprog.Start(t, testprog.Tool(t, c.tool), append([]string{filepath.Join(testprog.Root(t), "testdata", "targets", c.program)}, c.args...)...)
+			if c.args != nil {
+				p.Ready()
+				p.Go()
+			}
+			p.Line(c.runs)
+			dir := t.TempDir()
+			why := "functions in " + c.runtime + " are sampled and cannot be traced"
+			r := sliver(t, dir, "record", "-q", "-p", pidOf(p), "--trace", c.function, "-d", "1s", "-o", "x.sliver")
+			if r.status != 0 || !strings.Contains(r.errors, why+"; this recording has samples alone\n") || strings.Count(r.errors, "\n") != 1 {
+				t.Errorf("%+v", r)
+			}
+			if r := sliver(t, dir, "report", "x.sliver"); r.status != 0 || !strings.Contains(r.out, filepath.Base(c.program)) {
+				t.Errorf("%+v", r)
+			}
+			for _, args := range [][]string{
+				{"record", "-p", pidOf(p), "--trace", c.function, "--trace-engine", "kernel", "-d", "1s"}, {"trace", "-p", pidOf(p), "-f", c.function},
+			} {
+				if r := sliver(t, dir, args...); r.status != 1 || !strings.Contains(r.errors, why) || strings.Count(r.errors, "\n") != 1 {
+					t.Errorf("%q: %+v", args, r)
+				}
+			}
+		})
 	}
 }
 
