@@ -60,7 +60,8 @@ func TestEnginesInRounds(t *testing.T) {
 				})
 			}()
 			var all, returned, left int
-			began := time.Now()
+			began, tick := time.Now(), time.NewTicker(time.Millisecond)
+			defer tick.Stop()
 			for r := 0; r < rounds || rounds == 0 && time.Since(began) < lasts; r++ {
 				p.Go()
 				var a, ret, l int
@@ -68,7 +69,7 @@ func TestEnginesInRounds(t *testing.T) {
 					t.Fatal(err)
 				}
 				all, returned, left = all+a, returned+ret, left+l
-				for since := time.Now(); ended.Load() < int64(returned) && !t.Failed(); time.Sleep(time.Millisecond) {
+				for since := time.Now(); ended.Load() < int64(returned) && !t.Failed(); <-tick.C {
 					if time.Since(since) > patience {
 						t.Fatalf("%d calls of round %d do not arrive", int64(returned)-ended.Load(), r)
 					}
