@@ -78,6 +78,9 @@ func (s *Session) Finish(reason string) (res *Result, err error) {
 	st := s.stats()
 	began, released := s.smp.Began(), st.At
 	st.At = max(s.smp.Ended(), began)
+	if began == 0 { // no tick came
+		began = st.At
+	}
 	res = &Result{Reason: reason, Exit: s.exit(reason), Duration: time.Duration(st.At - began), Releasing: time.Duration(max(released-st.At, 0)), Threads: len(st.Threads), Tasks: s.tasks.left(), FirstSample: s.FirstSample(),
 		Children: time.Duration(max(0, s.proc.ChildrenCPU()-s.children)),
 		Asked:    s.o.Duration, Untaken: s.smp.Untaken(), Interval: s.smp.Interval(), Cost: s.smp.Cost(s.smp.Ended())}

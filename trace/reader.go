@@ -407,8 +407,11 @@ func (rec *Recording) Begin() stack.Time {
 	return max(begin, 0)
 }
 
-// Span returns Begin and the last known time of the recording.
+// Span returns Begin and the last known time of the recording, both 0 without threads.
 func (rec *Recording) Span() (from, to stack.Time) {
+	if len(rec.Threads) == 0 {
+		return 0, 0
+	}
 	from = rec.Begin()
 	for i := range rec.Threads {
 		t := &rec.Threads[i]
@@ -440,6 +443,9 @@ func (rec *Recording) WholeSpan() (from, to stack.Time) {
 	for _, x := range rec.Others {
 		if len(x.Threads) > 0 {
 			a, b := x.Span()
+			if to == 0 { // the processes before it have no threads
+				from = a
+			}
 			from, to = min(from, a), max(to, b)
 		}
 	}
