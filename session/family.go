@@ -380,7 +380,13 @@ type span struct{ from, to stack.Time }
 
 func (s *span) add(rec *trace.Recording) {
 	from, to := rec.Span()
-	s.from, s.to = min(s.from, from), max(s.to, to)
+	switch {
+	case to == 0: // it has no threads
+	case s.to == 0:
+		s.from, s.to = from, to
+	default:
+		s.from, s.to = min(s.from, from), max(s.to, to)
+	}
 }
 
 // distinct returns lines without repetitions.
