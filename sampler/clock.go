@@ -207,7 +207,7 @@ func (g *group) startClock(th *thread, c *Counters, at stack.Time) {
 		if errors.Is(err, ErrAside) {
 			refusal = &g.s.clocks.asideRefused
 		}
-		if !errors.Is(err, ErrGone) && !errors.Is(err, ErrFiles) && !errors.Is(err, ErrClockBusy) {
+		if !errors.Is(err, ErrGone) && !errors.Is(err, ErrFiles) && !errors.Is(err, ErrClockBusy) && !errors.Is(err, ErrAsideLater) {
 			refusal.Store(true)
 		}
 		return

@@ -28,6 +28,8 @@ var (
 	ErrNoStops = errors.New("the engine stops no threads")
 	// ErrAside: the kernel copies the stack of a running thread alone.
 	ErrAside = errors.New("the kernel copies no memory beside a stack")
+	// ErrAsideLater: it will soon.
+	ErrAsideLater = errors.New("the program that copies memory beside a stack is being loaded")
 	// ErrFiles: sliver has no free file descriptor for the thread's files.
 	ErrFiles = errors.New("sliver has too many open files; raise its limit (ulimit -n)")
 )
@@ -94,7 +96,7 @@ type Thread interface {
 	Close() error
 
 	// StartClock makes the kernel copy the thread's registers and stack as planned. The error is ErrAside if the kernel does
-	// not allow a plan's Aside.
+	// not allow a plan's Aside, and ErrAsideLater if it is not ready yet.
 	StartClock(ClockPlan) error
 	// SetAside replaces the memory that is copied with the stack.
 	SetAside(x *unwind.Aside) error

@@ -143,3 +143,17 @@ func TestAsideQueue(t *testing.T) {
 		}
 	}
 }
+
+func BenchmarkOpenAsides(b *testing.B) {
+	for _, lists := range []bool{false, true} {
+		b.Run(map[bool]string{false: "tasks", true: "lists"}[lists], func(b *testing.B) {
+			for b.Loop() {
+				e, err := OpenAsides(lists)
+				if err != nil {
+					b.Skip(err)
+				}
+				_ = e.Close()
+			}
+		})
+	}
+}

@@ -1,9 +1,12 @@
 package ptrace
 
 import (
+	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/sliverprof/sliver/engine/kernel"
+	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/unwind"
@@ -11,9 +14,35 @@ import (
 
 // asides are the programs that read memory for all clocks, without lists and with them. Each is loaded for the first clock
 // that needs it, and remains, since the clock of all CPUs may be used again at any time.
-var asides = [...]func() (*kernel.Asides, error){
-	sync.OnceValues(func() (*kernel.Asides, error) { return kernel.OpenAsides(false) }),
-	sync.OnceValues(func() (*kernel.Asides, error) { return kernel.OpenAsides(true) }),
+var asides [2]asideLoader
+
+// asideLoader loads a program beside the samples: the kernel's check of the one with lists takes 0.1 s.
+type asideLoader struct {
+	once   sync.Once
+	loaded atomic.Pointer[loadedAsides] // nil: not yet
+}
+
+type loadedAsides struct {
+	all *kernel.Asides
+	err error
+}
+
+// get returns the program. The error is sampler.ErrAsideLater until it is loaded.
+func (l *asideLoader) get(lists bool) (*kernel.Asides, error) {
+	l.once.Do(func() {
+		go func() {
+			all, err := kernel.OpenAsides(lists)
+			l.loaded.Store(&loadedAsides{all, err})
+		}()
+	})
+	switch x := l.loaded.Load(); {
+	case x == nil:
+		return nil, sampler.ErrAsideLater
+	case x.err != nil:
+		return nil, fmt.Errorf("%w: %w", sampler.ErrAside, x.err)
+	default:
+		return x.all, nil
+	}
 }
 
 // aside is what the clock of a thread copies beside the stack. The methods of nil do nothing.
@@ -24,11 +53,11 @@ type aside struct {
 }
 
 func openAside(tid stack.TID, x *unwind.Aside) (*aside, error) {
-	open := asides[0]
-	if x.List.Head.Len > 0 {
-		open = asides[1]
+	program, lists := &asides[0], x.List.Head.Len > 0
+	if lists {
+		program = &asides[1]
 	}
-	all, err := open()
+	all, err := program.get(lists)
 	if err != nil {
 		return nil, err
 	}

@@ -2,7 +2,6 @@ package ptrace
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/stack"
@@ -76,7 +75,7 @@ func (t *Thread) StartClock(p sampler.ClockPlan) (err error) {
 	program := target.NoProgram
 	if p.Aside != nil {
 		if t.aside, err = openAside(t.TID(), p.Aside); err != nil {
-			return fmt.Errorf("%w: %w", sampler.ErrAside, err)
+			return err
 		}
 		program = t.aside.all.Program()
 	}
