@@ -55,15 +55,16 @@ type call struct {
 	// holder is the TID of the holder of a lock at this address.
 	lock   uint64
 	holder stack.TID
+	delay  int64 // ms of the end of it for which it waited for a CPU
 }
 
 // does adds a thread that makes calls one after the other. It is sampled every 10 ms.
 func does(b *exporttest.Builder, tid int, from int64, calls ...call) {
 	th := b.Thread(tid, "main")
-	at, cpu := from, int64(0)
+	at, cpu, delay := from, int64(0), int64(0)
 	for n, c := range calls {
 		for first := true; at < c.until; at += 10 {
-			l := exporttest.Look{At: at * ms, CPU: cpu * ms, Times: uint64(n + 1), State: stack.StateRunning, Stack: "main work"}
+			l := exporttest.Look{At: at * ms, CPU: cpu * ms, Delay: delay * ms, Times: uint64(n + 1), State: stack.StateRunning, Stack: "main work"}
 			if c.wait != nil {
 				l.State, l.Call, l.Stack = stack.StateBlocked, 62, "main waits"
 				if !first {
@@ -84,6 +85,7 @@ func does(b *exporttest.Builder, tid int, from int64, calls ...call) {
 			}
 			first = false
 		}
+		delay += c.delay
 	}
 }
 

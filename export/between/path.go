@@ -85,6 +85,7 @@ type track struct {
 // leg is an interval of a thread. Without a waker it is -1.
 type leg struct {
 	begin, seen, end stack.Time
+	delay            stack.Time // for which it waited for a CPU
 	waits            bool
 	waker, thread    int
 	at               stack.Time
@@ -201,8 +202,12 @@ func (p *pather) busy(c *cursor, kid *Process) bool {
 		return false
 	}
 	l := &tr.legs[n]
-	if l.waits {
-		return l.seen > kid.Gone+late+p.b.edge(kid)
+	if l.waits { // one that was woken is seen to wait until it gets a CPU
+		woken := l.delay
+		if n+1 < len(tr.legs) {
+			woken += tr.legs[n+1].delay
+		}
+		return l.seen-woken > kid.Gone+late+p.b.edge(kid)
 	}
 	return l.seen >= kid.Gone && kid.Gone-kid.Born > p.b.slack // a shorter wait may have had no sample
 }
@@ -238,7 +243,7 @@ func (p *pather) track(c *cursor) *track {
 
 // leg describes an interval, and what ended it.
 func (p *pather) leg(n, thread int, x *view.Interval) leg {
-	l := leg{begin: x.Begin, seen: x.Seen, end: x.End, waits: x.Waits(), waker: -1, thread: -1, at: x.End}
+	l := leg{begin: x.Begin, seen: x.Seen, end: x.End, delay: stack.Time(x.Delay), waits: x.Waits(), waker: -1, thread: -1, at: x.End}
 	if !l.waits {
 		return l
 	}

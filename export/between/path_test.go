@@ -107,6 +107,23 @@ func TestPathPassesBusy(t *testing.T) {
 	check(t, path(t, b, exporttest.Start, 1000), "first 0..100 for waited (started)", "waited 100..595 for first (end)", "first 595..1000")
 }
 
+// A process that waits for a child gets a CPU long after the child's end: it was woken at once, unless it did not wait for a CPU.
+func TestPathWokenLate(t *testing.T) {
+	for _, c := range []struct {
+		delay int64
+		want  []string
+	}{
+		{85, []string{"first 0..100 for kid (started)", "kid 100..500 for first (lives)", "first 500..1000"}},
+		{10, []string{"first 0..1000"}},
+	} {
+		first := one(t, 10, 0, "first", 0, 1000, true, func(b *exporttest.Builder) {
+			does(b, 10, 0, call{until: 400}, call{until: 600, wait: anyChild, delay: c.delay}, call{until: 1000})
+		})
+		b, _ := of(t, first, one(t, 11, 10, "kid", 100, 500, true, nil))
+		check(t, path(t, b, exporttest.Start, 1000), c.want...)
+	}
+}
+
 // A child whose end is reported before the wait for it was seen to begin: its step does not last longer than it lived.
 func TestPathEndBeforeWait(t *testing.T) {
 	first := one(t, 10, 0, "first", 0, 1000, true, func(b *exporttest.Builder) {
