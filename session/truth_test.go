@@ -300,7 +300,8 @@ func checkTruth(t *testing.T, rec *trace.Recording, calls []testprog.Call, inter
 	if long == 0 {
 		t.Error("the program made no long call")
 	}
-	if short, all := truncated(rec); short*200 > all {
+	// A thread's first sample finds out how long its stack is. On a busy machine that stop may come too late for another.
+	if short, all := truncated(rec); short*200 > all && short > uint64(len(rec.Threads)) {
 		t.Errorf("%d of %d stacks are not complete%s", short, all, errorFrames(rec))
 	}
 	if excused*10 > long {

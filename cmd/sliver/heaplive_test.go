@@ -217,7 +217,7 @@ import sys; sys.stdin.read()`))
 // Processes without a Java heap and invalid flags get one line.
 func TestHeapOfAProcessRefused(t *testing.T) {
 	dir := t.TempDir()
-	spin := testprog.Start(t, testprog.Build(t, "c/spin", "O2"))
+	spin := testprog.Start(t, testprog.Build(t, "c/spin", "O2"), "--seconds", "120")
 	for _, c := range []struct {
 		args []string
 		want string
