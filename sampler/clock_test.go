@@ -88,6 +88,7 @@ type clockThread struct {
 	*fakeThread
 	waits func(stack.Time) bool // it waits for a CPU; nil: never
 	deny  error                 // of StartClock
+	later int                   // how often StartClock is to be tried again
 	cut   bool                  // its copies lack the stack
 	cpus  bool                  // there is a clock of all CPUs
 	mute  int                   // the first clocks, which make no copies
@@ -113,6 +114,10 @@ func (t *clockThread) cpu(at stack.Time) int64 { c, _, _ := t.at(at); return c.C
 func (t *clockThread) StartClock(p ClockPlan) error {
 	if t.deny != nil {
 		return t.deny
+	}
+	if t.later > 0 {
+		t.later--
+		return ErrAsideLater
 	}
 	if t.machine = p.Tick > 0; t.machine && !t.cpus {
 		return errors.New("no clock of all CPUs")
@@ -429,6 +434,7 @@ func TestClockEnds(t *testing.T) {
 		{"serves", func(*clockThread, *Config) {}, true, true},
 		{"not wanted", func(_ *clockThread, cfg *Config) { cfg.Clock = false }, false, false},
 		{"refused", func(th *clockThread, _ *Config) { th.deny = errors.New("no") }, false, false},
+		{"is not ready at once", func(th *clockThread, _ *Config) { th.later = 5 }, true, true},
 		{"stacks are cut", func(th *clockThread, _ *Config) { th.cut = true }, true, false},
 		{"the first two make no copies", func(th *clockThread, _ *Config) { th.mute = 2 }, true, true},
 		{"makes no copies", func(th *clockThread, _ *Config) { th.mute = math.MaxInt }, true, false},
