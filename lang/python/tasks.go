@@ -138,10 +138,12 @@ func (in *interpreter) meet(key asyncKey) *metTask {
 		if a.met == nil {
 			a.met, a.of = map[asyncKey]*metTask{}, map[uint64]uint64{}
 		}
-		a.of[key.coro] = key.task
 		in.reads++
 		x = &metTask{nr: in.reads}
 		a.met[key] = x
+	}
+	if x != nil {
+		a.of[key.coro] = key.task
 	}
 	return x
 }
