@@ -88,7 +88,7 @@ type clockThread struct {
 	*fakeThread
 	waits func(stack.Time) bool // it waits for a CPU; nil: never
 	deny  error                 // of StartClock
-	later int                   // how often StartClock is to be tried again
+	later int                   // the first calls of StartClock that come too early
 	cut   bool                  // its copies lack the stack
 	cpus  bool                  // there is a clock of all CPUs
 	mute  int                   // the first clocks, which make no copies
