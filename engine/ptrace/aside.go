@@ -2,8 +2,6 @@ package ptrace
 
 import (
 	"fmt"
-	"sync"
-	"sync/atomic"
 
 	"github.com/sliverprof/sliver/engine/kernel"
 	"github.com/sliverprof/sliver/sampler"
@@ -14,34 +12,21 @@ import (
 
 // asides are the programs that read memory for all clocks, without lists and with them. Each is loaded for the first clock
 // that needs it, and remains, since the clock of all CPUs may be used again at any time.
-var asides [2]asideLoader
+var asides [2]loader[*kernel.Asides]
 
-// asideLoader loads a program beside the samples: the kernel's check of the one with lists takes 0.1 s.
-type asideLoader struct {
-	once   sync.Once
-	loaded atomic.Pointer[loadedAsides] // nil: not yet
-}
-
-type loadedAsides struct {
-	all *kernel.Asides
-	err error
-}
-
-// get returns the program. The error is sampler.ErrAsideLater until it is loaded.
-func (l *asideLoader) get(lists bool) (*kernel.Asides, error) {
-	l.once.Do(func() {
-		go func() {
-			all, err := kernel.OpenAsides(lists)
-			l.loaded.Store(&loadedAsides{all, err})
-		}()
-	})
-	switch x := l.loaded.Load(); {
+// asidesOf returns the program for plans with lists or without. The error is sampler.ErrAsideLater until it is loaded.
+func asidesOf(lists bool) (*kernel.Asides, error) {
+	of := &asides[0]
+	if lists {
+		of = &asides[1]
+	}
+	switch x := of.get(func() (*kernel.Asides, error) { return kernel.OpenAsides(lists) }); {
 	case x == nil:
 		return nil, sampler.ErrAsideLater
 	case x.err != nil:
 		return nil, fmt.Errorf("%w: %w", sampler.ErrAside, x.err)
 	default:
-		return x.all, nil
+		return x.of, nil
 	}
 }
 
@@ -53,11 +38,7 @@ type aside struct {
 }
 
 func openAside(tid stack.TID, x *unwind.Aside) (*aside, error) {
-	program, lists := &asides[0], x.List.Head.Len > 0
-	if lists {
-		program = &asides[1]
-	}
-	all, err := program.get(lists)
+	all, err := asidesOf(x.List.Head.Len > 0)
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sliverprof/sliver/engine/kernel"
 	"github.com/sliverprof/sliver/internal/testprog"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"
@@ -22,10 +23,13 @@ func TestRegisters(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer proc.Close()
-	loadBlocked()
-	b := blocked.prog.Load()
-	if b == nil {
-		testprog.Missing(t, "bpf", "no program that reads registers of blocked threads")
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for x := blocked.get(kernel.OpenBlocked); x == nil || x.err != nil; x = blocked.get(kernel.OpenBlocked) {
+		if x != nil {
+			testprog.Missing(t, "bpf", x.err.Error())
+		}
+		<-tick.C
 	}
 	e, err := New(proc, nil, 0, nil)
 	if err != nil {
@@ -37,8 +41,6 @@ func TestRegisters(t *testing.T) {
 		t.Fatal("the first call enables them, and the second has nothing to add")
 	}
 	compared := 0
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
 	for begin := time.Now(); compared < 3 && time.Since(begin) < time.Minute; <-tick.C {
 		tids, err := proc.Threads(nil)
 		if err != nil {
