@@ -378,16 +378,7 @@ func (f *family) addNames(rec *trace.Recording, mods *modules, o *naming.Options
 // span is the time of several processes, as of trace.Recording.WholeSpan.
 type span struct{ from, to stack.Time }
 
-func (s *span) add(rec *trace.Recording) {
-	from, to := rec.Span()
-	switch {
-	case to == 0: // it has no threads
-	case s.to == 0:
-		s.from, s.to = from, to
-	default:
-		s.from, s.to = min(s.from, from), max(s.to, to)
-	}
-}
+func (s *span) add(rec *trace.Recording) { s.from, s.to = rec.Widen(s.from, s.to) }
 
 // distinct returns lines without repetitions.
 func distinct(lines []string) (out []string) {

@@ -441,13 +441,19 @@ func (rec *Recording) Span() (from, to stack.Time) {
 func (rec *Recording) WholeSpan() (from, to stack.Time) {
 	from, to = rec.Span()
 	for _, x := range rec.Others {
-		if len(x.Threads) > 0 {
-			a, b := x.Span()
-			if to == 0 { // the processes before it have no threads
-				from = a
-			}
-			from, to = min(from, a), max(to, b)
-		}
+		from, to = x.Widen(from, to)
 	}
 	return from, to
+}
+
+// Widen returns the time from from to to with the Span of this process; to 0: it has the Span alone.
+func (rec *Recording) Widen(from, to stack.Time) (stack.Time, stack.Time) {
+	a, b := rec.Span()
+	switch {
+	case len(rec.Threads) == 0:
+		return from, to
+	case to == 0: // no process before it has threads
+		return a, b
+	}
+	return min(from, a), max(to, b)
 }
