@@ -21,42 +21,27 @@ import (
 // function finds a symbol's places in a running program by the file's own tables.
 func function(t *testing.T, pid int, path, name string, fn int) ([]Probe, calls.Code) {
 	t.Helper()
+	f := testprog.Symbol(t, path, name)
+	arch, _ := calls.ArchOf(runtime.GOARCH)
+	c, err := calls.Scan(arch, []calls.Part{{Vaddr: f.Vaddr, Code: f.Code}}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bias := loadBias(t, pid, path)
+	out := []Probe{{Addr: c.Entry + bias, Fn: fn, Where: calls.Enter}}
+	for _, x := range c.Exits {
+		out = append(out, Probe{Addr: x.Vaddr + bias, Fn: fn, Where: x.Where})
+	}
+	return out, c
+}
+
+func loadBias(t *testing.T, pid int, path string) uint64 {
+	t.Helper()
 	f, err := elf.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	syms, err := f.Symbols()
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := f.Section(".text")
-	code, err := text.Data()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, s := range syms {
-		if s.Name != name {
-			continue
-		}
-		arch, _ := calls.ArchOf(runtime.GOARCH)
-		c, err := calls.Scan(arch, []calls.Part{{Vaddr: s.Value, Code: code[s.Value-text.Addr:][:s.Size]}}, false)
-		if err != nil {
-			t.Fatal(err)
-		}
-		bias := loadBias(t, pid, f)
-		out := []Probe{{Addr: c.Entry + bias, Fn: fn, Where: calls.Enter}}
-		for _, x := range c.Exits {
-			out = append(out, Probe{Addr: x.Vaddr + bias, Fn: fn, Where: x.Where})
-		}
-		return out, c
-	}
-	t.Fatalf("%s has no %s", path, name)
-	return nil, calls.Code{}
-}
-
-func loadBias(t *testing.T, pid int, f *elf.File) uint64 {
-	t.Helper()
 	if f.Type == elf.ET_EXEC {
 		return 0
 	}
@@ -320,7 +305,7 @@ func sameText(t *testing.T, pid int, path string) {
 	}
 	defer mem.Close()
 	got := make([]byte, len(want))
-	if _, err := mem.ReadAt(got, int64(text.Addr+loadBias(t, pid, f))); err != nil {
+	if _, err := mem.ReadAt(got, int64(text.Addr+loadBias(t, pid, path))); err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, want) {

@@ -1,7 +1,6 @@
 package kernel
 
 import (
-	"debug/elf"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -34,40 +33,20 @@ func (c *counter) String() string             { return fmt.Sprintf("%v, %d lost"
 // places finds a function's entry and exits by its file's symbols.
 func places(t *testing.T, path, name string, goCode bool) (out []Probe) {
 	t.Helper()
-	f, err := elf.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	syms, err := f.Symbols()
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := f.Section(".text")
-	code, err := text.Data()
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := testprog.Symbol(t, path, name)
 	arch, _ := calls.ArchOf(runtime.GOARCH)
-	for _, s := range syms {
-		if s.Name != name {
-			continue
-		}
-		c, err := calls.Scan(arch, []calls.Part{{Vaddr: s.Value, Code: code[s.Value-text.Addr:][:s.Size]}}, goCode)
-		if err != nil {
-			t.Fatal(err)
-		}
-		probe := func(vaddr uint64, w calls.Where) {
-			out = append(out, Probe{Path: path, Off: vaddr - text.Addr + text.Offset, Where: w, Go: goCode})
-		}
-		for _, x := range c.Exits {
-			probe(x.Vaddr, x.Where)
-		}
-		probe(c.Entry, calls.Enter)
-		return out
+	c, err := calls.Scan(arch, []calls.Part{{Vaddr: f.Vaddr, Code: f.Code}}, goCode)
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatalf("%s has no %s", path, name)
-	return nil
+	probe := func(vaddr uint64, w calls.Where) {
+		out = append(out, Probe{Path: path, Off: vaddr - f.Vaddr + f.Off, Where: w, Go: goCode})
+	}
+	for _, x := range c.Exits {
+		probe(x.Vaddr, x.Where)
+	}
+	probe(c.Entry, calls.Enter)
+	return out
 }
 
 // TestReturnProbesEndPrograms is why the engine probes return instructions: the kernel's own return probe ends a C++
