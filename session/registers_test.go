@@ -2,9 +2,6 @@ package session
 
 import (
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -24,8 +21,6 @@ func TestBlockedRegisters(t *testing.T) {
 		testprog.Missing(t, "bpf", err.Error())
 	}
 	_ = b.Close()
-	dir := t.TempDir()
-	source, program := filepath.Join(dir, "sized.c"), filepath.Join(dir, "sized")
 	const code = `#include <alloca.h>
 #include <stdio.h>
 #include <string.h>
@@ -48,12 +43,7 @@ int main(void) {
 	for (int i = 0; i < 1500; i++) outer(i % 10 + 1, e); // a minute at most
 }
 `
-	if err := os.WriteFile(source, []byte(code), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.Command("gcc", "-O2", "-g", source, "-o", program).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	program := testprog.GCC(t, "sized", code, "-O2", "-g")
 	p := testprog.Start(t, program)
 	p.Ready()
 	const want = 30

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -15,7 +13,6 @@ func TestPageIO(t *testing.T) {
 	testprog.Need(t, "gcc", "ptrace", "node", "chromium", "npm")
 	dir := t.TempDir()
 	log := filepath.Join(dir, "app.log")
-	source, program := filepath.Join(dir, "logger.c"), filepath.Join(dir, "logger")
 	const code = `#include <fcntl.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -32,12 +29,7 @@ int main(int n, char **v) {
 	for (int i = 0; i < 12000 && !append(f); i++) usleep(5000); // a minute at most
 }
 `
-	if err := os.WriteFile(source, []byte(code), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.Command("gcc", "-O1", "-g", source, "-o", program).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	program := testprog.GCC(t, "logger", code, "-O1", "-g")
 	p := testprog.Start(t, program, log)
 	p.Ready()
 	if r := sliver(t, dir, "record", "-p", pidOf(p), "-d", "4s", "--io", "-o", "io.sliver"); r.status != 0 {

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -69,13 +67,7 @@ int main(void) {
 func TestPageSeveral(t *testing.T) {
 	testprog.Need(t, "gcc", "ptrace", "node", "chromium", "npm")
 	dir := t.TempDir()
-	source, program := filepath.Join(dir, "workers.c"), filepath.Join(dir, "workers")
-	if err := os.WriteFile(source, []byte(startsWorkers), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.Command("gcc", "-O1", "-g", "-pthread", source, "-o", program).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	program := testprog.GCC(t, "workers", startsWorkers, "-O1", "-g", "-pthread")
 	p := testprog.Start(t, program)
 	p.Ready()
 	bin, err := build()

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -13,7 +11,6 @@ import (
 func TestPageTraced(t *testing.T) {
 	testprog.Need(t, "gcc", "ptrace", "node", "chromium", "npm")
 	dir := t.TempDir()
-	source, program := filepath.Join(dir, "shop.c"), filepath.Join(dir, "shop")
 	const code = `#include <stdio.h>
 #include <time.h>
 #include <unistd.h>
@@ -37,12 +34,7 @@ int main(void) {
 	}
 }
 `
-	if err := os.WriteFile(source, []byte(code), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.Command("gcc", "-O1", "-g", source, "-o", program).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	program := testprog.GCC(t, "shop", code, "-O1", "-g")
 	p := testprog.Start(t, program)
 	p.Ready()
 	if r := sliver(t, dir, "record", "-p", pidOf(p), "-d", "4s", "--trace", "handle_request", "-o", "run.sliver"); r.status != 0 {

@@ -3,9 +3,7 @@ package exact
 import (
 	"context"
 	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -40,15 +38,7 @@ int main(void) {
 	getchar();
 }
 `)
-	dir := tb.TempDir()
-	source, program := filepath.Join(dir, "many.c"), filepath.Join(dir, "many")
-	if err := os.WriteFile(source, []byte(code.String()), 0o600); err != nil {
-		tb.Fatal(err)
-	}
-	if out, err := exec.Command("gcc", "-O0", source, "-o", program).CombinedOutput(); err != nil {
-		tb.Fatalf("%v\n%s", err, out)
-	}
-	return program
+	return testprog.GCC(tb, "many", code.String(), "-O0")
 }
 
 // TestManyFunctions: each of 5,000 functions that a process calls once has one call.
