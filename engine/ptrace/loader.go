@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// loader has a program of the kernel that is loaded beside the samples, since that takes up to 0.1 s. It remains loaded.
+// loader loads a program of the kernel beside the samples, for up to 0.1 s. It remains loaded.
 type loader[T any] struct {
 	once sync.Once
 	done atomic.Pointer[loaded[T]]
