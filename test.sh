@@ -70,40 +70,33 @@ trap cleanup EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-. internal/testprog/install.sh
-[[ $install == no ]] || install_all
-missing=$(missing_tools | paste -sd, | sed 's/,/, /g')
-[[ -z $missing ]] || echo "missing, so what needs it is skipped: $missing"
-
-passed=0 failed=()
-began=$SECONDS
 module=$(go list -m) || exit 2
 
 # slowest lists the packages of a step that took 15 s and longer.
 slowest() {
-	awk -v module="$module/" '$1 == "ok" && $3 + 0 >= 15 {sub(module, "", $2); printf "        %-50s %4ds\n", $2, $3}' "$work/out" | sort -rnk2
+	awk -v module="$module/" '$1 == "ok" && $3 + 0 >= 15 {sub(module, "", $2); printf "        %-50s %4ds\n", $2, $3}' "$1" | sort -rnk2
 }
 
 # gist is what failed in a step, and the first lines that say why, for the end of a long log.
 gist() {
 	awk -v title="$1" 'BEGIN {print title ":"}
 		/^ *--- FAIL|^ *FAIL |^panic:|^WARNING: DATA RACE/ {print "  " substr($0, 1, 200); left = 3; next}
-		left > 0 && !/^ *(--- |ok )/ {print "  " substr($0, 1, 200); left--}' "$work/out" | head -n 40
+		left > 0 && !/^ *(--- |ok )/ {print "  " substr($0, 1, 200); left--}' "$2" | head -n 40
 }
 
-# step runs a command under a title; its output is shown if it fails.
+# step runs a command under a title; its output is shown if it fails. Steps may run side by side.
 step() {
-	local title=$1 start=$SECONDS
+	local title=$1 start=$SECONDS out=$work/out.$BASHPID
 	shift
-	if "$@" >"$work/out" 2>&1; then
-		passed=$((passed + 1))
+	if "$@" >"$out" 2>&1; then
+		echo "$title" >>"$work/passed"
 		printf 'ok    %-52s %4ds\n' "$title" $((SECONDS - start))
-		slowest
+		slowest "$out"
 	else
-		failed+=("$title")
+		echo "$title" >>"$work/failed"
 		printf 'FAIL  %-52s %4ds\n' "$title" $((SECONDS - start))
-		sed 's/^/      /' "$work/out"
-		gist "$title" >>"$work/failures"
+		sed 's/^/      /' "$out"
+		gist "$title" "$out" >>"$work/failures"
 	fi
 }
 
@@ -119,8 +112,6 @@ format() {
 targets_vet() {
 	(cd testdata/targets/go/chain && go vet . && { ! command -v gcc >/dev/null || go vet -tags chaincgo .; })
 }
-
-arm64() { GOARCH=arm64 CGO_ENABLED=0 go build ./... && GOARCH=arm64 CGO_ENABLED=0 go vet ./...; }
 
 # static builds the program for a machine and looks whether it would load anything.
 static() {
@@ -160,13 +151,22 @@ long_tests() { SLIVER_LONG=1 SLIVER_CHURN=1728s go test -count=1 -p=1 -timeout=1
 benched() { (grep -lsE '^func Benchmark' ${packages[@]/%//*_test.go}; true) | xargs -rn1 dirname | sort -u; }
 benchmarks() { benched | xargs -r go test -vet=off -short -run='^$' -bench=. -benchtime=1x -timeout=10m; }
 
-if [[ $whole == yes ]]; then
-	step "gofmt" format
-fi
-step "go vet" go vet "${packages[@]}"
+# What needs Go alone runs while the tools are fetched.
+checks() {
+	[[ $whole == no ]] || step "gofmt" format
+	step "go vet" env CGO_ENABLED=0 go vet "${packages[@]}"
+	[[ $whole == no ]] || step "go vet, arm64" env GOARCH=arm64 CGO_ENABLED=0 go vet ./...
+}
+: >"$work/passed"
+checks &
+. internal/testprog/install.sh
+[[ $install == no ]] || install_all
+missing=$(missing_tools | paste -sd, | sed 's/,/, /g')
+[[ -z $missing ]] || echo "missing, so what needs it is skipped: $missing"
+wait
+
 if [[ $whole == yes ]]; then
 	step "go vet, target programs" targets_vet
-	step "arm64: go build, go vet" arm64
 	step "one static program, amd64" static amd64
 	step "one static program, arm64" static arm64
 	! command -v gocognit >/dev/null || step "gocognit" internal/policy/shape.sh complexity
@@ -190,11 +190,11 @@ if [[ -z $short ]]; then
 fi
 
 echo
-took=$((SECONDS - began))
-if ((${#failed[@]})); then
+took=$(printf '%dm%02ds' $((SECONDS / 60)) $((SECONDS % 60))) passed=$(wc -l <"$work/passed")
+if [[ -s $work/failed ]]; then
 	cat "$work/failures"
-	printf 'FAILED: %d of %d steps in %dm%02ds: %s\n' "${#failed[@]}" $((passed + ${#failed[@]})) \
-		$((took / 60)) $((took % 60)) "$(printf '%s; ' "${failed[@]}" | sed 's/; $//')"
+	failed=$(wc -l <"$work/failed")
+	echo "FAILED: $failed of $((passed + failed)) steps in $took: $(paste -sd';' "$work/failed" | sed 's/;/; /g')"
 	exit 1
 fi
-printf 'PASSED: %d steps in %dm%02ds%s\n' "$passed" $((took / 60)) $((took % 60)) "${missing:+, without $missing}"
+echo "PASSED: $passed steps in $took${missing:+, without $missing}"

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/sliverprof/sliver/export/view"
+
+	"github.com/sliverprof/sliver/internal/testprog"
 )
 
 // rss returns the process's peak resident memory in kB. SQLite allocates outside Go's
@@ -33,6 +35,7 @@ func rss(t *testing.T) int64 {
 
 // A question stays within its memory limit, whichever SQL construct asks for memory.
 func TestMemoryOfQuestions(t *testing.T) {
+	testprog.Whole(t, "values of gigabytes, each bounded alike")
 	rec := waiting(t)
 	for _, q := range []string{
 		"select zeroblob(1000000000)",

@@ -75,6 +75,7 @@ const longTurn = 4 * time.Millisecond
 // sample of their thread and the read of the task, and new ones reuse their memory.
 // Such tasks may be missing, but none may be taken for another.
 func TestAsyncTruthShort(t *testing.T) {
+	testprog.Whole(t, "TestAsyncTruth has longer tasks")
 	testprog.Need(t, "ptrace")
 	seconds := 1
 	if long() {

@@ -17,6 +17,7 @@ import (
 // TestClockWhole: copies by a clock of the kernel have no more gaps than samples of the same program by stops, and 1 of
 // 200 in addition. The limit is 4.5 standard deviations above that: chance exceeds it in less than 1 of 100,000 runs.
 func TestClockWhole(t *testing.T) {
+	testprog.Whole(t, "TestClockDeep and TestPythonClock have complete copies")
 	testprog.Unraced(t, "it compares with clocks, and a slow sampler would take the CPUs")
 	testprog.Need(t, "ptrace")
 	want := uint64(1000)

@@ -21,6 +21,7 @@ import (
 // of Python or Java (150 ms at most) or JavaScript (500 ms), at 100 Hz. On a busy
 // machine the fastest of some tries decides.
 func TestFirstManaged(t *testing.T) {
+	testprog.Whole(t, "a time, for which the fastest of several starts decides")
 	testprog.Unraced(t, "it compares with clocks, and a slow sampler would take the CPUs")
 	testprog.Need(t, "ptrace")
 	type one struct {

@@ -102,6 +102,7 @@ func (l *hotLog) Other(e event.Event) {
 // TestNodeOptimized: in threads that run optimized code, also between its calls, the
 // inlined functions must be the ones that run.
 func TestNodeOptimized(t *testing.T) {
+	testprog.Whole(t, "TestNodeBusy has optimized code among other")
 	testprog.Unraced(t, "it compares with clocks, and a slow sampler would take the CPUs")
 	testprog.Need(t, "ptrace")
 	seconds := "5"

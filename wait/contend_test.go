@@ -27,6 +27,9 @@ func TestTurns(t *testing.T) {
 	for _, c := range []struct{ how, kind string }{{"gcc", "normal"}, {"gcc", "recursive"}, {"gcc", "robust"}, {"gcc", "pi"},
 		{"gcc", "rwlock"}, {"musl-gcc", "recursive"}, {"musl-gcc", "robust"}} {
 		t.Run(c.how+"/"+c.kind, func(t *testing.T) {
+			if c.kind != "pi" && c.kind != "rwlock" && c.how != "musl-gcc" || c.kind == "recursive" {
+				testprog.Whole(t, "one kind of each library, and those with other words")
+			}
 			p := testprog.Start(t, build(t, c.how, "contend.c"), c.kind, "4", "1")
 			var s struct {
 				Lock    string

@@ -41,6 +41,7 @@ func TestMemoryOfGroup(t *testing.T) {
 // A server that starts more and more threads fires near the limit of its control group,
 // or of its user: once, and not earlier.
 func TestThreadsNearLimit(t *testing.T) {
+	testprog.Whole(t, "TestMemoryOfGroup has the limits of a group")
 	testprog.Need(t, "ptrace", "root", "setpriv")
 	const limit = 100
 	for _, c := range []struct {

@@ -84,6 +84,9 @@ func TestPage(t *testing.T) {
 					cmd := exec.CommandContext(t.Context(), node, filepath.Join("test", "page.mjs"), program, chromium, pictures)
 					cmd.Dir = dir
 					cmd.Env = append(os.Environ(), form, fmt.Sprintf("SLIVER_PART=%d/%d", part, parts))
+					if testing.Short() {
+						cmd.Env = append(cmd.Env, "SLIVER_SHORT=1")
+					}
 					out, err := cmd.CombinedOutput()
 					t.Logf("%s", out)
 					if err != nil {

@@ -15,6 +15,7 @@ import (
 // The short form: a small program, and the names and lines that all tools report for the
 // same addresses. bench/names.sh measures times.
 func TestSameNames(t *testing.T) {
+	testprog.Whole(t, "TestAgainstAddr2line of package symbol has the same comparison")
 	testprog.Need(t, "g++")
 	dir := t.TempDir()
 	program, err := build(dir, "testdata/unit.cc", 1, 1)

@@ -8,12 +8,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/sliverprof/sliver/internal/testprog"
 )
 
 // With too little address space sliver exits with an error before it touches anything. At
 // the limit given in docs/security.md and above, the error is one line of sliver's. Below
 // it, the Go runtime's own message comes first, as the program has not run any code yet.
 func TestAddressSpace(t *testing.T) {
+	testprog.Whole(t, "many limits, each with a process")
 	p := spin(t)
 	for _, c := range []struct {
 		kb  int

@@ -109,6 +109,7 @@ func TestAttackChurn(t *testing.T) {
 
 // Data of Go's runtime that was spoiled costs names and goroutines.
 func TestAttackGoroutines(t *testing.T) {
+	testprog.Whole(t, "TestAttackStacks has spoiled stacks")
 	for _, kind := range []string{"length", "ring", "string"} {
 		t.Run(kind, func(t *testing.T) {
 			p := attack(t, "hostile/goroutines", "default", kind)

@@ -26,6 +26,7 @@ type loggedWait struct {
 // TestWaitsBetween compares the waits of a process for others with its own log: children, any and one, pipes, sockets,
 // file locks, and a poll that the end of a child interrupts.
 func TestWaitsBetween(t *testing.T) {
+	testprog.Whole(t, "TestWaitsLive has the same waits on the page")
 	testprog.Need(t, "gcc", "ptrace", "root")
 	dir := t.TempDir()
 	r := sliver(t, dir, "record", "-i", "5ms", "-o", "x.sliver", "--", testprog.Build(t, "c/kinwaits", "O2"), "300")

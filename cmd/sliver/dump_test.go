@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/sliverprof/sliver/watch/control"
+
+	"github.com/sliverprof/sliver/internal/testprog"
 )
 
 // Without an argument, dump uses only the recorder of the working folder. The error names
@@ -98,6 +100,7 @@ func TestDumpOfThisFolder(t *testing.T) {
 // A recorder that does not answer (stopped, or waiting for a disk) does not keep ls and dump from the
 // others, and is named.
 func TestSilentRecorder(t *testing.T) {
+	testprog.Whole(t, "a recorder that waits for its time")
 	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
 	p := spin(t)
 	dir := t.TempDir()

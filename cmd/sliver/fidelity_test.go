@@ -77,6 +77,7 @@ func timeOf(stacks map[string]int64, function string) (sum, gaps int64) {
 // TestFidelityContexts: the work of a coroutine appears only on its own stack, and the end
 // of a coroutine's stack is not a gap.
 func TestFidelityContexts(t *testing.T) {
+	testprog.Whole(t, "TestTruth of package session has fibers")
 	testprog.Need(t, "ptrace")
 	for _, c := range []struct{ variant, mode string }{
 		{"O2", "mmap"}, {"O2", "heap"}, {"O2", "static"}, {"O2", "adjacent"}, {"O2", "thread"}, {"O2", "hand"}, {"O2", "zero"},
@@ -111,6 +112,7 @@ func TestFidelityContexts(t *testing.T) {
 // TestFidelityReload: code has the name of the file that was mapped when it was sampled,
 // even if another file is later mapped at the same addresses.
 func TestFidelityReload(t *testing.T) {
+	testprog.Whole(t, "TestAddressReuse of package session has files at the same addresses")
 	testprog.Need(t, "ptrace")
 	for _, id := range []string{"", "-noid"} {
 		for _, mode := range []string{"swap", "rename", "overwrite"} {
@@ -155,6 +157,7 @@ func TestFidelityReload(t *testing.T) {
 // TestFidelityMovedText: code that a program copied to anonymous memory has the names of its
 // file.
 func TestFidelityMovedText(t *testing.T) {
+	testprog.Whole(t, "programs of several builds")
 	testprog.Need(t, "ptrace")
 	for _, variant := range []string{"O2", "nopie", "onesegment"} {
 		for _, mode := range []string{"all", "middle", "named", "late"} {
@@ -186,6 +189,7 @@ func TestFidelityMovedText(t *testing.T) {
 // TestFidelityGreenlets: Python functions appear below the greenlet that runs them. A frame
 // marks the missing functions of the greenlet that started it.
 func TestFidelityGreenlets(t *testing.T) {
+	testprog.Whole(t, "each version of Python")
 	testprog.Need(t, "ptrace")
 	program := filepath.Join(testprog.Root(t), "testdata", "targets", "python", "greenlets.py")
 	for _, v := range []string{"3.8", "3.10", "3.11", "3.12"} {
@@ -291,6 +295,7 @@ func TestFidelityCuts(t *testing.T) {
 
 // TestFidelityDeep: deep recursions of runtimes are complete, or have a gap with the reason.
 func TestFidelityDeep(t *testing.T) {
+	testprog.Whole(t, "TestTruth of package session has deep recursion")
 	testprog.Need(t, "ptrace")
 	root := testprog.Root(t)
 	for _, c := range []struct {
@@ -332,6 +337,7 @@ func TestFidelityDeep(t *testing.T) {
 
 // TestFidelityTasksAtEnd: tasks are recorded even if the program ended before the recording.
 func TestFidelityTasksAtEnd(t *testing.T) {
+	testprog.Whole(t, "TestGoChild has the tasks of a program that ended")
 	testprog.Need(t, "ptrace")
 	program := filepath.Join(testprog.Root(t), "testdata", "targets", "python", "ends.py")
 	for _, v := range []string{"python3.11", "python3.12", "python3.13"} {
@@ -361,6 +367,7 @@ func TestFidelityTasksAtEnd(t *testing.T) {
 // TestFidelityPlainFork: a process that was forked without Python's fork hooks is still
 // read, and the frame through which 3.13 calls __init__ is not shown.
 func TestFidelityPlainFork(t *testing.T) {
+	testprog.Whole(t, "each version of Python")
 	testprog.Need(t, "ptrace")
 	program := filepath.Join(testprog.Root(t), "testdata", "targets", "python", "plainfork.py")
 	for _, v := range []string{"python3.11", "python3.12", "python3.13"} {
@@ -391,6 +398,7 @@ func TestFidelityPlainFork(t *testing.T) {
 // TestFidelityLateNames: if no thread of a command matches the selection at first, sliver
 // records the threads that match later, and reports it if none ever did.
 func TestFidelityLateNames(t *testing.T) {
+	testprog.Whole(t, "a wait for threads of a name")
 	testprog.Need(t, "ptrace")
 	bin := testprog.Build(t, "c/latenames", "O2")
 	dir := t.TempDir()

@@ -44,6 +44,7 @@ func TestFidelityInitializers(t *testing.T) {
 // them (Foreign Function and Memory API), compiled and interpreted. The comparator is not inlined: C2 has
 // places for inlined code at safepoints only, so that its loop may count for its caller.
 func TestFidelityUpcalls(t *testing.T) {
+	testprog.Whole(t, "TestJavaBusy of package session has upcalls of other kinds")
 	testprog.Need(t, "ptrace")
 	for _, mode := range []string{"-Xmixed", "-Xint"} {
 		t.Run(mode, func(t *testing.T) {

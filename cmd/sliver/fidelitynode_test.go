@@ -12,6 +12,7 @@ import (
 // TestFidelityEvaluated: functions of evaluated texts have the file that a comment names, or the place of
 // the evaluation.
 func TestFidelityEvaluated(t *testing.T) {
+	testprog.Whole(t, "TestNodeNames of package session has the names of files")
 	testprog.Need(t, "ptrace")
 	program := filepath.Join(testprog.Root(t), "testdata", "targets", "node", "evaluated.js")
 	for _, tool := range []string{"node18", "node22", "node24"} {

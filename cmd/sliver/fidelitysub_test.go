@@ -12,6 +12,7 @@ import (
 // TestFidelitySubinterpreters: the functions that a thread runs in a subinterpreter are below those
 // of the interpreter that called it, also if each subinterpreter lives for a moment only.
 func TestFidelitySubinterpreters(t *testing.T) {
+	testprog.Whole(t, "TestPythonTruth of package session has the usual interpreter")
 	testprog.Need(t, "ptrace")
 	program := filepath.Join(testprog.Root(t), "testdata", "targets", "python", "subinterpreters.py")
 	for _, tool := range []string{"python3.11", "python3.12", "python3.13", "python3.14"} {

@@ -87,8 +87,8 @@ func TestPageFirstScreen(t *testing.T) {
 		}, want: []string{`sort(Command|Compare)|compareStringObjects`}, not: []string{`bio_`}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if c.name != "mutex" && c.name != "gil" && c.name != "go" {
-				testprog.Whole(t, "programs in C, Python and Go")
+			if c.name != "mutex" && c.name != "go" {
+				testprog.Whole(t, "programs in C and Go")
 			}
 			p := testprog.StartCmd(t, c.cmd(t))
 			if c.ready != "" {

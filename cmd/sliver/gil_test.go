@@ -13,6 +13,7 @@ import (
 // functions of C, and a thread that waits for something else has none. The limits allow for 5 standard
 // deviations of 200 samples, some of a turn, and what digest does between two blocks.
 func TestGIL(t *testing.T) {
+	testprog.Whole(t, "TestPythonGIL of package session has the states")
 	testprog.Need(t, "ptrace")
 	program := filepath.Join(testprog.Root(t), "testdata", "targets", "python", "gilshare.py")
 	for _, v := range []string{"3.8", "3.10", "3.11", "3.12", "3.13", "3.14"} {

@@ -139,6 +139,7 @@ var written = regexp.MustCompile(`written by HotSpot itself, stopped for [0-9.]+
 
 // HotSpot writes all objects or, with --live, those that a collection leaves: to the file, packed or as it is.
 func TestHeapWayFifo(t *testing.T) {
+	testprog.Whole(t, "TestHeapOfAProcess takes the usual way")
 	testprog.Need(t, "ptrace")
 	dir := t.TempDir()
 	want := []string{"all.hprof"}
@@ -403,6 +404,7 @@ func TestWatchJavaHeapTooLarge(t *testing.T) {
 
 // A rule about the Java heap writes a heap dump beside the recording.
 func TestWatchJavaHeap(t *testing.T) {
+	testprog.Whole(t, "TestHeapOfAProcess has the dump, TestWatchJavaHeapTooLarge the rule")
 	w := watchGrowing(t, "17", "-XX:+UseSerialGC", "dump+leaks+koom")
 	w.until(t, func() bool { return len(w.files(".koom.json")) > 0 }) // the last of the files
 	dir, found := w.dir, w.files(".koom.json")

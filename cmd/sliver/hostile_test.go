@@ -146,6 +146,7 @@ func TestHostileDebugFiles(t *testing.T) {
 // Whatever the names of a process and its threads, sliver's output moves no cursor and
 // starts no line.
 func TestHostileNames(t *testing.T) {
+	testprog.Whole(t, "TestHostileNames of the exporters have such names")
 	p, _ := nasty(t, "O2", "--name")
 	dir := t.TempDir()
 	for _, args := range [][]string{
@@ -226,6 +227,7 @@ func startOn(t *testing.T, path string) *testprog.Proc {
 // The file system of a program's code hangs: a recording is still made, and a signal ends
 // it.
 func TestHungFilesRecord(t *testing.T) {
+	testprog.Whole(t, "TestStuck of package session has threads that wait for such files")
 	testprog.Need(t, "ptrace", "fuse")
 	if _, err := build(); err != nil {
 		t.Fatal(err)
@@ -327,6 +329,7 @@ func TestHungFilesWatch(t *testing.T) {
 // A perf map with millions of entries, twice as many as are read, with invalid lines, or with a hole of a hundred
 // gigabytes costs a bounded recording and bounded memory, and is reported.
 func TestHostilePerfMaps(t *testing.T) {
+	testprog.Whole(t, "TestPerfMapMemory of package symbol has a map of that size")
 	for kind, says := range map[string]string{"lines": "bytes ignored", "junk": "1000000 invalid lines ignored", "sparse": ""} {
 		t.Run(kind, func(t *testing.T) {
 			if kind == "junk" {

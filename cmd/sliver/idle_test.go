@@ -38,6 +38,7 @@ func reportOf(t *testing.T, p *testprog.Proc, enough func(*report.Report) string
 // TestIdlePool: idle threads of a C program's pool are omitted and counted, a thread that waits for a
 // response is ranked, and --idle shows all.
 func TestIdlePool(t *testing.T) {
+	testprog.Whole(t, "TestIdleRuntimes has the idle threads of runtimes")
 	testprog.Need(t, "ptrace")
 	p := testprog.Start(t, testprog.Build(t, "c/pool", "O2"))
 	p.Line("{")

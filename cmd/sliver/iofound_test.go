@@ -74,6 +74,7 @@ func starved(t *testing.T, whole bool) {
 // TestIOFindsSQLite: an application in Python with a transaction for each row, and a configuration that it
 // reads for each.
 func TestIOFindsSQLite(t *testing.T) {
+	testprog.Whole(t, "TestFsync of package canary has the rule")
 	testprog.Need(t, "ptrace")
 	python := testprog.Tool(t, "python3.12")
 	prog := filepath.Join(testprog.Root(t), "testdata", "targets", "python", "shop.py")
@@ -126,6 +127,7 @@ func TestIOFindsPostgres(t *testing.T) {
 
 // TestIOFindsLogger: a Java program whose logger writes each record by itself.
 func TestIOFindsLogger(t *testing.T) {
+	testprog.Whole(t, "TestSmallBuffer of package canary has the rule")
 	testprog.Need(t, "ptrace")
 	java, classes := testprog.Tool(t, "java17"), testprog.JavaClasses(t, "Logs")
 	const records = 30_000
@@ -144,6 +146,7 @@ func TestIOFindsLogger(t *testing.T) {
 
 // TestIOFindsFlask: a page that reads its settings for each request, in one thread and in a thread for each request.
 func TestIOFindsFlask(t *testing.T) {
+	testprog.Whole(t, "TestRepeatRead of package canary has the rule")
 	testprog.Need(t, "ptrace")
 	python, flask := testprog.Tool(t, "python3.12"), testprog.Tool(t, "flask")
 	prog := filepath.Join(testprog.Root(t), "testdata", "targets", "python", "pages.py")
@@ -163,6 +166,7 @@ func TestIOFindsFlask(t *testing.T) {
 // TestIOFindsNothingInNPM: npm reads each file of a local package once, so that the usual rules find nothing
 // to change.
 func TestIOFindsNothingInNPM(t *testing.T) {
+	testprog.Whole(t, "TestRecordIO has the rules")
 	testprog.Need(t, "ptrace")
 	npm := testprog.Tool(t, "npm")
 	dir := t.TempDir()

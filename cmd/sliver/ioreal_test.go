@@ -77,6 +77,7 @@ func dropped(lost []string) []string {
 // TestIORealPrograms compares the calls of real programs with those that strace -c counts, each run in a
 // folder of its own with the same files, and the bytes of their files with the sizes.
 func TestIORealPrograms(t *testing.T) {
+	testprog.Whole(t, "TestRecordIO has the sums of a program that knows them")
 	testprog.Need(t, "ptrace")
 	const files, size = 30, 100_000
 	fresh := func(t *testing.T) string {

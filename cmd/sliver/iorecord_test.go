@@ -210,6 +210,7 @@ func TestRecordIOSeveral(t *testing.T) {
 
 // TestRecordIOMany records more processes than are watched at once. The others say so.
 func TestRecordIOMany(t *testing.T) {
+	testprog.Whole(t, "TestRecordIOSeveral has two processes")
 	testprog.Need(t, "gcc", "ptrace")
 	dir := t.TempDir()
 	prog := testprog.Build(t, "c/files", "O2")

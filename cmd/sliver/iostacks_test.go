@@ -16,6 +16,7 @@ import (
 // threads in the same time. A part may be larger by chance: the test fails for equal ones in less than one of a million
 // runs, if up to eight stacks in a row lack frames for one reason.
 func TestIOStacksLikeSampler(t *testing.T) {
+	testprog.Whole(t, "TestStacks of package canary has the stacks of every language")
 	testprog.Need(t, "ptrace")
 	target := func(name string) string { return filepath.Join(testprog.Root(t), "testdata", "targets", name) }
 	path := target("python/places.py")

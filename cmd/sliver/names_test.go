@@ -19,6 +19,7 @@ import (
 // stack and top name a stripped program with files from --debuginfod. The second time
 // they contact no server, and with the name cache they do not even read the file.
 func TestNamesFromServer(t *testing.T) {
+	testprog.Whole(t, "package symbol has the client's own tests")
 	testprog.Need(t, "ptrace", "gcc", "objcopy", "strip")
 	if _, err := build(); err != nil {
 		t.Fatal(err)

@@ -65,6 +65,7 @@ int main(void) {
 // TestPageSeveral: the live page of a process with its children, while it starts and ends them: see
 // web/page/test/several.mjs.
 func TestPageSeveral(t *testing.T) {
+	testprog.Whole(t, "TestPageOfCommand has such a page, TestPage the groups")
 	testprog.Need(t, "gcc", "ptrace", "node", "chromium", "npm")
 	dir := t.TempDir()
 	program := testprog.GCC(t, "workers", startsWorkers, "-O1", "-g", "-pthread")

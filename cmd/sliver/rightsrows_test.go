@@ -36,6 +36,7 @@ func lineOf(out, text string) string {
 // TestDoctorRows compares, for each set of rights, the answers of doctor with the behaviour of record --kernel and
 // record --trace. Both give the same reason in one line.
 func TestDoctorRows(t *testing.T) {
+	testprog.Whole(t, "TestRecordKernelRefused has one of the rows")
 	testprog.Need(t, "gcc", "ptrace", "root", "setpriv", "unshare")
 	if many, _ := exact.Try(os.Getpid()); many != nil {
 		testprog.Missing(t, "bpf", many.Error())

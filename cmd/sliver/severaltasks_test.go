@@ -154,6 +154,7 @@ func checkGoPrograms(t *testing.T, dir string, programs ...*goProgram) {
 
 // TestTwoGoPrograms records two Go programs by number: each has its own goroutines, of which many have the same numbers.
 func TestTwoGoPrograms(t *testing.T) {
+	testprog.Whole(t, "TestGoChild has two Go programs")
 	testprog.Need(t, "ptrace")
 	var programs []*goProgram
 	for _, many := range []string{"7", "23"} {

@@ -149,6 +149,7 @@ func waiting(cmd *exec.Cmd) bool {
 // A reader that does not read, a server that does not answer and a command that goes on do
 // not keep sliver from ending at a signal, and cost no finished output.
 func TestSignalsWhileItWaits(t *testing.T) {
+	testprog.Whole(t, "TestInterruptTwice has the signals")
 	p := spin(t)
 	start := func(t *testing.T, dir string, args ...string) *exec.Cmd {
 		t.Helper()

@@ -185,6 +185,7 @@ func TestTraceLists(t *testing.T) {
 
 // TestTraceManaged: a function that an interpreter runs cannot be traced. A line says so, and it is sampled.
 func TestTraceManaged(t *testing.T) {
+	testprog.Whole(t, "a runtime of each kind for one line")
 	for _, c := range []struct {
 		runtime, tool, program string
 		args                   []string

@@ -61,6 +61,7 @@ var unknowns = []struct {
 // code, and sliver's status is 0. Offsets of a tested version are not assumed for another one unless they
 // were verified.
 func TestUnknownRuntimes(t *testing.T) {
+	testprog.Whole(t, "many runtimes, each with a patched copy")
 	for _, u := range unknowns {
 		t.Run(u.name, func(t *testing.T) {
 			testprog.Need(t, "ptrace")

@@ -264,6 +264,7 @@ func TestRecordWebEndsAnyTime(t *testing.T) {
 // TestRecordWebEndsBetween: Ctrl-C between two recordings of one page ends sliver, and
 // the recording is kept.
 func TestRecordWebEndsBetween(t *testing.T) {
+	testprog.Whole(t, "TestRecordWebEndsAnyTime has another moment")
 	p := spin(t)
 	for i := range 8 {
 		dir := t.TempDir()

@@ -15,7 +15,10 @@ import (
 // The output for a recording of maximum depth, with time at each depth, has bounded size.
 // No time is lost, and cut stacks are marked.
 func TestDeep(t *testing.T) {
-	const depth = 1 << 16
+	depth := 1 << 16
+	if testing.Short() {
+		depth = 1 << 13
+	}
 	rec := exporttest.Deep(t, depth)
 	r, w := io.Pipe()
 	go func() { w.CloseWithError(Wall(w, rec, view.Options{Idle: true})) }()

@@ -16,6 +16,8 @@ import (
 	"github.com/sliverprof/sliver/export/foreign"
 	"github.com/sliverprof/sliver/internal/exporttest"
 	"github.com/sliverprof/sliver/trace"
+
+	"github.com/sliverprof/sliver/internal/testprog"
 )
 
 // message encodes a field that contains a message or a string.
@@ -57,6 +59,7 @@ func (r *repeated) Read(b []byte) (int, error) {
 // A profile with too many messages, or that decompresses to gigabytes, is rejected or cut
 // before that memory is allocated.
 func TestPprofBombs(t *testing.T) {
+	testprog.Unraced(t, "one goroutine, and it counts allocations")
 	const most = 900 << 20 // all allocations together
 	one := message(2, message(1, []byte{1, 1, 1, 1}), message(2, []byte{1}))
 	for _, c := range []struct {

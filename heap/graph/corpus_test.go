@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/sliverprof/sliver/internal/testprog"
 )
 
 // corpus returns the real dumps of the folder SLIVER_HPROF_CORPUS, by name.
@@ -38,6 +40,7 @@ func corpus(t testing.TB) map[string]string {
 // Every object of the corpus is in the tree, its parts add up, and what the tree says of
 // the largest ones is what a search without them finds.
 func TestCorpusRetained(t *testing.T) {
+	testprog.Whole(t, "TestCorpusAgainstShark has the same dumps")
 	for name, path := range corpus(t) {
 		t.Run(name, func(t *testing.T) {
 			g, err := Open(t.Context(), path, Options{Temp: t.TempDir()})

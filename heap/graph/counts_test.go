@@ -42,6 +42,7 @@ func same(t *testing.T, got, want map[string]int, oracle string) {
 
 // hprof-slurp counts the same objects of each class.
 func TestCorpusAgainstSlurp(t *testing.T) {
+	testprog.Whole(t, "TestCorpusAgainstShark reads the same dumps")
 	slurp := testprog.Tool(t, "hprof-slurp")
 	for name, path := range corpus(t) {
 		t.Run(name, func(t *testing.T) {

@@ -47,6 +47,7 @@ var slurpLine = regexp.MustCompile(`(?m)^(?:\.\.GC )?([A-Za-z0-9 -]+): (\d+)$`)
 
 // hprof-slurp counts the same records and sub-records.
 func TestCountsOfSlurp(t *testing.T) {
+	testprog.Whole(t, "TestCheckCorpus reads the same dumps")
 	slurp := program(t, "hprof-slurp")
 	eachDump(t, func(t *testing.T, dump []byte) {
 		if strings.HasSuffix(t.Name(), "/own") {

@@ -96,7 +96,7 @@ func TestPack(t *testing.T) {
 		if os.Getenv("SLIVER_LONG") == "" && len(dump) > 2<<20 {
 			t.Skip("a dump of more than 2 MB: SLIVER_LONG is not set")
 		}
-		if len(dump) > 1<<20 {
+		if len(dump) > 256<<10 {
 			testprog.Whole(t, "smaller dumps")
 		}
 		cut := strip(t, dump, StripOptions{Rule: Koom})

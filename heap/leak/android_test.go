@@ -32,6 +32,7 @@ func corpus(t testing.TB, name string) string {
 
 // Shark finds the same leaks in a real dump, with the same signatures.
 func TestAndroidAgainstShark(t *testing.T) {
+	testprog.Whole(t, "TestCorpusAgainstShark of package graph reads the same dumps")
 	jars := filepath.Join(filepath.Dir(testprog.Tool(t, "shark")), "*")
 	java, javac := testprog.Tool(t, "java17"), testprog.Tool(t, "javac")
 	classes := t.TempDir()

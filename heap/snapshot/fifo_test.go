@@ -88,6 +88,7 @@ func (s *stuck) Write(b []byte) (int, error) {
 // A reader that takes nothing does not keep the virtual machine standing: it goes on when the whole dump is in memory, and
 // a dump for which the memory is not enough is given up.
 func TestStreamStalls(t *testing.T) {
+	testprog.Whole(t, "a reader that waits for its time")
 	for _, version := range []string{"17", "25"} {
 		t.Run(version, func(t *testing.T) {
 			if testing.Short() && version != "25" {

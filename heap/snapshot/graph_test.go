@@ -25,6 +25,7 @@ import (
 // The graph of a copy, whose objects are not encoded, is that of the dump that is written: object by object, class by
 // class, finding by finding, with the same losses. SLIVER_LONG=1 takes more kinds of objects and layouts.
 func TestGraphEqualsDump(t *testing.T) {
+	testprog.Whole(t, "TestEqualsJcmd has each object of the dump")
 	testprog.Unraced(t, "TestDamagedMemory has the same goroutines, and fewer objects")
 	long := os.Getenv("SLIVER_LONG") != ""
 	kinds := "list,loader,threadlocal,duplicates,nulls,references"

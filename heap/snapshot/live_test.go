@@ -60,6 +60,7 @@ func TestLiveReferences(t *testing.T) {
 
 // After a collection the objects that are reachable are those of jcmd's dump of live objects.
 func TestLiveEqualsJcmd(t *testing.T) {
+	testprog.Whole(t, "TestEqualsJcmd has all objects")
 	testprog.Unraced(t, oneGoroutine)
 	for version, all := range chosen() {
 		for _, flags := range all {

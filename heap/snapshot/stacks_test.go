@@ -102,6 +102,7 @@ func stacksOf(t testing.TB, path string) map[uint64]*threadStack {
 
 // The stacks of a program whose threads wait are those of GC.heap_dump, and hold the same objects.
 func TestStacksEqualJcmd(t *testing.T) {
+	testprog.Whole(t, "TestStacksThroughUpcall has a stack, TestEqualsJcmd the dump")
 	for _, version := range []string{"17", "21", "25"} {
 		// Compiled at once: calls of code that is replaced right then have their objects as roots of the thread alone,
 		// and how many there are would differ.

@@ -3,6 +3,8 @@ package policy
 import (
 	"go/ast"
 	"testing"
+
+	"github.com/sliverprof/sliver/internal/testprog"
 )
 
 // maxClosures is how many closures may contain each other. Deeper ones share variables that a reader
@@ -10,6 +12,7 @@ import (
 const maxClosures = 3
 
 func TestClosuresAreShallow(t *testing.T) {
+	testprog.Unraced(t, "one goroutine reads all files")
 	for _, f := range files(t) {
 		if f.test {
 			continue

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/sliverprof/sliver/internal/testprog"
 )
 
 // phrases are constructions that readers take for a translation. CONTRIBUTING.md says what to write
@@ -36,6 +38,7 @@ var mostPhrases = map[string]int{".go": 0, ".ts": 0}
 
 // TestLanguage counts the lines of comments with such a phrase.
 func TestLanguage(t *testing.T) {
+	testprog.Unraced(t, "one goroutine reads all files")
 	found := map[string][]string{}
 	lines := map[string]int{}
 	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {

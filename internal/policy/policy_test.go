@@ -1,5 +1,7 @@
 package policy
 
+//sliver:layer unit big
+
 import (
 	"go/ast"
 	"go/parser"

@@ -1,5 +1,6 @@
 # The programs that tests use: installs what is missing, by package name. test.sh reads this file, with
-# $cache (the folder of tools that are not the system's), $work (a temporary folder) and $long (yes or no) set.
+# $cache (the folder of tools that are not the system's), $work (a temporary folder), $long (yes or no) and $short (not
+# empty: the short form of the tests) set.
 # internal/testprog looks for them in the same places.
 
 # Versions of the tools that are not the system's.
@@ -339,7 +340,7 @@ install_vm() (
 
 # Readers of heap dumps that ours is held against.
 install_heap() {
-	if ! command -v hprof-slurp >/dev/null && [[ ! -x $cache/hprof-slurp/bin/hprof-slurp ]] && command -v cargo >/dev/null; then
+	if [[ -z ${short:-} ]] && ! command -v hprof-slurp >/dev/null && [[ ! -x $cache/hprof-slurp/bin/hprof-slurp ]] && command -v cargo >/dev/null; then
 		echo "installing: hprof-slurp $slurp"
 		cargo install --quiet hprof-slurp --version "$slurp" --root "$cache/hprof-slurp" >"$work/cargo" 2>&1 || {
 			echo "could not install hprof-slurp:"
@@ -381,23 +382,33 @@ install_page() {
 	} >&2
 }
 
-install_all() {
-	if [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null; then
-		install_packages
-		install_python
-		install_rubies
-	fi
+# What is not of the system's packages.
+install_others() {
 	install_tools
 	install_closure
 	install_nodes
 	install_greenlets
 	install_javas
+	install_heap
+	install_page
+}
+
+install_all() {
+	local others=''
+	if command -v npm >/dev/null && command -v python3 >/dev/null && command -v mvn >/dev/null && command -v cargo >/dev/null; then
+		install_others & # needs nothing of the packages
+		others=$!
+	fi
+	if [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null; then
+		install_packages
+		install_python
+		install_rubies
+	fi
+	if [[ -n $others ]]; then wait "$others"; else install_others; fi
 	if [[ $long == yes && $(id -u) == 0 ]] && command -v apt-get >/dev/null; then
 		install_jhsdb
 		install_vms
 	fi
-	install_heap
-	install_page
 }
 
 # missing_tools lists what is not there.
@@ -409,7 +420,7 @@ missing_tools() {
 	[[ -e ${SLIVER_PERFETTO:-$cache/perfetto/assets/trace-processor}/trace_processor.wasm ]] || echo "Perfetto's trace_processor"
 	[[ -e $cache/ncc/dist/ncc/index.js ]] || echo ncc
 	[[ -x $cache/closure/compiler ]] || echo closure
-	command -v hprof-slurp >/dev/null || [[ -x $cache/hprof-slurp/bin/hprof-slurp ]] || echo hprof-slurp
+	[[ -n ${short:-} ]] || command -v hprof-slurp >/dev/null || [[ -x $cache/hprof-slurp/bin/hprof-slurp ]] || echo hprof-slurp
 	compgen -G "$cache/shark/shark-android-*.jar" >/dev/null || echo shark
 	[[ -x $cache/schemathesis/bin/schemathesis ]] || echo schemathesis
 	[[ -e $cache/flask/flask/__init__.py ]] || echo flask

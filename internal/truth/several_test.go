@@ -112,6 +112,7 @@ func pooled(all []*measured) *measured {
 // TestDuty wants of one. A verdict is wrong by chance in less than 1 of 10,000 runs: each of 25 limits is 4.5 standard
 // deviations above the bias.
 func TestTogether(t *testing.T) {
+	testprog.Whole(t, "TestDuty has the shares of one process")
 	checkTogether(t, "10ms", 5, .04)
 }
 

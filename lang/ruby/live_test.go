@@ -212,7 +212,7 @@ func gets(version string, caller string) string {
 func TestFrozen(t *testing.T) {
 	moments := 250
 	if testing.Short() {
-		moments = 100
+		moments = 30
 	} else if os.Getenv("SLIVER_LONG") != "" {
 		moments = 1000
 	}

@@ -14,6 +14,7 @@ import (
 // TestCallEdges has calls other than reads and writes that take just more than 13 ms on the main thread and on an
 // event loop, and just less. As in TestEdges, a run that missed the edge is repeated.
 func TestCallEdges(t *testing.T) {
+	testprog.Whole(t, "TestMainIO has the rule")
 	testprog.Unraced(t, "it compares with clocks, and a slow sampler would take the CPUs")
 	testprog.Need(t, "gcc", "ptrace")
 	const us, limit = time.Microsecond, 13 * time.Millisecond

@@ -17,6 +17,7 @@ type account struct{ longest, nearest, farthest time.Duration }
 // from outside the kernel. A run that missed the edge, as happens when the machine has no CPU for a while,
 // is repeated, and on a machine that is too busy for any of them the case is left to the rules' own test.
 func TestEdges(t *testing.T) {
+	testprog.Whole(t, "TestMainIO and TestSmallBuffer have edges of each rule")
 	testprog.Unraced(t, "it compares with clocks, and a slow sampler would take the CPUs")
 	testprog.Need(t, "gcc", "ptrace")
 	const us, ms = time.Microsecond, time.Millisecond

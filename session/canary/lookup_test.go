@@ -46,6 +46,7 @@ func judgeLookup(t *testing.T, what string, all []*iowatch.Finding, longest, del
 // TestLookups asks a name server that answers in time, and one that does not, by every call that a resolver
 // may use.
 func TestLookups(t *testing.T) {
+	testprog.Whole(t, "TestStaticLookup has the lookup that is hardest to see")
 	testprog.Unraced(t, "it compares with clocks, and a slow sampler would take the CPUs")
 	testprog.Need(t, "gcc", "ptrace")
 	prog := testprog.Build(t, "c/lookups", "O2")

@@ -82,6 +82,7 @@ func TestStacks(t *testing.T) {
 // TestBusyPython: many calls before the kernel copies the memory of Python's frames do not keep later stacks from
 // having these frames.
 func TestBusyPython(t *testing.T) {
+	testprog.Whole(t, "TestPythonCommand has Python's frames")
 	testprog.Unraced(t, "it compares with clocks, and a slow sampler would take the CPUs")
 	testprog.Need(t, "ptrace")
 	for _, tool := range []string{"python3.11", "python3.12", "python3.14"} {

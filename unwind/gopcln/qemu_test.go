@@ -128,6 +128,7 @@ func (g *remote) regs(t testing.TB) stack.Regs {
 // or where the table alone does not suffice. The walk must reach the function that calls
 // everything, and the goroutine's start.
 func TestWalkARM64(t *testing.T) {
+	testprog.Whole(t, "an emulator; TestWalkLive has this machine's own code")
 	testprog.Unraced(t, "its walks are in one goroutine")
 	if _, err := exec.LookPath("qemu-aarch64"); err != nil {
 		need(t, "qemu-aarch64", "qemu-aarch64 is not installed")

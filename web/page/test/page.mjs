@@ -5,7 +5,7 @@
 //
 // in the light colour scheme, or with SLIVER_SCHEME=dark in the dark one; with
 // SLIVER_SCREEN=phone on the screen of a phone. SLIVER_PART=0/2 takes every second
-// case, SLIVER_PART=1/2 the others.
+// case, SLIVER_PART=1/2 the others. SLIVER_SHORT leaves out the cases that take longest.
 // It prints a line for each case, at last how many there are, and fails if one does.
 import assert from 'node:assert/strict';
 import { rm } from 'node:fs/promises';
@@ -43,6 +43,8 @@ import { cases as tracks } from './tracks.mjs';
 
 const cases = [];
 const test = (name, f) => cases.push([name, f]);
+// long is a case that the short form leaves out.
+const long = (name, f) => process.env.SLIVER_SHORT || test(name, f);
 
 test('recording: tracks are drawn, main first', async () => {
   const s = await serve('-threads', '8', '-samples', '3000');
@@ -173,7 +175,7 @@ test('wheel, keys, drag, double-click, 0, minimap', async () => {
 });
 
 // An arrow whose wait began before the view is drawn whole at the left edge.
-test('arrows at the left edge', async () => {
+long('arrows at the left edge', async () => {
   const s = await serve('-threads', '3', '-samples', '4000');
   const first = await open(s.url);
   await ready(first);
@@ -327,7 +329,7 @@ test('a selected call says where its time went', async () => {
 });
 
 // Below the threads: counters, and each lock with its holder and the number of threads that wait.
-test('tracks of counters and locks', async () => {
+long('tracks of counters and locks', async () => {
   const s = await serve('-threads', '6', '-samples', '4000');
   const page = await open(s.url);
   await ready(page);
@@ -414,7 +416,7 @@ test('tracks of counters and locks', async () => {
 });
 
 // Below the threads: each goroutine with what it ran and waited for, on whichever thread.
-test('tracks of goroutines', async () => {
+long('tracks of goroutines', async () => {
   const s = await serve('-threads', '4', '-samples', '3000', '-tasks', '40');
   const page = await open(s.url);
   await ready(page);
@@ -539,7 +541,7 @@ test('tracks of goroutines', async () => {
 });
 
 // Each process has a group of tasks that folds; the numbers of tasks are the same in all.
-test('goroutines of several processes', async () => {
+long('goroutines of several processes', async () => {
   const s = await serve('-threads', '3', '-samples', '1500', '-tasks', '12', '-processes', '2');
   const page = await open(s.url);
   await ready(page);
@@ -570,7 +572,7 @@ test('goroutines of several processes', async () => {
   await s.stop();
 });
 
-test('10,000 goroutines scroll; only rows on the screen are there', async () => {
+long('10,000 goroutines scroll; only rows on the screen are there', async () => {
   const s = await serve('-threads', '8', '-samples', '3000', '-tasks', '10000');
   const page = await open(s.url);
   await ready(page);
@@ -610,7 +612,7 @@ test('10,000 goroutines scroll; only rows on the screen are there', async () => 
 });
 
 // Notes are in the address, in the browser's storage, and in the file that Share saves.
-test('notes at times', async () => {
+long('notes at times', async () => {
   const s = await serve('-threads', '4', '-samples', '3000');
   const page = await open(s.url);
   await ready(page);
@@ -685,7 +687,7 @@ test('notes at times', async () => {
   await s.stop();
 });
 
-test('the menu of a call, a thread, a lock; links to an editor', async () => {
+long('the menu of a call, a thread, a lock; links to an editor', async () => {
   const s = await serve('-threads', '6', '-samples', '4000');
   const page = await open(s.url, { permissions: ['clipboard-read', 'clipboard-write'] });
   await ready(page);
@@ -877,7 +879,7 @@ test('range: flame graphs, functions, waits', async () => {
   await s.stop();
 });
 
-test("frames outside of the program's own code fold, and open", async () => {
+long("frames outside of the program's own code fold, and open", async () => {
   // On the page: no frame outside of the program's code calls another one, until all code is shown or a row opened.
   const s = await serve('-threads', '4', '-samples', '3000');
   const page = await open(s.url);
@@ -994,7 +996,7 @@ test('compare two ranges, and two recordings', async () => {
   await s.stop();
 });
 
-test('colours by module and kind, calls of one kind alone', async () => {
+long('colours by module and kind, calls of one kind alone', async () => {
   const s = await serve('-threads', '4', '-samples', '3000');
   const page = await open(s.url);
   await ready(page);
@@ -1281,7 +1283,7 @@ test('names are text, never HTML', async () => {
   await s.stop();
 });
 
-test('deep tracks: what they begin with and what goes deeper is told, and opens', async () => {
+long('deep tracks: what they begin with and what goes deeper is told, and opens', async () => {
   const s = await serve('-threads', '8', '-samples', '3000');
   // Without the threads' CPU, which also updates labels: the rows alone must do that.
   const page = await open(s.url, {
@@ -1348,7 +1350,7 @@ test('deep tracks: what they begin with and what goes deeper is told, and opens'
   await s.stop();
 });
 
-test('threads of a pool are a group', async () => {
+long('threads of a pool are a group', async () => {
   const s = await serve('-threads', '24', '-samples', '800');
   const page = await open(s.url);
   await ready(page);
@@ -1526,7 +1528,7 @@ test('the address brings the view back', async () => {
   await s.stop();
 });
 
-test('keyboard alone, help, tables for screen readers', async () => {
+long('keyboard alone, help, tables for screen readers', async () => {
   const s = await serve('-threads', '3', '-samples', '2000');
   const page = await open(s.url);
   await ready(page);
@@ -1571,7 +1573,7 @@ test('keyboard alone, help, tables for screen readers', async () => {
   await s.stop();
 });
 
-test('downloads, their failure, and the exported range', async () => {
+long('downloads, their failure, and the exported range', async () => {
   const s = await serve('-threads', '2', '-samples', '1500');
   const page = await open(s.url);
   await ready(page);
@@ -1592,7 +1594,7 @@ test('downloads, their failure, and the exported range', async () => {
   await s.stop();
 });
 
-test('speedscope, Perfetto and Firefox Profiler are handed the recording', async () => {
+long('speedscope, Perfetto and Firefox Profiler are handed the recording', async () => {
   const s = await serve('-threads', '2', '-samples', '800');
   const page = await open(s.url);
   await ready(page);
@@ -2004,7 +2006,7 @@ test('phone: touch pans, pinches and selects', async () => {
 });
 
 tracks(test);
-screens(test);
+screens(test, long);
 
 let failed = 0;
 let held = 0;

@@ -138,10 +138,10 @@ const screens = {
   phone: { args: ['-threads', '8', '-samples', '3000'], how: aPhone },
 };
 
-export function cases(test) {
+export function cases(test, long) {
   if (phone || scheme !== 'light') return; // the screens have forms of their own
   for (const [name, { args, how, act }] of Object.entries(screens)) {
-    test(`the screen ${name} looks as sketched`, async () => {
+    (name === 'overview' ? test : long)(`the screen ${name} looks as sketched`, async () => {
       const s = await serve(...args);
       const page = await open(s.url, { viewport: { width: wide, height: 900 }, ...how });
       await ready(page);
