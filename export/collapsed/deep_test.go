@@ -17,7 +17,7 @@ import (
 func TestDeep(t *testing.T) {
 	depth := 1 << 16
 	if testing.Short() {
-		depth = 1 << 13
+		depth = 1 << 14
 	}
 	rec := exporttest.Deep(t, depth)
 	r, w := io.Pipe()

@@ -13,10 +13,7 @@ import (
 // The stacks of a recording of maximum depth have a bounded total number of frames. Cut
 // stacks have a location that says so, and a comment counts them.
 func TestDeep(t *testing.T) {
-	depth := 1 << 16
-	if testing.Short() {
-		depth = 1 << 13
-	}
+	const depth = 1 << 16
 	p := profile.New(view.New(exporttest.Deep(t, depth), view.Options{Idle: true}))
 	frames, wall, stacks := 0, int64(0), 0
 	var st []int
