@@ -165,6 +165,7 @@ func judgeOwners(rec *trace.Recording, log *turnsLog, parked bool, is func(*trac
 // java.util.concurrent, whose objects move. No named owner may be wrong, and of the
 // observed waits of 1 ms or longer 99 in 100 must have an owner.
 func TestJavaTurns(t *testing.T) {
+	testprog.Whole(t, "TestTurnsAreRecorded has the owners of monitors")
 	testprog.Unraced(t, "it compares with clocks, and a slow sampler would take the CPUs")
 	testprog.Need(t, "ptrace")
 	type way struct {

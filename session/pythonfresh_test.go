@@ -109,6 +109,7 @@ func freshPlace(key string, f *trace.Func, line int) bool {
 // TestPythonFresh: functions that replace each other in memory must have their own
 // names, files and lines, at the times at which they ran.
 func TestPythonFresh(t *testing.T) {
+	testprog.Whole(t, "TestNodeFresh and TestJavaFresh have code that is replaced")
 	testprog.Need(t, "ptrace")
 	for i, v := range pythons {
 		t.Run(v.version, func(t *testing.T) {

@@ -57,6 +57,7 @@ const usual = 256 << 20
 // Stacks that lead their reader astray cost their own thread's samples, and the thread beside them is
 // shown as it is.
 func TestAttackStacks(t *testing.T) {
+	testprog.Whole(t, "TestAttackPython has spoiled frames")
 	p := attack(t, "hostile/stacks", "O2", "--wait-go")
 	p.Ready()
 	p.Go()

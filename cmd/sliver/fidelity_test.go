@@ -257,6 +257,7 @@ func TestFidelityDeadMain(t *testing.T) {
 
 // TestFidelityCuts: a cut stack is marked with the reason, which the summary shows too.
 func TestFidelityCuts(t *testing.T) {
+	testprog.Whole(t, "TestTruth of package session has optimized code")
 	testprog.Need(t, "ptrace")
 	for _, c := range []struct{ mode, leaf, reason string }{
 		{"hollow", "hollow", "return address is 0"},

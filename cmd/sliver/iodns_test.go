@@ -14,6 +14,7 @@ import (
 
 // TestIOSlowDNS looks a name up at a name server that answers late, and at one that does not.
 func TestIOSlowDNS(t *testing.T) {
+	testprog.Whole(t, "TestStaticLookup of package canary has the rule")
 	testprog.Need(t, "ptrace", "unshare")
 	getent, err := exec.LookPath("getent")
 	if err != nil || os.Geteuid() != 0 {

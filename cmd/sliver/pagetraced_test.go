@@ -9,6 +9,7 @@ import (
 
 // TestPageTraced looks at the tab of traced calls of a program whose slow calls wait.
 func TestPageTraced(t *testing.T) {
+	testprog.Whole(t, "TestTracedFunctions of package report has the numbers")
 	testprog.Need(t, "gcc", "ptrace", "node", "chromium", "npm")
 	dir := t.TempDir()
 	const code = `#include <stdio.h>

@@ -40,6 +40,7 @@ func ofGroup(t *testing.T, group int) (out []string) {
 // end. Each process of the tree goes on to its end, nothing stays stopped or traced, and no helper of the recorder
 // remains. With SLIVER_LONG=1 the test kills 200 times.
 func TestTreeKilledOften(t *testing.T) {
+	testprog.Whole(t, "TestFamilyKilled kills a recorder once")
 	testprog.Need(t, "gcc", "ptrace")
 	dir, first, kid := family(t)
 	times := 10

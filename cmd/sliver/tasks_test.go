@@ -57,15 +57,16 @@ func TestTasksAsked(t *testing.T) {
 
 	c := spin(t)
 	cmd = slivercmd(t, dir, "record", "-p", pidOf(c), "-o", "c.sliver")
-	var errs bytes.Buffer
+	var errs safeBuffer
 	cmd.Stderr = &errs
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	growing(t, dir)
 	_ = cmd.Process.Signal(syscall.SIGUSR1)
+	waitFor(t, func() bool { return strings.Contains(errs.String(), "SIGUSR1: the program has no goroutines") })
 	_ = cmd.Process.Signal(syscall.SIGINT)
-	if err := cmd.Wait(); err != nil || !strings.Contains(errs.String(), "SIGUSR1: the program has no goroutines") {
+	if err := cmd.Wait(); err != nil {
 		t.Errorf("%v, %s", err, errs.String())
 	}
 }
