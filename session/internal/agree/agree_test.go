@@ -4,6 +4,7 @@ package agree
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"strings"
@@ -12,7 +13,8 @@ import (
 	"github.com/sliverprof/sliver/internal/testprog"
 )
 
-// least is the share of frames on which sliver and an oracle must agree.
+// least is the share of frames on which sliver and an oracle must agree. Of few frames, chance may leave out more: up to
+// 4.5 standard deviations, which happens in less than 1 of 100,000 runs.
 const least = 0.995
 
 // A score sums comparisons with one oracle.
@@ -22,6 +24,7 @@ type score struct {
 	known                  int // threads to which excuse applied
 	beyond                 int // our frames that were not compared for these two reasons
 	moved                  int // threads omitted because they ran while the oracle examined them
+	unsure                 int // threads omitted because the oracle differed from us and then from itself
 }
 
 func (s *score) add(o score) {
@@ -32,6 +35,7 @@ func (s *score) add(o score) {
 	s.known += o.known
 	s.beyond += o.beyond
 	s.moved += o.moved
+	s.unsure += o.unsure
 }
 
 func (s *score) share() float64 { return float64(s.equal) / float64(max(s.frames, 1)) }
@@ -186,34 +190,28 @@ var oracles = []struct {
 	{"gdb", gdbFrames},
 }
 
-// TestAgree is the comparison of the package comment. On a busy machine, one stack that a
-// tool did not read completely is a hundredth of all frames of a short run: then a second
-// run decides.
+// TestAgree is the comparison of the package comment.
 func TestAgree(t *testing.T) {
 	testprog.Need(t, "ptrace", "eu-stack", "gdb")
-	bad := agreement(t)
-	if len(bad) > 0 && !t.Failed() {
-		t.Logf("once more: %s", strings.Join(bad, "; "))
-		bad = agreement(t)
-	}
-	for _, b := range bad {
-		t.Error(b)
-	}
+	agreement(t)
 	checkBlind(t)
 }
 
-// agreement examines all programs, and returns the tools with too little agreement.
-func agreement(t *testing.T) (bad []string) {
+// agreement examines all programs.
+func agreement(t *testing.T) {
 	var table strings.Builder
-	fmt.Fprintf(&table, "%-9s %-9s %8s %8s %8s %8s %6s %6s %7s %6s\n",
-		"program", "oracle", "threads", "frames", "equal", "share", "early", "known", "beyond", "moved")
+	fmt.Fprintf(&table, "%-9s %-9s %8s %8s %8s %8s %6s %6s %7s %6s %6s\n",
+		"program", "oracle", "threads", "frames", "equal", "share", "early", "known", "beyond", "moved", "unsure")
 	row := func(name, oracle string, s *score) {
-		fmt.Fprintf(&table, "%-9s %-9s %8d %8d %8d %7.2f%% %6d %6d %7d %6d\n",
-			name, oracle, s.threads, s.frames, s.equal, 100*s.share(), s.early, s.known, s.beyond, s.moved)
+		fmt.Fprintf(&table, "%-9s %-9s %8d %8d %8d %7.2f%% %6d %6d %7d %6d %6d\n",
+			name, oracle, s.threads, s.frames, s.equal, 100*s.share(), s.early, s.known, s.beyond, s.moved, s.unsure)
 	}
 	all := make([]score, len(oracles))
 	for _, p := range programs {
 		t.Run(p.name, func(t *testing.T) {
+			if p.name == "go build" {
+				testprog.Whole(t, "TestDelve has Go's frames")
+			}
 			testprog.Need(t, p.needs...)
 			picks := p.start(t)
 			sum := make([]score, len(oracles))
@@ -238,12 +236,12 @@ func agreement(t *testing.T) (bad []string) {
 	}
 	t.Logf("agreement:\n%s", table.String())
 	for i, o := range oracles {
-		if all[i].threads > 0 && all[i].share() < least {
-			bad = append(bad, fmt.Sprintf("%d of %d frames are those of %s: %.2f %%, less than %.2f %%",
-				all[i].equal, all[i].frames, o.word, 100*all[i].share(), 100*least))
+		n := float64(all[i].frames)
+		if float64(all[i].frames-all[i].equal) > (1-least)*n+4.5*math.Sqrt(least*(1-least)*n) {
+			t.Errorf("%d of %d frames are those of %s: %.2f %%, less than %.2f %%",
+				all[i].equal, all[i].frames, o.word, 100*all[i].share(), 100*least)
 		}
 	}
-	return bad
 }
 
 // round lets the program work, stops one of its processes and compares.
@@ -285,13 +283,18 @@ func look(t *testing.T, pid int) []score {
 	}
 	scores := make([]score, len(oracles))
 	for i, o := range oracles {
-		theirs, err := o.ask(t, pid)
-		if err != nil {
-			t.Fatal(err)
+		ask := func() map[int]trace {
+			theirs, err := o.ask(t, pid)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for tid, x := range theirs {
+				theirs[tid] = x.within(code)
+			}
+			return theirs
 		}
-		for tid, x := range theirs {
-			theirs[tid] = x.within(code)
-		}
+		theirs := ask()
+		var again map[int]trace // asked if the first answer differs from ours
 		after, err := ours(pid)
 		if err != nil {
 			t.Fatalf("read the stacks of process %d after %s: %v", pid, o.word, err)
@@ -304,6 +307,16 @@ func look(t *testing.T, pid int) []score {
 			}
 			their, known := excuse(o.word, our, theirs[tid])
 			frames, equal, early := compare(our, their)
+			if frames != equal {
+				if again == nil {
+					again = ask()
+				}
+				if !again[tid].same(theirs[tid]) {
+					s.unsure++
+					t.Logf("%s, thread %d, which stood still, has other frames when asked again\n%s", o.word, tid, beside(our, their))
+					continue
+				}
+			}
 			s.threads++
 			s.frames += frames
 			s.equal += equal
