@@ -84,14 +84,10 @@ func TestTraceJavaMethods(t *testing.T) {
 	free(t, p.PID)
 
 	// The process ends: so does sliver, with all calls.
-	x.proc = testprog.StartCmd(t, slivercmd(t, t.TempDir(), "trace", "-p", pidOf(p), "-f", "total", "-q", "--trace-engine", "jfr"))
-	for !strings.Contains(strings.Join(p.Output(), "\n"), "truth 3 ") {
-		// -q does not say when tracing has begun: JFR does.
-		if out, _ := exec.Command("sh", "-c", "ls /tmp/.sliver-"+fmt.Sprint(x.proc.PID)+"-*/settings.jfc").Output(); len(out) > 0 {
-			p.Go()
-			p.Line("truth 3 ")
-		}
-	}
+	x.proc = testprog.StartCmd(t, slivercmd(t, t.TempDir(), "trace", "-p", pidOf(p), "-f", "total", "--trace-engine", "jfr"))
+	x.ready()
+	p.Go()
+	p.Line("truth 3 ")
 	p.CloseInput()
 	if st := x.proc.Wait(); !st.Success() || !strings.Contains(strings.Join(x.proc.Output(), "\n"), "shop.Traced$Cart.total") {
 		t.Errorf("%v: %q %q", st, x.proc.Output(), x.proc.Errors())
