@@ -191,7 +191,7 @@ func (g *group) startClock(th *thread, c *Counters, at stack.Time) {
 	} else if th.usage.lately < clockSure && g.s.clocks.own.Load() >= fewClocks {
 		return
 	}
-	if refusal.Load() || k.depth > most*3/4 || k.least > most*3/4 {
+	if refusal.Load() || !k.fits(most) {
 		return
 	}
 	k.copy, k.cpus.tick = limits.Copy, 0
@@ -279,9 +279,12 @@ func (k *clock) idle() float64 {
 	return clockIdle
 }
 
-// mostSwitches returns how many switches a second a thread may have for a clock of its own.
+// fits reports whether a clock that copies up to so many bytes of a stack copies that of the thread.
+func (k *clock) fits(most uint64) bool { return max(k.depth, k.least) <= most*3/4 }
+
+// mostSwitches returns how many switches a second a thread may have for a clock of its own: more, if it can have no other.
 func (g *group) mostSwitches(th *thread) float64 {
-	if g.s.clocks.machineRefused.Load() {
+	if g.s.clocks.machineRefused.Load() || !th.clock.fits(uint64(th.file.Clocks().Machine)) {
 		return clockSwitches
 	}
 	return min(clockSwitches, th.usage.lately*1e9*clockTax/timerCost)

@@ -91,6 +91,7 @@ type clockThread struct {
 	later int                   // the first calls of StartClock that come too early
 	cut   bool                  // its copies lack the stack
 	cpus  bool                  // there is a clock of all CPUs
+	flat  bool                  // that one copies next to nothing of the stack
 	mute  int                   // the first clocks, which make no copies
 	room  int                   // copies that the buffer holds; 0: no limit
 	off   func(stack.Time) bool // interrupts are off: no copy; nil: never
@@ -147,7 +148,11 @@ func (t *clockThread) SetClock(period int64) error {
 func (t *clockThread) StopClock()        { t.on = false }
 func (t *clockThread) MetByClock() int64 { return t.met }
 func (t *clockThread) Clocks() ClockLimits {
-	return ClockLimits{Own: 60 << 10, Machine: 60 << 10, Copy: 12_000, Tick: func() int64 { return 3_000 }, Delay: func() int64 { return 0 }}
+	machine := 60 << 10
+	if t.flat {
+		machine = 64
+	}
+	return ClockLimits{Own: 60 << 10, Machine: machine, Copy: 12_000, Tick: func() int64 { return 3_000 }, Delay: func() int64 { return 0 }}
 }
 
 func (t *clockThread) NextCopy(v *View) (x ClockCopy, ok bool) {
@@ -397,6 +402,19 @@ func TestClockSoon(t *testing.T) {
 		_, acc := clockSample(t, th, Config{Interval: 10 * time.Millisecond, Jitter: .5, Clock: true}, 4*time.Second)
 		if acc.Stops < c.least || acc.Stops > c.most || acc.Clocked < 200 {
 			t.Errorf("after %d switches: %d stops and %d copies, want %d to %d stops", c.before, acc.Stops, acc.Clocked, c.least, c.most)
+		}
+	}
+}
+
+// TestClockOfDeepStack: a thread that switches too often for a clock of its own gets one of all CPUs, and its own all the
+// same if the other one cannot copy its stack.
+func TestClockOfDeepStack(t *testing.T) {
+	for _, flat := range []bool{false, true} {
+		th := worker(600_000, 0, 1_800_000)
+		th.cpus, th.flat = true, flat
+		_, acc := clockSample(t, th, Config{Interval: time.Millisecond, Jitter: .5, Clock: true}, 4*time.Second)
+		if th.machine == flat || acc.Clocked < 500 {
+			t.Errorf("flat %v: a clock of all CPUs: %v; %d copies, %d stops", flat, th.machine, acc.Clocked, acc.Stops)
 		}
 	}
 }
