@@ -279,7 +279,7 @@ func (k *clock) idle() float64 {
 	return clockIdle
 }
 
-// fits reports whether a clock that copies up to so many bytes of a stack copies that of the thread.
+// fits reports whether a clock that copies most bytes at once copies all of the stack that the thread needs.
 func (k *clock) fits(most uint64) bool { return max(k.depth, k.least) <= most*3/4 }
 
 // mostSwitches returns how many switches a second a thread may have for a clock of its own: more, if it can have no other.

@@ -545,6 +545,7 @@ func (g *group) finish() {
 	}
 	g.arrivals()
 	g.settleAll()
+	g.lastLooks()
 	for _, th := range g.threads {
 		g.lastWords(th) // the target may have ended
 		th.sink.Flush()
