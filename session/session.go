@@ -35,27 +35,27 @@ import (
 
 // Options configure a Session.
 type Options struct {
-	Version     string // of this program, stored in the recording
-	Selection   *sampler.Selection
-	Interval    time.Duration
-	Jitter      float64 // share of the interval
-	Groups      int
-	Stop        sampler.StopPolicy
-	MaxOverhead float64
-	MaxCPU      sampler.Bounds // of this program's work for samples of all processes
-	Clock       bool           // sample running threads by clocks of the kernel where it allows that
-	Yield       bool           // release the process when another tracer arrives
-	Duration    time.Duration  // 0: until stopped or the target ends
-	Outputs     []export.Output
-	Kinds       trace.Kinds // of frames in outputs other than recordings; 0: all
-	Kernel      bool        // add frames for the kernel to these: see export.Options
-	Idle        bool        // these also rank idle waits: see export.Options
-	Lines       bool        // folded stacks have lines
-	DebugDirs   []string
-	FullNames   bool
-	Finder      symbol.Finder // finds debug files that are not on disk; nil: none
-	Cache       *cache.Dir    // of names; nil: none
-	RingCap     int           // events, 0: the recorder's default
+	Version      string // of this program, stored in the recording
+	Selection    *sampler.Selection
+	Interval     time.Duration
+	Jitter       float64 // share of the interval
+	Groups       int
+	Stop         sampler.StopPolicy
+	MaxOverhead  float64
+	MaxCPU       sampler.Bounds // of this program's work for samples of all processes
+	Clock, NoBPF bool           // sample running threads by clocks of the kernel where it allows that; without BPF programs
+	Yield        bool           // release the process when another tracer arrives
+	Duration     time.Duration  // 0: until stopped or the target ends
+	Outputs      []export.Output
+	Kinds        trace.Kinds // of frames in outputs other than recordings; 0: all
+	Kernel       bool        // add frames for the kernel to these: see export.Options
+	Idle         bool        // these also rank idle waits: see export.Options
+	Lines        bool        // folded stacks have lines
+	DebugDirs    []string
+	FullNames    bool
+	Finder       symbol.Finder // finds debug files that are not on disk; nil: none
+	Cache        *cache.Dir    // of names; nil: none
+	RingCap      int           // events, 0: the recorder's default
 	// Hosts are OS threads shared by Flights; nil: each has its own.
 	Hosts *sampler.Hosts
 	limit *sampler.Limit // of MaxCPU
@@ -188,7 +188,7 @@ func (s *Session) prepare() (err error) {
 		return mapped(err)
 	}
 	s.live.RecordingBegan(s.recordingBegan())
-	s.live.UseKernel(o.Clock)
+	s.usePrograms()
 	s.live.Preload()
 	_ = mapped(nil)
 	s.life, _ = p.Life() // none of a process that has ended, which has no samples

@@ -89,6 +89,19 @@ var ErrClockDenied = errors.New("the kernel refuses to copy running threads")
 // NoProgram is the program of a clock that has none.
 const NoProgram = -1
 
+// WithoutPrograms makes clocks of the machine that begin with this thread have no filter, which is a BPF program.
+func (t *Thread) WithoutPrograms() { t.plain = true }
+
+// TryClock starts a clock of a process's first thread, of the calling thread if pid is 0, and ends it. program is as for
+// OpenClock. The error is ErrClockDenied if the kernel allows no clock.
+func TryClock(pid, program int) error {
+	clock, err := (&Thread{tid: stack.TID(pid), pid: pid}).OpenClock(1e9, 4096, program, false)
+	if err == nil {
+		clock.Close()
+	}
+	return err
+}
+
 // OpenClock starts a clock that copies stackBytes of stack after each period, in ns of CPU time. program is the
 // descriptor of a BPF program that runs before each copy, or NoProgram. The first copy may miss it. kernel makes the
 // copies have the kernel's part of the stack, which takes no further permission.

@@ -221,7 +221,7 @@ func checkSchedstats() Check {
 // checkClock tries a CPU clock on a process's first thread: see Clock.
 func checkClock(pid int) Check {
 	c := Check{Name: "CPU clocks", Found: "the kernel copies running threads: they need not be stopped"}
-	err := tryClock(pid)
+	err := TryClock(pid, NoProgram)
 	if err == nil || errors.Is(err, ErrGone) {
 		return c
 	}
@@ -230,23 +230,36 @@ func checkClock(pid int) Check {
 		err = errno
 	}
 	c.Verdict, c.Found = Limited, "running threads are stopped, not copied by the kernel: "+err.Error()
-	b, err := os.ReadFile("/proc/sys/kernel/perf_event_paranoid")
-	if err != nil {
+	level, err := perfParanoid()
+	if errors.Is(err, os.ErrNotExist) {
 		c.Advice = "a kernel with perf events needs no stops for them"
 		return c
 	}
-	if level, err := strconv.Atoi(strings.TrimSpace(string(b))); err == nil && level > 1 {
+	if err == nil && level > 1 {
 		c.Advice = fmt.Sprintf("for samples without stops: sudo, CAP_PERFMON, or sysctl kernel.perf_event_paranoid=1 (it is %d)", level)
 	}
 	return c
 }
 
-func tryClock(pid int) error {
-	clock, err := (&Thread{tid: stack.TID(pid), pid: pid}).OpenClock(1e9, 4096, NoProgram, false)
-	if err == nil {
-		clock.Close()
+// perfParanoid returns the value of kernel.perf_event_paranoid. The error is os.ErrNotExist if the kernel has no perf events.
+func perfParanoid() (int, error) {
+	b, err := os.ReadFile("/proc/sys/kernel/perf_event_paranoid")
+	if err != nil {
+		return 0, err
 	}
-	return err
+	return strconv.Atoi(strings.TrimSpace(string(b)))
+}
+
+// ExplainClock adds the needed permissions to an error of a clock, if that is ErrClockDenied.
+func ExplainClock(err error) error {
+	if !errors.Is(err, ErrClockDenied) {
+		return err
+	}
+	is := ""
+	if level, err := perfParanoid(); err == nil {
+		is = fmt.Sprintf(" (it is %d)", level)
+	}
+	return fmt.Errorf("%w: CAP_PERFMON is needed (setcap cap_perfmon,cap_sys_ptrace+ep), root, or kernel.perf_event_paranoid of 1 or less%s; in a container, its seccomp profile has to allow perf_event_open", err, is)
 }
 
 // tryChild samples a child process of its own.

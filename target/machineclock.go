@@ -123,7 +123,10 @@ func (s *machineState) loadFilter() bool {
 }
 
 // MachineTickCost returns what a tick of that clock costs a thread that it does not copy, in ns.
-func MachineTickCost() int64 {
+func (t *Thread) MachineTickCost() int64 {
+	if t.plain {
+		return CopyCost
+	}
 	machine.Lock()
 	defer machine.Unlock()
 	if machine.loadFilter() {
@@ -141,7 +144,7 @@ func (t *Thread) OpenMachineClock(tick, period int64, program int, kernel bool) 
 	m := machine.clock
 	if m == nil {
 		var err error
-		if m, err = newMachineClock(tick, kernel); err != nil {
+		if m, err = newMachineClock(tick, kernel, !t.plain); err != nil {
 			return nil, err
 		}
 		machine.clock = m
@@ -203,14 +206,14 @@ func MachineClockOthers() int64 {
 	return ns
 }
 
-// newMachineClock starts the clock. The caller holds machine.
-func newMachineClock(period int64, kernel bool) (*machineClock, error) {
+// newMachineClock starts the clock, with the filter if that is allowed. The caller holds machine.
+func newMachineClock(period int64, kernel, filter bool) (*machineClock, error) {
 	cpus, err := OnlineCPUs()
 	if err != nil || len(cpus) > machineCPUs {
 		return nil, fmt.Errorf("%w: a clock of all CPUs is for %d CPUs at most, and here are %d", ErrClockDenied, machineCPUs, len(cpus))
 	}
 	m := &machineClock{period: period, kernel: kernel, program: NoProgram, each: max(1, min(machineEvents, mostEvents/len(cpus))), by: map[stack.TID]*Clock{}, done: make(chan struct{})}
-	if machine.loadFilter() {
+	if filter && machine.loadFilter() {
 		m.filter = machine.filter
 	}
 	if m.perfRings, err = openRings("copy the threads of all CPUs", m.open); err != nil {

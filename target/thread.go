@@ -31,6 +31,7 @@ type Thread struct {
 	ahead  int64
 	known  bool
 	absent int
+	plain  bool // see WithoutPrograms
 
 	wakes    wakes    // see found
 	file     lastFile // see TimesOut

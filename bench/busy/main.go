@@ -195,7 +195,7 @@ func tids(pid int) (out []string, err error) {
 
 // record records the threads with sliver.
 func (b *bench) record(sliver string, pid int, span time.Duration) (cost, error) {
-	out, err := exec.Command(sliver, "record", "-p", strconv.Itoa(pid), "--threads", "busy-*", "-i", b.interval.String(), "--max-overhead", "0", "--engine", "stops", "-d", span.String(),
+	out, err := exec.Command(sliver, "record", "-p", strconv.Itoa(pid), "--threads", "busy-*", "-i", b.interval.String(), "--max-overhead", "0", "--engine", "ptrace", "-d", span.String(),
 		"--json", "-q", "-o", filepath.Join(b.dir, "x.sliver")).Output()
 	if err != nil {
 		return cost{}, fmt.Errorf("sliver: %w", err)

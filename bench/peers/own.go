@@ -215,13 +215,13 @@ func (b *bench) pauses(sliver string, short bool) error {
 	if short {
 		span = b.span
 	}
-	o, err := record(b.ctx, sliver, b.dir, p.pid(), span, "-i", every, "--max-overhead", "0", "--engine", "stops")
+	o, err := record(b.ctx, sliver, b.dir, p.pid(), span, "-i", every, "--max-overhead", "0", "--engine", "ptrace")
 	if err != nil {
 		return err
 	}
 	ps := o.sum.Pause
 	us := func(ns int64) string { return fmt.Sprintf("%.4g", float64(ns)/1e3) }
-	fmt.Printf("\n#### Pauses\n\nOf the C loop, `sliver record -i %s --max-overhead 0 --engine stops -d %v --json`:\n\n", every, span)
+	fmt.Printf("\n#### Pauses\n\nOf the C loop, `sliver record -i %s --max-overhead 0 --engine ptrace -d %v --json`:\n\n", every, span)
 	fmt.Printf("| stops | below 40 µs | mean, µs | p50 | p99 | p99.9 | worst of 10,000 | longest |\n|---|---|---|---|---|---|---|---|\n")
 	fmt.Printf("| %d | %s | %s | %s | %s | %s | %s | %s |\n", o.sum.Stops, percent(ps.Under), us(ps.Mean), us(ps.P50), us(ps.P99), us(ps.P999),
 		us(ps.Worst), us(ps.Max))

@@ -11,7 +11,7 @@
 //
 // With -with, which may be repeated, it compares recordings of sliver with these arguments:
 //
-//	go run ./bench/runtimes -sliver ./sliver -with '-i 1ms' -with '-i 1ms --engine stops' python3 calls
+//	go run ./bench/runtimes -sliver ./sliver -with '-i 1ms' -with '-i 1ms --engine ptrace' python3 calls
 package main
 
 import (

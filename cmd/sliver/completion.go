@@ -58,7 +58,7 @@ func choices(command, flag string) []string {
 	case "stop-policy":
 		return []string{"auto", "running", "always"}
 	case "engine":
-		return []string{engineAuto, engineStops}
+		return []string{engineAuto, enginePtrace, enginePerf, engineKernel}
 	case "threads":
 		return []string{"main", "all"}
 	case "kinds":

@@ -66,7 +66,7 @@ func TestBadInput(t *testing.T) {
 		{"record -p " + pid + " --max-overhead 100%", 2, "out of range"},
 		{"record -p " + pid + " -d -1s", 2, "negative"},
 		{"record -p " + pid + " --stop-policy never", 2, "auto, always, running"},
-		{"record -p " + pid + " --engine fast", 2, `engine: "fast" is unknown; use auto or stops`},
+		{"record -p " + pid + " --engine fast", 2, `engine: "fast" is unknown; use auto, ptrace, perf or kernel`},
 		{"record -p " + pid + " -t nosuch", 1, `no thread of process ` + pid + ` matches "nosuch"; there are: 1=spin`},
 		{"record -p " + pid + " -t /(/", 2, "threads:"},
 		{"record -p " + pid + " -o x.foo", 2, ".pftrace"},

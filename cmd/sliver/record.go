@@ -203,7 +203,7 @@ func (f *recordFlags) options() (o session.Options, err error) {
 	if o.Stop, err = sampler.ParseStopPolicy(f.stop); err != nil {
 		return o, usagef("record", "%v", err)
 	}
-	if o.Clock, err = parseEngine("record", f.engine); err != nil {
+	if err := checkEngine("record", f.engine); err != nil {
 		return o, err
 	}
 	if o.Outputs, err = outputsOf(f.outputs, f.format, "record"); err != nil {
@@ -238,7 +238,8 @@ func (f *recordFlags) options() (o session.Options, err error) {
 			return o, usagef("record", "--json and -o - both use standard output")
 		}
 	}
-	return o, nil
+	o.Clock, o.NoBPF, err = engineFor(f.engine)
+	return o, err
 }
 
 // spareMemory is how much garbage, in bytes, may accumulate during a recording: most recordings end before a

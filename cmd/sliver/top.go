@@ -204,7 +204,7 @@ func (f *topFlags) options() (o feed.Options, l *top.Layout, err error) {
 	if o.Stop, err = sampler.ParseStopPolicy(f.stop); err != nil {
 		return o, l, usagef("top", "%v", err)
 	}
-	if o.Clock, err = parseEngine("top", f.engine); err != nil {
+	if err := checkEngine("top", f.engine); err != nil {
 		return o, l, err
 	}
 	if err = f.kinds.parse("top"); err != nil {
@@ -220,7 +220,8 @@ func (f *topFlags) options() (o feed.Options, l *top.Layout, err error) {
 	if l.Filter, err = top.ParseFilter(f.filter); err != nil {
 		return o, l, usagef("top", "%v", err)
 	}
-	return o, l, nil
+	o.Clock, o.NoBPF, err = engineFor(f.engine)
+	return o, l, err
 }
 
 // Additional time for --once beyond its window: for a window that fills late on a busy

@@ -17,6 +17,7 @@ type Thread struct {
 	aside  *aside         // of the clock; nil: it copies the stack alone
 	kernel Kernel         // nil: copies have no frames of the kernel
 	frames []stack.Frame  // of the kernel, of the last copy
+	plain  bool           // see WithoutPrograms
 	is     state
 }
 
@@ -34,6 +35,12 @@ func Open(p *target.Process, tid stack.TID, deaths *target.Deaths, kernel Kernel
 		return nil, Translate(err)
 	}
 	return &Thread{Thread: th, deaths: deaths, kernel: kernel}, nil
+}
+
+// WithoutPrograms makes the thread's clocks use no programs of the kernel: they copy its stack alone. Call it before one starts.
+func (t *Thread) WithoutPrograms() {
+	t.plain = true
+	t.Thread.WithoutPrograms()
 }
 
 // Died implements sampler.Thread.
@@ -73,6 +80,9 @@ func (t *Thread) State() (stack.State, error) {
 func (t *Thread) StartClock(p sampler.ClockPlan) (err error) {
 	t.StopClock()
 	program := target.NoProgram
+	if p.Aside != nil && t.plain {
+		return sampler.ErrAside
+	}
 	if p.Aside != nil {
 		if t.aside, err = openAside(t.TID(), p.Aside); err != nil {
 			return err
@@ -104,7 +114,7 @@ func (t *Thread) MetByClock() int64 { return t.clock.Met() }
 
 // Clocks implements sampler.Thread.
 func (t *Thread) Clocks() sampler.ClockLimits {
-	return sampler.ClockLimits{Own: target.MaxClockStack, Machine: target.MaxMachineClockStack, Copy: target.CopyCost, Tick: target.MachineTickCost, Delay: target.TickDelay}
+	return sampler.ClockLimits{Own: target.MaxClockStack, Machine: target.MaxMachineClockStack, Copy: target.CopyCost, Tick: t.MachineTickCost, Delay: target.TickDelay}
 }
 
 // NextCopy implements sampler.Thread.

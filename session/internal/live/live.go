@@ -53,6 +53,7 @@ type Target struct {
 	kernel  *kernelFrames  // nil: CPU samples have no frames of the kernel
 	shares  shares
 	helped  bool // see UseKernel
+	plain   bool // see WithoutPrograms
 }
 
 // New reads the maps of p and loads the unwind tables of the files with code. onMap, if
@@ -100,6 +101,9 @@ func (t *Target) NoteDeaths(d *target.Deaths) { t.deaths = d }
 // begins.
 func (t *Target) UseKernel(on bool) { t.helped = on }
 
+// WithoutPrograms makes clocks copy stacks alone: no programs of the kernel are used. Call it before sampling begins.
+func (t *Target) WithoutPrograms() { t.plain, t.helped = true, false }
+
 // Preload opens the files with code. Failures appear in unwind.Space.Errors: the code
 // of such files is walked by frame pointers.
 func (t *Target) Preload() { _ = t.space.Preload() }
@@ -138,6 +142,9 @@ func (t *Target) Open(tid stack.TID) (sampler.Thread, error) {
 	th, err := ptrace.Open(t.proc, tid, t.deaths, kernel)
 	if err != nil {
 		return nil, err
+	}
+	if t.plain {
+		th.WithoutPrograms()
 	}
 	return th, nil
 }

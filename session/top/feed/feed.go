@@ -25,22 +25,22 @@ import (
 
 // Options configure a Feed.
 type Options struct {
-	Selection   *sampler.Selection
-	Interval    time.Duration
-	Jitter      float64 // share of the interval
-	Groups      int
-	Stop        sampler.StopPolicy
-	MaxOverhead float64
-	MaxCPU      sampler.Bounds // see session.Options
-	Clock       bool           // sample running threads by clocks of the kernel where it allows that
-	Window      time.Duration
-	Idle        bool // include idle waits and threads in tables: see top.Model.ShowIdle
-	GIL         bool // only time with the GIL: see top.Model.OnlyGIL
-	DebugDirs   []string
-	FullNames   bool
-	Kinds       trace.Kinds   // of frames to show; 0: all
-	Finder      symbol.Finder // finds debug files that are not on disk; nil: none
-	Cache       *cache.Dir    // of names; nil: none
+	Selection    *sampler.Selection
+	Interval     time.Duration
+	Jitter       float64 // share of the interval
+	Groups       int
+	Stop         sampler.StopPolicy
+	MaxOverhead  float64
+	MaxCPU       sampler.Bounds // see session.Options
+	Clock, NoBPF bool           // see session.Options
+	Window       time.Duration
+	Idle         bool // include idle waits and threads in tables: see top.Model.ShowIdle
+	GIL          bool // only time with the GIL: see top.Model.OnlyGIL
+	DebugDirs    []string
+	FullNames    bool
+	Kinds        trace.Kinds   // of frames to show; 0: all
+	Finder       symbol.Finder // finds debug files that are not on disk; nil: none
+	Cache        *cache.Dir    // of names; nil: none
 	// Hosts, Limit and Shared are what the Feeds of several processes have in common; nil: nothing.
 	Hosts  *sampler.Hosts
 	Limit  *sampler.Limit
@@ -130,6 +130,9 @@ func (f *Feed) prepare(o Options) (err error) {
 	}
 	if f.live, err = attach(f.proc, nil); err != nil {
 		return err
+	}
+	if o.NoBPF {
+		f.live.WithoutPrograms()
 	}
 	f.vars = f.live.Variables(o.DebugDirs)
 	f.runtimes = f.live.FollowRuntimes(nil)
