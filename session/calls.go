@@ -18,7 +18,7 @@ import (
 type TraceOptions struct {
 	Functions []exact.Function // as exact.Find found them, all traceable
 	Engine    string           // see exact.Options
-	Limit     float64          // see exact.Options
+	Limit     exact.Limit      // see exact.Options
 	Slower    time.Duration    // shorter calls are only counted
 	Later     *exact.Names     // see exact.Options
 	// Methods returns a Tracer of Java methods, not yet started, which replaces Functions; nil: Functions are traced.

@@ -3,6 +3,7 @@ package target
 import (
 	"bytes"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/sliverprof/sliver/stack"
@@ -122,4 +123,13 @@ func (p *Process) Maps() ([]stack.Mapping, error) {
 		return m, fmt.Errorf("process %d: %w", p.pid, err)
 	}
 	return m, nil
+}
+
+// OwnMaps returns the mappings of this program.
+func OwnMaps() ([]stack.Mapping, error) {
+	b, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		return nil, err
+	}
+	return ParseMaps(b)
 }

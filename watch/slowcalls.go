@@ -39,9 +39,8 @@ type slowCalls struct {
 }
 
 const (
-	// maxHits is how many entries and exits of traced functions a second are allowed. At 10 µs each, as
-	// in virtual machines, they take 3 % of a CPU.
-	maxHits = 3000
+	// maxCost is the share of a CPU that entries and exits of traced functions may take.
+	maxCost = .03
 	// maxSlow is how many calls are kept for a dump.
 	maxSlow = 1 << 14
 	// librariesEvery is how often functions are looked for in files that were mapped since.
@@ -97,7 +96,7 @@ func (x *slowCalls) run(ctx context.Context) {
 		}
 		fns = append(fns, f)
 	}
-	tr, err := exact.Start(x.t.proc, fns, exact.Options{Engine: exact.Auto, Limit: maxHits, Later: names, Added: x.added, Every: librariesEvery})
+	tr, err := exact.Start(x.t.proc, fns, exact.Options{Engine: exact.Auto, Limit: exact.Limit{Share: maxCost}, Later: names, Added: x.added, Every: librariesEvery})
 	if err != nil {
 		log.Warn("slow calls are met by samples alone", "pid", x.t.pid, "why", err)
 		return
@@ -210,7 +209,7 @@ func (x *slowCalls) look() []trigger.SlowCall {
 	hot := x.tr.Hot()
 	for _, h := range hot[x.hot:] {
 		all := x.tr.Known()
-		x.t.w.log.Warn("called too often to be traced, left to samples", "pid", x.t.pid, "function", all[h.Fn].Name, "hits_per_second", int(h.Rate), "limit", maxHits)
+		x.t.w.log.Warn("called too often to be traced, left to samples", "pid", x.t.pid, "function", all[h.Fn].Name, "calls_per_second", int(h.Calls), "cpu_share", h.Share, "limit", maxCost)
 		for _, r := range x.of[h.Fn] {
 			x.on[r] = 0
 		}

@@ -119,7 +119,7 @@ var flagTable = map[string]flagInfo{
 	"ring-file":    {"Advanced", "DIR"},
 	"trace":        {"What", "PATTERN"},
 	"trace-engine": {"Advanced", "ENGINE"},
-	"trace-limit":  {"Advanced", "RATE"},
+	"trace-limit":  {"Advanced", "LIMIT"},
 	"max-memory":   {"Advanced", "SIZE"},
 	"level":        {"Advanced", "LEVEL"},
 	"temp":         {"Advanced", "DIR"},

@@ -381,6 +381,7 @@ type summaryJSON struct {
 
 	Processes []processJSON  `json:"processes,omitempty"`
 	LeftOut   *trace.LeftOut `json:"left_out,omitempty"`
+	Tracing   *tracingJSON   `json:"tracing,omitempty"`
 }
 
 type costJSON struct {
@@ -430,6 +431,7 @@ func writeSummaryJSON(w io.Writer, r *session.Result) error {
 	out.Problems = append(out.Problems, r.Problems...)
 	if c := r.Calls; c != nil {
 		out.Problems = append(out.Problems, methodLosses(c.LostBytes, c.Missing, c.Silent)...)
+		out.Tracing = tracingOf(c.Engine, &c.Stats)
 	}
 	if out.Processes = processesJSON(r); r.Processes != nil {
 		out.LeftOut = &r.LeftOut

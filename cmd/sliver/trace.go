@@ -23,7 +23,7 @@ import (
 // callFlags choose functions whose calls are traced.
 type callFlags struct {
 	engine  string
-	limit   float64
+	limit   traceLimit
 	methods bool        // Java methods can be traced, too
 	limited func() bool // the limit was given
 
@@ -34,18 +34,19 @@ func (c *callFlags) register(fs *pflag.FlagSet) {
 	c.limited = func() bool { return fs.Changed("trace-limit") }
 	engines, none := "", "0: none"
 	if c.methods {
-		engines, none = ", jfr (Java methods)", fmt.Sprintf("0: none; of Java methods %d unless given", methods.DefaultLimit)
+		engines, none = ", jfr (Java methods)", fmt.Sprintf("0: none; of Java methods %v unless given", methods.DefaultLimit)
 	}
 	fs.StringVar(&c.engine, "trace-engine", exact.Auto, "how calls are traced: auto, cpu (CPU breakpoints: few functions, no permissions needed), kernel (uprobes: many functions)"+engines)
-	fs.Float64Var(&c.limit, "trace-limit", exact.DefaultLimit, "limit of entries and exits per second; above it, tracing of the busiest function stops ("+none+")")
+	c.limit = traceLimit(exact.DefaultLimit)
+	fs.Var(&c.limit, "trace-limit", "limit of the cost of tracing, as a share of a CPU (20%) or as entries and exits per second (20000);\nabove it, tracing of the costliest function stops ("+none+")")
 }
 
 // limitOf returns the limit for an engine.
-func (c *callFlags) limitOf(engine string) float64 {
+func (c *callFlags) limitOf(engine string) exact.Limit {
 	if engine == methods.Engine && !c.limited() {
 		return methods.DefaultLimit
 	}
-	return c.limit
+	return exact.Limit(c.limit)
 }
 
 // parse reads the patterns, given by the flag name.
@@ -64,9 +65,6 @@ func (c *callFlags) parse(help, flag string, patterns []string) error {
 		return usagef(help, "trace-engine: invalid engine %q; use auto, cpu, kernel or jfr", c.engine)
 	default:
 		return usagef(help, "trace-engine: invalid engine %q; use auto, cpu or kernel", c.engine)
-	}
-	if c.limit < 0 || c.limit != c.limit {
-		return usagef(help, "trace-limit: %v is out of range; use 0 (no limit) or more", c.limit)
 	}
 	return nil
 }
@@ -276,7 +274,7 @@ func (f *traceFlags) trace(e *env, p *target.Process, cmd *target.Command) error
 			fmt.Fprintf(e.stderr, "tracing %s more, of %s\n", fnCount(len(fns)), printable(fns[0].Module))
 		}
 	}
-	t, err := exact.Start(p, fns, exact.Options{Engine: f.calls.engine, Limit: f.calls.limit, Later: names, Added: added})
+	t, err := exact.Start(p, fns, exact.Options{Engine: f.calls.engine, Limit: exact.Limit(f.calls.limit), Later: names, Added: added})
 	if err != nil {
 		return err
 	}
@@ -298,7 +296,7 @@ func (f *traceFlags) trace(e *env, p *target.Process, cmd *target.Command) error
 	if cmd != nil {
 		cmd.Release()
 	}
-	out := &callPrinter{f: f, w: bufio.NewWriter(e.stdout), limit: f.calls.limit, traced: &nativeCalls{t, p, map[stack.TID]string{}}}
+	out := &callPrinter{f: f, w: bufio.NewWriter(e.stdout), limit: exact.Limit(f.calls.limit), traced: &nativeCalls{t, p, map[stack.TID]string{}}}
 	if err := t.Run(ctx, out.calls); err != nil {
 		return err
 	}
@@ -397,7 +395,7 @@ func (f *traceFlags) showList(e *env, p *target.Process) error {
 type callPrinter struct {
 	f      *traceFlags
 	w      *bufio.Writer
-	limit  float64 // of entries and exits a second
+	limit  exact.Limit
 	traced tracedCalls
 	err    error
 }
@@ -497,7 +495,10 @@ type functionLine struct {
 	P99      int64   `json:"p99_ns"`
 	P999     int64   `json:"p999_ns"`
 	Max      int64   `json:"max_ns"`
+	Cost     int64   `json:"cost_ns"`
 	TooHot   float64 `json:"detached_at_hits_per_s,omitempty"`
+	HotCalls float64 `json:"detached_at_calls_per_s,omitempty"`
+	HotShare float64 `json:"detached_at_cpu_share,omitempty"`
 }
 
 type traceSummary struct {
@@ -505,22 +506,23 @@ type traceSummary struct {
 	Functions []functionLine `json:"functions"`
 	Lost      uint64         `json:"lost_hits"`
 	Dropped   uint64         `json:"dropped_calls"`
+	Tracing   *tracingJSON   `json:"tracing"`
 	Losses    []string       `json:"notes,omitempty"` // of Java methods: why calls are missing
 }
 
 func (c *callPrinter) end() error {
 	st := c.traced.stats()
-	hot := map[int]float64{}
+	hot := map[int]exact.Hot{}
 	for _, h := range st.Hot {
-		hot[h.Fn] = h.Rate
+		hot[h.Fn] = h
 	}
-	sum := traceSummary{Engine: c.traced.engine(), Lost: st.Lost, Dropped: st.Dropped, Functions: []functionLine{}}
+	sum := traceSummary{Engine: c.traced.engine(), Tracing: tracingOf(c.traced.engine(), &st), Lost: st.Lost, Dropped: st.Dropped, Functions: []functionLine{}}
 	for _, i := range st.Busiest() {
 		s, fn := &st.Funcs[i], c.traced.function(i)
 		h := &s.Times
 		sum.Functions = append(sum.Functions, functionLine{Function: fn.Name, Module: fn.Module, Calls: s.Calls, Returned: s.Returned, Tail: s.Jumped,
 			Open: s.Open, Before: s.Before, Total: h.Sum, Mean: h.Mean(), P50: h.Percentile(.5), P90: h.Percentile(.9),
-			P99: h.Percentile(.99), P999: h.Percentile(.999), Max: h.Max, TooHot: hot[i]})
+			P99: h.Percentile(.99), P999: h.Percentile(.999), Max: h.Max, Cost: int64(s.Cost), TooHot: hot[i].Rate, HotCalls: hot[i].Calls, HotShare: hot[i].Share})
 		if c.traced.ends() {
 			sum.Functions[len(sum.Functions)-1].Left = &s.Left
 		}
@@ -551,11 +553,12 @@ func (c *callPrinter) end() error {
 	if quiet > 0 {
 		fmt.Fprintf(c.w, "%d more functions were not called\n", quiet)
 	}
-	for i, x := range sum.Functions {
-		if x.TooHot > 0 {
-			fmt.Fprintf(c.w, "%s was called too often to trace: %.0f entries and exits a second (limit %.0f, --trace-limit); it was detached\n",
-				printable(sum.Functions[i].Function), x.TooHot, c.limit)
-		}
+	for i := range st.Hot {
+		h := &st.Hot[i]
+		fmt.Fprintln(c.w, hotLine(c.traced.function(h.Fn).Name, h, c.limit, "and only samples show it from then on (sliver record --trace)"))
+	}
+	if line := costLine(&st); line != "" {
+		fmt.Fprintln(c.w, line)
 	}
 	writeLater(c.w, c.traced.functions(), st.Untraced)
 	for _, loss := range sum.Losses {

@@ -65,7 +65,7 @@ func (t *traceOfRecord) options(w io.Writer, p *target.Process, c *target.Comman
 	if err != nil {
 		return nil, err
 	}
-	return &session.TraceOptions{Functions: fns, Engine: t.calls.engine, Limit: t.calls.limit, Slower: t.slower, Later: names}, nil
+	return &session.TraceOptions{Functions: fns, Engine: t.calls.engine, Limit: exact.Limit(t.calls.limit), Slower: t.slower, Later: names}, nil
 }
 
 // methods returns the options for Java methods.
@@ -131,9 +131,12 @@ func writeCalls(w io.Writer, c *session.Calls, flags *callFlags) {
 		fmt.Fprintln(w)
 	}
 	writeLater(w, c.Functions, c.Untraced)
-	for _, h := range c.Hot {
-		fmt.Fprintf(w, "  %s was called too often to trace: %.0f entries and exits a second (limit %.0f, --trace-limit); from then on it was only sampled\n",
-			printable(c.Functions[h.Fn].Name), h.Rate, flags.limitOf(c.Engine))
+	for i := range c.Hot {
+		h := &c.Hot[i]
+		fmt.Fprintf(w, "  %s\n", hotLine(c.Functions[h.Fn].Name, h, flags.limitOf(c.Engine), "and goes on by samples"))
+	}
+	if line := costLine(&c.Stats); line != "" {
+		fmt.Fprintf(w, "  %s\n", line)
 	}
 	if c.Lost > 0 {
 		fmt.Fprintf(w, "  %d entries and exits were lost: calls are missing, and some ends are wrong\n", c.Lost)

@@ -225,11 +225,8 @@ func TestEdges(t *testing.T) {
 		}
 		before, after = append(before, int64(x.enter-c.Enter)), append(after, int64(c.Exit-x.leave))
 	}
+	// How close they are, TestEdgesOfBoth of session/exact compares with the cost of a hit.
 	t.Logf("enter: median %v before the program's reading; exit: median %v after it", median(before), median(after))
-	// A trap takes some 10 µs where the machine is virtual; a busy machine interrupts a few.
-	if m := max(median(before), median(after)); m > 100*time.Microsecond {
-		t.Errorf("half of the edges are off by %v or more", m)
-	}
 }
 
 func median(ns []int64) time.Duration {

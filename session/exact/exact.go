@@ -44,8 +44,8 @@ const (
 
 // Options of a Tracer.
 type Options struct {
-	Engine string  // Auto, CPU or Kernel
-	Limit  float64 // hits a second above which the busiest function is detached; 0: none
+	Engine string // Auto, CPU or Kernel
+	Limit  Limit  // above which the costliest function is detached
 
 	// Later, if not nil, is what Find returned: functions that its patterns match in files that the process maps
 	// later are traced, too. Added, if not nil, is called by the goroutine of Run with those that are traced from
@@ -56,15 +56,13 @@ type Options struct {
 	Every time.Duration
 }
 
-// DefaultLimit is a bound on hits per second. With 10 µs for a hit, where traps are expensive, they
-// take a fifth of a CPU.
-const DefaultLimit = 20_000
-
 // Hot is a function that was called too often.
 type Hot struct {
-	Fn   int
-	At   stack.Time // when it was detached
-	Rate float64    // hits a second then
+	Fn    int
+	At    stack.Time // when it was detached
+	Rate  float64    // hits a second then
+	Calls float64    // a second then
+	Share float64    // of a CPU, for the hits
 }
 
 // FuncStats are the accounts of one function.
@@ -76,15 +74,19 @@ type FuncStats struct {
 	Open     uint64 // that had not ended
 	Before   uint64 // that began before tracing
 	Hits     uint64
+	Cost     time.Duration   // of the hits, for the threads
 	Times    calls.Histogram // of Returned and Jumped that did not begin before
 }
 
 // Stats are the accounts of a Tracer.
 type Stats struct {
 	Funcs   []FuncStats
-	Lost    uint64 // hits that the kernel dropped because a buffer was full
-	Odd     uint64 // see calls.Pairer
-	Dropped uint64 // calls in a recursion that was too deep
+	Lost    uint64        // hits that the kernel dropped because a buffer was full
+	Hit     Cost          // of one hit
+	Cost    time.Duration // of all hits, with lost ones, for the threads of the process
+	Traced  time.Duration // for how long
+	Odd     uint64        // see calls.Pairer
+	Dropped uint64        // calls in a recursion that was too deep
 	Hot     []Hot
 	// Untraced says why functions that were found later are not traced. Each text is there once.
 	Untraced []string
@@ -103,7 +105,9 @@ type Tracer struct {
 	regions *calls.Regions
 	batch   []calls.Call
 	rate    rate
-	off     []bool // by function: it was detached, hits that come late are dropped
+	hits    bool       // the last Read had some
+	readAt  stack.Time // of the last Read
+	off     []bool     // by function: it was detached, hits that come late are dropped
 	later   later
 	// until is when tracing ended: the kernel removes places one after another, and entries after their exits. 0: it goes on.
 	until stack.Time
@@ -120,7 +124,8 @@ func Start(p *target.Process, fns []Function, o Options) (*Tracer, error) {
 	t := &Tracer{Functions: fns, o: o, proc: p}
 	t.stats.Funcs = make([]FuncStats, len(fns))
 	t.off = make([]bool, len(fns))
-	t.rate = rate{limit: o.Limit, hits: make([]uint64, len(fns))}
+	t.rate = rate{limit: o.Limit}
+	t.rate.resize(len(fns))
 	t.regions = &calls.Regions{Now: target.Now, Maps: func() []stack.Mapping {
 		maps, err := p.Maps()
 		if err != nil {
@@ -128,6 +133,9 @@ func Start(p *target.Process, fns []Function, o Options) (*Tracer, error) {
 		}
 		return maps
 	}}
+	if len(fns) > 0 {
+		o.measure()
+	}
 	t.Began = target.Now()
 	t.pair = calls.Pairer{Region: t.regions.Of, Began: t.Began, Yield: t.ended, Loops: func(fn int) bool { return t.Functions[fn].Code.Loops }}
 	t.later.begin(o.Later)
@@ -142,7 +150,7 @@ func Start(p *target.Process, fns []Function, o Options) (*Tracer, error) {
 func (t *Tracer) open() (err error) {
 	var denied error
 	if t.o.Engine != CPU {
-		t.Engine = Kernel
+		t.choose(Kernel)
 		if t.e, denied = t.uprobes(); denied == nil {
 			return nil
 		}
@@ -150,11 +158,17 @@ func (t *Tracer) open() (err error) {
 			return denied
 		}
 	}
-	t.Engine = CPU
+	t.choose(CPU)
 	if t.e, err = t.breakpoints(); err != nil && denied != nil {
 		return fmt.Errorf("%w; the kernel engine: %w", err, denied)
 	}
 	return err
+}
+
+// choose notes the engine to open, and the cost of its hits.
+func (t *Tracer) choose(engine string) {
+	t.Engine = engine
+	t.rate.begin(costs[engine]())
 }
 
 // uprobes opens the engine for many functions.
@@ -285,17 +299,23 @@ func count(n int, what string) string {
 
 // Times of Run.
 const (
-	readEvery  = 50 * time.Millisecond // buffers are emptied at least this often
+	// Buffers are emptied at least every readEvery, every readSoon while there are hits, and every readHot while they may
+	// soon be above the limit.
+	readEvery  = 50 * time.Millisecond
+	readSoon   = 20 * time.Millisecond
+	readHot    = 5 * time.Millisecond
 	aliveEvery = 500 * time.Millisecond
 )
 
 // Run delivers calls in the order in which they ended, until ctx or the process ends. deliver's
 // argument is valid until it returns. Calls that are under way in the end come last, as open.
 func (t *Tracer) Run(ctx context.Context, deliver func([]calls.Call)) error {
-	looked := time.Now()
+	looked, every := time.Now(), readSoon
+	t.readAt = target.Now()
+	t.rate.over(t.readAt) // the time begins
 	for ctx.Err() == nil {
-		t.e.Wait(readEvery)
-		t.read(false, deliver)
+		t.e.Wait(every)
+		every = t.read(false, deliver)
 		t.lookLater()
 		if time.Since(looked) >= aliveEvery {
 			if looked = time.Now(); !t.proc.Alive() {
@@ -305,6 +325,9 @@ func (t *Tracer) Run(ctx context.Context, deliver func([]calls.Call)) error {
 		}
 	}
 	t.until = target.Now()
+	t.mu.Lock()
+	t.stats.Traced = time.Duration(t.until - t.Began)
+	t.mu.Unlock()
 	err := t.e.Stop()
 	t.read(true, deliver)
 	t.pair.Close(t.until)
@@ -333,22 +356,35 @@ func (t *Tracer) reap(deliver func([]calls.Call)) {
 	t.flush(deliver)
 }
 
-func (t *Tracer) read(last bool, deliver func([]calls.Call)) {
+// read delivers the calls that have ended, and detaches functions that are too hot. It returns when to read again.
+func (t *Tracer) read(last bool, deliver func([]calls.Call)) (next time.Duration) {
 	now := target.Now()
+	upTo := now // hits are complete
+	if t.Engine == CPU {
+		upTo = t.readAt
+	}
+	t.hits, t.readAt = false, now
 	t.e.Read(now, (*sink)(t), last)
 	for !last {
-		fn, hits, ok := t.rate.over(now)
+		hot, ok := t.rate.over(upTo)
 		if !ok {
 			break
 		}
-		t.e.Detach(fn)
-		t.off[fn] = true
-		t.pair.Detach(fn, now)
+		t.e.Detach(hot.Fn)
+		t.off[hot.Fn] = true
+		t.pair.Detach(hot.Fn, now)
 		t.mu.Lock()
-		t.stats.Hot = append(t.stats.Hot, Hot{fn, now, hits})
+		t.stats.Hot = append(t.stats.Hot, hot)
 		t.mu.Unlock()
 	}
 	t.flush(deliver)
+	switch {
+	case t.rate.near:
+		return readHot
+	case t.hits:
+		return readSoon
+	}
+	return readEvery
 }
 
 func (t *Tracer) flush(deliver func([]calls.Call)) {
@@ -393,7 +429,11 @@ func (t *Tracer) Stats() Stats {
 	s.Funcs = slices.Clone(s.Funcs)
 	for i := range s.Funcs {
 		s.Funcs[i].Times = s.Funcs[i].Times.Clone()
-		s.Funcs[i].Hits = t.rate.all(i)
+		s.Funcs[i].Hits, s.Funcs[i].Cost = t.rate.of(i)
+	}
+	s.Hit, s.Cost = t.rate.sum()
+	if s.Traced == 0 {
+		s.Traced = time.Duration(target.Now() - t.Began)
 	}
 	s.Hot, s.Untraced = slices.Clone(s.Hot), slices.Clone(s.Untraced)
 	return s
@@ -428,10 +468,14 @@ func (s *sink) Hit(h *calls.Hit) {
 	if s.until > 0 && h.Time > s.until {
 		return
 	}
-	s.rate.hit(h.Fn)
-	if !s.off[h.Fn] {
-		s.pair.Hit(h)
+	s.hits = true
+	cost := s.rate.cost.of(s.Engine, &s.Functions[h.Fn], h.Where)
+	if s.off[h.Fn] {
+		s.rate.late(h, cost)
+		return
 	}
+	s.rate.hit(h, cost)
+	s.pair.Hit(h)
 }
 
 func (s *sink) Lost(n uint64) {
@@ -445,67 +489,6 @@ func (s *sink) Lost(n uint64) {
 func (s *sink) Gone(tid stack.TID, at stack.Time) {
 	s.pair.Gone(tid, at)
 	s.regions.Gone(tid)
-}
-
-// rate is a bucket that leaks limit hits a second.
-type rate struct {
-	limit  float64
-	level  float64 // hits in the bucket
-	at     stack.Time
-	mu     sync.Mutex // guards hits
-	hits   []uint64   // by function, all
-	recent []uint64   // at the last look
-	gone   uint64     // lost since the last look
-}
-
-// burst is how many seconds' hits may come at once.
-const burst = .5
-
-func (r *rate) hit(fn int) {
-	r.mu.Lock()
-	r.hits[fn]++
-	r.mu.Unlock()
-}
-
-func (r *rate) lost(n uint64) { r.gone += n }
-
-func (r *rate) all(fn int) uint64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.hits[fn]
-}
-
-// over reports the busiest function since the call before if there were more hits than the limit
-// allows, and its hits per second.
-func (r *rate) over(now stack.Time) (fn int, perSecond float64, over bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	seconds := float64(now-r.at) / 1e9
-	if r.at == 0 || r.limit == 0 {
-		r.at, r.recent = now, slices.Clone(r.hits)
-		r.gone = 0
-		return 0, 0, false
-	}
-	if seconds <= 0 {
-		return 0, 0, false
-	}
-	sum, most := r.gone, -1
-	for i := range r.hits {
-		n := r.hits[i] - r.recent[i]
-		sum += n
-		if n > 0 && (most < 0 || n > r.hits[most]-r.recent[most]) {
-			most = i
-		}
-	}
-	r.level = max(0, r.level-r.limit*seconds) + float64(sum)
-	perSecond = float64(sum) / seconds
-	r.gone, r.at = 0, now
-	copy(r.recent, r.hits)
-	if most < 0 || r.level <= r.limit*burst {
-		return 0, 0, false
-	}
-	r.level = 0
-	return most, perSecond, true
 }
 
 // Busiest sorts numbers of functions by their calls, most first.

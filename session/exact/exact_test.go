@@ -17,7 +17,6 @@ import (
 	"github.com/sliverprof/sliver/engine/breakpoint"
 	"github.com/sliverprof/sliver/engine/kernel"
 	"github.com/sliverprof/sliver/internal/testprog"
-	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"
 )
 
@@ -273,38 +272,5 @@ func TestFind(t *testing.T) {
 	}
 	if want := "jumping recursing tailing choosing"; strings.Join(got, " ") != want {
 		t.Errorf("%v, want %s", got, want)
-	}
-}
-
-func TestRate(t *testing.T) {
-	r := rate{limit: 1000, hits: make([]uint64, 2)}
-	at := target.Now()
-	r.over(at)
-	step := func(ms int, a, b int) (int, bool) {
-		for range a {
-			r.hit(0)
-		}
-		for range b {
-			r.hit(1)
-		}
-		at += stack.Time(ms) * 1_000_000
-		fn, _, over := r.over(at)
-		return fn, over
-	}
-	if _, over := step(100, 300, 100); over { // a burst below half a second's worth
-		t.Error("a burst is too much")
-	}
-	for range 20 {
-		if _, over := step(100, 50, 49); over {
-			t.Error("99 hits in 100 ms are above 1000 a second")
-		}
-	}
-	var fn int
-	over := false
-	for n := 0; !over && n < 10; n++ {
-		fn, over = step(100, 100, 400)
-	}
-	if !over || fn != 1 {
-		t.Errorf("5000 hits a second are not too many, or those of %d are", fn)
 	}
 }

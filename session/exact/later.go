@@ -209,13 +209,3 @@ func (t *Tracer) drop(first int) {
 	t.Functions, t.stats.Funcs, t.off = t.Functions[:first], t.stats.Funcs[:first], t.off[:first]
 	t.rate.resize(first)
 }
-
-// resize makes room for n functions.
-func (r *rate) resize(n int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	size := func(s []uint64) []uint64 { return append(s, make([]uint64, max(n-len(s), 0))...)[:n] }
-	if r.hits = size(r.hits); r.recent != nil {
-		r.recent = size(r.recent)
-	}
-}

@@ -29,12 +29,15 @@ import (
 // Engine is the name of this way to trace.
 const Engine = "jfr"
 
-// DefaultLimit is a bound on entries and exits per second. With 0.6 µs for a call they take a tenth of a CPU.
-const DefaultLimit = 400_000
+// CallCost is what a call is assumed to cost its thread: both events of JEP 520's method tracing in one (docs/performance.md).
+const CallCost = 600 * time.Nanosecond
+
+// DefaultLimit is 200,000 calls a second.
+var DefaultLimit = exact.Limit{Share: .12}
 
 // Options of a Tracer.
 type Options struct {
-	Limit float64 // entries and exits a second above which tracing of the busiest method's filter stops; 0: none
+	Limit exact.Limit // above which tracing of the busiest method's filter stops; a call is two hits
 }
 
 // Times of Run.
@@ -315,6 +318,12 @@ func joined(a, b error) error {
 	return cmp.Or(a, b)
 }
 
+// above reports whether that many calls a second are more than the limit allows.
+func (o *Options) above(calls float64) bool {
+	l := o.Limit
+	return l.Hits > 0 && 2*calls > l.Hits || l.Share > 0 && calls*CallCost.Seconds() > l.Share
+}
+
 // cool ends the tracing of the busiest method if calls are more than the limit allows.
 func (t *Tracer) cool() {
 	now := target.Now()
@@ -325,17 +334,21 @@ func (t *Tracer) cool() {
 			most = i
 		}
 	}
-	rate := 2 * float64(sum) / max(float64(now-t.part.since)/1e9, 1e-9)
+	seconds := max(float64(now-t.part.since)/1e9, 1e-9)
+	all, busiest := float64(sum)/seconds, 0.0
+	if most >= 0 {
+		busiest = float64(t.part.calls[most]) / seconds
+	}
 	t.part.since = now
 	clear(t.part.calls)
-	if t.o.Limit == 0 || most < 0 || rate <= t.o.Limit {
+	if most < 0 || !t.o.above(all) {
 		return
 	}
 	of := t.of[most]
 	t.filters = slices.DeleteFunc(t.filters, func(f filter) bool { return f == of })
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.stats.Hot = append(t.stats.Hot, exact.Hot{Fn: most, At: now, Rate: rate})
+	t.stats.Hot = append(t.stats.Hot, exact.Hot{Fn: most, At: now, Rate: 2 * busiest, Calls: busiest, Share: busiest * CallCost.Seconds()})
 	if of.class == "" || of.method == "" {
 		t.stats.Untraced = append(t.stats.Untraced, fmt.Sprintf("since then, all methods of %s", strings.TrimPrefix(of.String(), "::")))
 	}
@@ -348,7 +361,14 @@ func (t *Tracer) Stats() Stats {
 	s := t.stats
 	s.Funcs = slices.Clone(s.Funcs)
 	for i := range s.Funcs {
-		s.Funcs[i].Times = s.Funcs[i].Times.Clone()
+		f := &s.Funcs[i]
+		f.Times = f.Times.Clone()
+		f.Hits, f.Cost = 2*f.Calls, time.Duration(f.Calls)*CallCost
+		s.Cost += f.Cost
+	}
+	s.Hit = exact.Cost{Enter: CallCost / 2, Exit: CallCost / 2, Assumed: true}
+	if t.Began > 0 {
+		s.Traced = time.Duration(target.Now() - t.Began)
 	}
 	s.Hot, s.Untraced = slices.Clone(s.Hot), slices.Clone(s.Untraced)
 	return s

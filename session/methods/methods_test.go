@@ -16,6 +16,7 @@ import (
 
 	"github.com/sliverprof/sliver/calls"
 	"github.com/sliverprof/sliver/internal/testprog"
+	"github.com/sliverprof/sliver/session/exact"
 	"github.com/sliverprof/sliver/target"
 )
 
@@ -73,7 +74,7 @@ func begin(t *testing.T, proc *target.Process, limit float64, patterns ...string
 		}
 		ps = append(ps, p)
 	}
-	x, err := New(proc, ps, Options{Limit: limit})
+	x, err := New(proc, ps, Options{Limit: exact.Limit{Hits: limit}})
 	if err == nil {
 		err = x.Start(context.Background())
 	}

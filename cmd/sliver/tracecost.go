@@ -1,0 +1,99 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/sliverprof/sliver/session/exact"
+)
+
+// traceLimit is the flag --trace-limit.
+type traceLimit exact.Limit
+
+func (l *traceLimit) String() string { return exact.Limit(*l).String() }
+func (l *traceLimit) Type() string   { return "limit" }
+
+func (l *traceLimit) Set(s string) error {
+	number, share := strings.CutSuffix(strings.TrimSpace(s), "%")
+	v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+	switch {
+	case err != nil || v != v:
+		return fmt.Errorf("invalid limit %q (examples: 20%%, 20000)", s)
+	case v < 0 || v > 1e12:
+		return errors.New("out of range; use 0 (no limit) or more")
+	case share:
+		*l = traceLimit{Share: v / 100}
+	default:
+		*l = traceLimit{Hits: v}
+	}
+	return nil
+}
+
+// limitText is a limit as messages have it.
+func limitText(l exact.Limit) string {
+	if l.Hits > 0 {
+		return l.String() + " entries and exits a second"
+	}
+	return l.String()
+}
+
+// hotLine says why a function was detached, and what shows it from then on.
+func hotLine(name string, h *exact.Hot, limit exact.Limit, then string) string {
+	return fmt.Sprintf("%s was called too often to trace: %.0f times a second, which cost %s of a CPU (limit %s, --trace-limit); it was detached, %s",
+		printable(name), h.Calls, shareText(h.Share), limitText(limit), then)
+}
+
+// shareText is a share of a CPU.
+func shareText(x float64) string {
+	if x >= .1 {
+		return strconv.FormatFloat(100*x, 'f', 0, 64) + "%"
+	}
+	return strconv.FormatFloat(100*x, 'g', 2, 64) + "%"
+}
+
+// costLine says what tracing cost the program; "": nothing.
+func costLine(st *exact.Stats) string {
+	if st.Cost == 0 {
+		return ""
+	}
+	how := ""
+	if st.Hit.Assumed {
+		how = ", as assumed"
+	}
+	return fmt.Sprintf("tracing cost the program about %s, %s of a CPU: %d entries and exits, %s for an entry and %s for an exit%s", callTime(int64(st.Cost)),
+		shareText(tracedShare(st)), hitsOf(st), callTime(int64(st.Hit.Enter)), callTime(int64(st.Hit.Exit)), how)
+}
+
+// tracedShare is the cost of tracing as a share of a CPU.
+func tracedShare(st *exact.Stats) float64 {
+	if st.Traced <= 0 {
+		return 0
+	}
+	return float64(st.Cost) / float64(st.Traced)
+}
+
+// hitsOf returns the number of all entries and exits, with lost ones.
+func hitsOf(st *exact.Stats) uint64 {
+	n := st.Lost
+	for i := range st.Funcs {
+		n += st.Funcs[i].Hits
+	}
+	return n
+}
+
+// tracingJSON is the cost of tracing as JSON.
+type tracingJSON struct {
+	Engine  string  `json:"engine"`
+	Hits    uint64  `json:"hits"`
+	CostNS  int64   `json:"cost_ns"`
+	Share   float64 `json:"cpu_share"`
+	EnterNS int64   `json:"enter_ns"`
+	ExitNS  int64   `json:"exit_ns"`
+	Assumed bool    `json:"assumed"`
+}
+
+func tracingOf(engine string, st *exact.Stats) *tracingJSON {
+	return &tracingJSON{engine, hitsOf(st), int64(st.Cost), tracedShare(st), int64(st.Hit.Enter), int64(st.Hit.Exit), st.Hit.Assumed}
+}
