@@ -16,6 +16,8 @@ const (
 	Enter  Where = iota // the function begins: the return address is at CFA-8 (amd64) or in LR (arm64)
 	Return              // a return instruction
 	Jump                // a jump to another function (tail call)
+	// Inside is the instruction behind Enter's: the thread carried that one out. See Code.Second.
+	Inside
 )
 
 func (w Where) String() string {
@@ -26,6 +28,8 @@ func (w Where) String() string {
 		return "return"
 	case Jump:
 		return "jump"
+	case Inside:
+		return "inside"
 	}
 	return "where?"
 }
@@ -39,10 +43,13 @@ type Hit struct {
 	// CFA is the frame's canonical address, in the target. Where Task is set and Moves is not, it
 	// counts from the end of the task's stack, so that it stays when the stack is copied.
 	CFA  uint64
-	Ret  uint64 // return address; 0: not known. Only of Enter
+	Ret  uint64 // return address; 0: not known. Of Enter, and of exits if Moves
 	Task uint64 // runtime's task that runs on the thread (Go: address of its g); 0: none
 	// Moves says that CFA is the address itself although the task's stack may be copied elsewhere.
 	Moves bool
+	// Regs is a digest of the registers; 0: not known. Only of Enter, where no Inside follows and the runtime may
+	// preempt a task at the place.
+	Regs uint64
 }
 
 // How says how a call ended.
@@ -92,7 +99,8 @@ type Call struct {
 	// Before: it was entered before tracing began, Enter is when that was.
 	Before bool
 	// Unsure: records were lost while it was open, so its end may be another call's, and calls in
-	// that time are missing. With Before, its entry may be one of the lost ones.
+	// that time are missing. With Before, its entry may be one of the lost ones. Or its entry was hit twice, and
+	// it is not known whether that was one call or two: see Pairer.Inside.
 	Unsure bool
 }
 

@@ -23,6 +23,13 @@ type Pairer struct {
 	Region func(tid stack.TID, addr uint64) uint64
 	// Loops reports whether a function jumps to its own entry: see Code.Loops. nil: none does.
 	Loops func(fn int) bool
+	// Inside reports whether a hit of Inside follows each call of a function. It decides whether a second hit of an
+	// entry is a second call: a runtime that preempts a task at a breakpoint returns to it later, by an instruction
+	// of its own, so that it is hit again. The task runs nothing of the function in between. So the hit is of the
+	// same call if no Inside came since the first one. Without Inside, the hit is of another call if a register has
+	// another value, since the runtime restores all; if none has, it counts as the same call, which is Unsure: the
+	// first one may have ended by a panic. nil: it follows none.
+	Inside func(fn int) bool
 	// Began is when tracing began: for calls that had begun before.
 	Began stack.Time
 	// Yield takes calls as they end, not in the order of their begin.
@@ -30,8 +37,8 @@ type Pairer struct {
 
 	stacks map[key]*open
 	lost   bool // hits, at any time
-	// Odd counts exits that were dropped: a switch's jump through a table that looked like a tail
-	// call, and a return that was hit twice.
+	// Odd counts hits that were dropped: a switch's jump through a table that looked like a tail
+	// call, and an entry or exit that one call hit twice.
 	Odd uint64
 	// Dropped counts calls beyond MaxOpen.
 	Dropped uint64
@@ -48,18 +55,54 @@ type key struct {
 type open struct {
 	calls []Call
 	last  Hit // that was on it last
+	// at: the task is at the entry of the innermost call, and Inside follows when it goes on.
+	at bool
 }
 
 // Hit takes the next hit.
 func (p *Pairer) Hit(h *Hit) {
 	o := p.stack(h)
-	switch h.Where {
-	case Enter:
+	switch {
+	case h.Where == Inside:
+		o.at = false
+		return
+	case p.again(o, h):
+		p.Odd++
+	case h.Where == Enter:
 		p.enter(o, h)
-	case Return, Jump:
+	default:
+		o.at = false
 		p.exit(o, h)
 	}
 	o.last = *h
+}
+
+// again reports whether h is a second hit of a place by one call of a task, which was preempted there.
+func (p *Pairer) again(o *open, h *Hit) bool {
+	if !h.Moves {
+		return false
+	}
+	same := o.last.Where == h.Where && o.last.Fn == h.Fn && o.last.CFA == h.CFA && o.last.Ret == h.Ret
+	if h.Where != Enter {
+		// An entry is between two returns with one frame. A runtime copies no stack of a task that it preempted, and
+		// a copy is elsewhere: of two returns in a row, the outer call's has another frame.
+		return same
+	}
+	if len(o.calls) == 0 {
+		return false
+	}
+	c := &o.calls[len(o.calls)-1]
+	if c.Fn != h.Fn || c.CFA != h.CFA || c.Ret != h.Ret {
+		return false
+	}
+	if p.Inside != nil && p.Inside(h.Fn) {
+		return o.at
+	}
+	if !same || o.last.Regs != h.Regs {
+		return false
+	}
+	c.Unsure = true
+	return h.Regs != 0
 }
 
 func (p *Pairer) stack(h *Hit) *open {
@@ -96,6 +139,7 @@ func (p *Pairer) enter(o *open, h *Hit) {
 		return
 	}
 	o.calls = append(o.calls, Call{Fn: h.Fn, TID: h.TID, Task: h.Task, Enter: h.Time, CFA: h.CFA, Ret: h.Ret})
+	o.at = p.Inside != nil && p.Inside(h.Fn)
 }
 
 func (p *Pairer) exit(o *open, h *Hit) {
@@ -105,9 +149,7 @@ func (p *Pairer) exit(o *open, h *Hit) {
 	}
 	at := p.find(o, h)
 	if at < 0 {
-		// Go's runtime can preempt a goroutine at a breakpoint, which then hits a second time.
-		again := h.Moves && o.last.Where == h.Where && o.last.Fn == h.Fn && o.last.CFA == h.CFA
-		if h.Where == Jump || again {
+		if h.Where == Jump {
 			p.Odd++
 			return
 		}
@@ -127,16 +169,39 @@ func (p *Pairer) exit(o *open, h *Hit) {
 
 // find is the open call that h leaves, -1 for none.
 func (p *Pairer) find(o *open, h *Hit) int {
+	if h.Moves {
+		return moved(o, h)
+	}
 	for i := len(o.calls) - 1; i >= 0; i-- {
 		c := &o.calls[i]
 		switch {
-		case c.Fn == h.Fn && (c.CFA == h.CFA || h.Moves):
+		case c.Fn == h.Fn && c.CFA == h.CFA:
 			return i
-		case c.CFA > h.CFA && !h.Moves:
+		case c.CFA > h.CFA:
 			return -1
 		}
 	}
 	return -1
+}
+
+// moved is find where stacks are copied: the innermost call with the frame of h, else with its return address, since
+// a copy changes the frame alone. A call that a panic ended inside of an outer one of the function has neither.
+func moved(o *open, h *Hit) int {
+	at, known := -1, false
+	for i := len(o.calls) - 1; i >= 0; i-- {
+		c := &o.calls[i]
+		if c.Fn != h.Fn {
+			continue
+		}
+		ret := c.Ret == h.Ret || h.Ret == 0
+		if ret && c.CFA == h.CFA {
+			return i
+		}
+		if at < 0 || ret && !known {
+			at, known = i, ret
+		}
+	}
+	return at
 }
 
 // end closes the innermost call.
@@ -152,6 +217,7 @@ func (p *Pairer) end(o *open, t stack.Time, how How) {
 func (p *Pairer) Lost() {
 	p.lost = true
 	for _, o := range p.stacks {
+		o.at, o.last = false, Hit{} // what came since is not known
 		for i := range o.calls {
 			o.calls[i].Unsure = true
 		}

@@ -75,6 +75,55 @@ func TestPairsByTask(t *testing.T) {
 	}
 }
 
+// A goroutine that is preempted at a breakpoint hits it twice, in recursions and around panics, too.
+func TestPairsPreempted(t *testing.T) {
+	hit := func(at stack.Time, w Where, cfa uint64, regs uint64) Hit {
+		return Hit{Time: at, TID: stack.TID(at), Task: 9, Where: w, CFA: cfa, Ret: 3, Moves: true, Regs: regs}
+	}
+	call := func(enter, exit stack.Time, cfa uint64, how How, unsure bool) Call {
+		return Call{TID: stack.TID(enter), Task: 9, Enter: enter, Exit: exit, CFA: cfa, Ret: 3, How: how, Unsure: unsure}
+	}
+	in := func(at stack.Time) Hit { return hit(at, Inside, 1, 0) }
+	for _, c := range []struct {
+		name   string
+		inside bool
+		hits   []Hit
+		want   []Call
+		odd    uint64
+	}{
+		{"at the entry, inside and at the exit", true, []Hit{hit(1, Enter, 50, 0), hit(2, Enter, 50, 0), in(3), in(4), hit(5, Return, 50, 0), hit(6, Return, 50, 0)},
+			[]Call{call(1, 5, 50, Returned, false)}, 2},
+		{"two calls, of which the first panics", true, []Hit{hit(1, Enter, 50, 0), in(2), hit(3, Enter, 50, 0), in(4), hit(5, Return, 50, 0)},
+			[]Call{call(1, 3, 50, Left, false), call(3, 5, 50, Returned, false)}, 0},
+		{"at the exit of an inner call", true, []Hit{hit(1, Enter, 50, 0), in(2), hit(3, Enter, 40, 0), in(4), hit(5, Return, 40, 0), hit(6, Return, 40, 0), hit(7, Return, 50, 0)},
+			[]Call{call(3, 5, 40, Returned, false), call(1, 7, 50, Returned, false)}, 1},
+		{"an inner call panics", true, []Hit{hit(1, Enter, 50, 0), in(2), hit(3, Enter, 40, 0), in(4), hit(5, Return, 50, 0)},
+			[]Call{call(3, 5, 40, Left, false), call(1, 5, 50, Returned, false)}, 0},
+		{"equal registers", false, []Hit{hit(1, Enter, 50, 5), hit(2, Enter, 50, 5), hit(3, Return, 50, 0)},
+			[]Call{call(1, 3, 50, Returned, true)}, 1},
+		{"another register", false, []Hit{hit(1, Enter, 50, 5), hit(2, Enter, 50, 7), hit(3, Return, 50, 0)},
+			[]Call{call(1, 2, 50, Left, false), call(2, 3, 50, Returned, false)}, 0},
+		{"no registers", false, []Hit{hit(1, Enter, 50, 0), hit(2, Enter, 50, 0), hit(3, Return, 50, 0)},
+			[]Call{call(1, 2, 50, Left, true), call(2, 3, 50, Returned, false)}, 0},
+	} {
+		p := &Pairer{Inside: func(int) bool { return c.inside }}
+		if got := pairAll(p, c.hits); !reflect.DeepEqual(got, c.want) || p.Odd != c.odd {
+			t.Errorf("%s: %+v (odd %d), want %+v", c.name, got, p.Odd, c.want)
+		}
+		p.Under(func(c Call) { t.Errorf("%+v is still open", c) })
+	}
+	// A hit of Inside may be among those that are lost: the next entry is another call's.
+	var got []Call
+	p := &Pairer{Inside: func(int) bool { return true }, Yield: func(c Call) { got = append(got, c) }}
+	first, next := hit(1, Enter, 50, 0), hit(2, Enter, 50, 0)
+	p.Hit(&first)
+	p.Lost()
+	p.Hit(&next)
+	if want := []Call{call(1, 2, 50, Left, true)}; !reflect.DeepEqual(got, want) {
+		t.Errorf("after a loss: %+v, want %+v", got, want)
+	}
+}
+
 func TestPairsLoops(t *testing.T) {
 	p := &Pairer{Loops: func(int) bool { return true }}
 	got := pairAll(p, []Hit{{Time: 1, CFA: 500, Ret: 1}, {Time: 2, CFA: 500, Ret: 1}, {Time: 3, CFA: 500, Where: Return}})

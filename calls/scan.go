@@ -55,7 +55,10 @@ type Code struct {
 	// there. It has to single-step the others, at ten times the price (arch/x86/kernel/uprobes.c,
 	// push_setup_xol_ops).
 	Cheap bool
-	Exits []Exit
+	// Second is the instruction that a thread carries out after the one at Entry, whatever comes: that one neither
+	// branches nor faults. 0: there is none of that kind.
+	Second uint64
+	Exits  []Exit
 	// Blind are conditional jumps out of the function. They cannot be probed: a probe would also hit
 	// where the jump is not taken. A call that leaves by one is Left.
 	Blind int
@@ -94,6 +97,7 @@ func Scan(arch Arch, parts []Part, goFunc bool) (Code, error) {
 		}
 	}
 	s.finish()
+	s.out.Second = second(arch, &parts[0], s.out.Entry)
 	return s.out, nil
 }
 

@@ -122,7 +122,7 @@ func Tables() []Table {
 			{"function", "TEXT", "its name"}, {"module", "TEXT", "file that it is in"}, ts, dur,
 			{"how", "TEXT", "how it ended: returned, tail call, left (exception, longjmp, panic: dur is a bound), open; ended (Java: a return or an exception)"},
 			{"before", "INTEGER", "1: it began before tracing did, at an unknown time"},
-			{"unsure", "INTEGER", "1: entries or exits were lost while it was open"},
+			{"unsure", "INTEGER", "1: entries or exits were lost while it was open, or its entry was hit twice"},
 			{"on_cpu", "INTEGER", "ns on a CPU; this and the next two add up to `dur`, and are NULL where the states of its thread are not known"},
 			{"runnable", "INTEGER", "ns waiting for a CPU"}, {"off_cpu", "INTEGER", "ns in waits"},
 			{"times_exact", "INTEGER", "1: these are by the kernel's context switches (`--kernel=auto`); 0: estimated from the samples; NULL of calls shorter than two of their intervals"},

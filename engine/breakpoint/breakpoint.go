@@ -41,6 +41,12 @@ type Probe struct {
 	Fn    int    // number of the function
 	Where calls.Where
 	Go    bool // the Go compiler made the code: a register identifies the goroutine, see fill
+	All   bool // an entry's hits have a digest of all registers: see calls.Hit.Regs
+}
+
+// top reports whether records have the word on top of the stack: the return address.
+func (p *Probe) top() bool {
+	return wordsOfStack > 0 && (p.Where == calls.Enter || p.Go && p.Where != calls.Inside)
 }
 
 // Options of an Engine.
@@ -80,7 +86,7 @@ type ring struct {
 	r       *perfring.Ring
 }
 
-type event struct{ fd, fn, probe int }
+type event struct{ fd, probe int }
 
 // source says which event a record is of. A thread that began while its parent was being opened
 // may have the parent's events and its own: only one of them counts.
@@ -142,8 +148,8 @@ func (e *Engine) open(probes []Probe) error {
 
 // set opens the events of probes in all threads.
 func (e *Engine) set(probes []Probe) error {
-	// Exits come first: of each call whose entry is seen, the exit is seen too.
-	slices.SortStableFunc(probes, func(a, b Probe) int { return int(b.Where) - int(a.Where) })
+	// Entries come last: of each call whose entry is seen, the other places are seen too.
+	slices.SortStableFunc(probes, func(a, b Probe) int { return rank(a.Where) - rank(b.Where) })
 	from := len(e.o.Probes)
 	e.o.Probes = append(e.o.Probes, probes...)
 	opened, events := map[stack.TID]bool{}, len(e.events)
@@ -173,6 +179,17 @@ func (e *Engine) set(probes []Probe) error {
 		return fmt.Errorf("set breakpoints: no thread left in process %d", e.o.PID)
 	}
 	return nil
+}
+
+// rank orders places by when their breakpoints are set; they are removed the other way.
+func rank(w calls.Where) int {
+	switch w {
+	case calls.Inside:
+		return 1
+	case calls.Enter:
+		return 2
+	}
+	return 0
 }
 
 // unset undoes set: probes and events from these numbers on.
@@ -261,12 +278,12 @@ func (e *Engine) event(tid stack.TID, probe int, r *ring) error {
 	attr := unix.PerfEventAttr{Type: unix.PERF_TYPE_BREAKPOINT, Size: unix.PERF_ATTR_SIZE_VER5, Sample: 1, Sample_type: sampleType,
 		Bits: unix.PerfBitUseClockID | unix.PerfBitExcludeKernel | unix.PerfBitExcludeHv | unix.PerfBitInherit | unix.PerfBitSampleIDAll |
 			unix.PerfBitWatermark,
-		Bp_type: onExecute, Ext1: p.Addr, Ext2: 8, Clockid: unix.CLOCK_MONOTONIC, Sample_regs_user: regsMask(p.Go)}
+		Bp_type: onExecute, Ext1: p.Addr, Ext2: 8, Clockid: unix.CLOCK_MONOTONIC, Sample_regs_user: regsMask(p)}
 	attr.Wakeup = uint32(maxPages * os.Getpagesize() / 4)
 	if probe == 0 {
 		attr.Bits |= unix.PerfBitTask // ends of threads, once
 	}
-	if p.Where == calls.Enter && wordsOfStack > 0 {
+	if p.top() {
 		attr.Sample_type |= unix.PERF_SAMPLE_STACK_USER
 		attr.Sample_stack_user = 8 * wordsOfStack
 	}
@@ -285,7 +302,7 @@ func (e *Engine) event(tid stack.TID, probe int, r *ring) error {
 	if err != nil {
 		return err
 	}
-	e.events = append(e.events, event{fd, p.Fn, probe})
+	e.events = append(e.events, event{fd, probe})
 	if err := unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_SET_OUTPUT, r.fd); err != nil {
 		return fmt.Errorf("direct its records: %w", err)
 	}
@@ -346,9 +363,14 @@ func (e *Engine) Read(now stack.Time, sink calls.Sink, last bool) {
 }
 
 // Detach removes the breakpoints of a function, its entry first.
-func (e *Engine) Detach(fn int) {
+func (e *Engine) Detach(fn int) { e.remove(func(p *Probe) bool { return p.Fn == fn }) }
+
+// Remove removes the breakpoints of one kind of all functions.
+func (e *Engine) Remove(w calls.Where) { e.remove(func(p *Probe) bool { return p.Where == w }) }
+
+func (e *Engine) remove(which func(p *Probe) bool) {
 	for i := len(e.events) - 1; i >= 0; i-- {
-		if x := &e.events[i]; x.fn == fn {
+		if x := &e.events[i]; which(&e.o.Probes[x.probe]) {
 			unix.Close(x.fd)
 			x.fd = -1
 		}

@@ -2,6 +2,7 @@ package breakpoint
 
 import (
 	"encoding/binary"
+	"math/bits"
 
 	"golang.org/x/sys/unix"
 
@@ -85,12 +86,13 @@ func (e *Engine) hit(w *words) (h calls.Hit, ok bool) {
 	}
 	p := &e.o.Probes[src.probe]
 	var regs [maxRegs]uint64
-	for i := range countRegs(p.Go) {
+	n := bits.OnesCount64(regsMask(p))
+	for i := range n {
 		regs[i] = w.u64()
 	}
 	h = calls.Hit{Time: stack.Time(t), TID: stack.TID(tid), Fn: p.Fn, Where: p.Where}
 	var top uint64
-	if p.Where == calls.Enter && wordsOfStack > 0 {
+	if p.top() {
 		if size := w.u64(); size == 8*wordsOfStack {
 			top = w.u64()
 			if n := w.u64(); n < 8 { // how much of it could be read
@@ -101,6 +103,19 @@ func (e *Engine) hit(w *words) (h calls.Hit, ok bool) {
 	if w.torn {
 		return h, false
 	}
-	fill(&h, &regs, top, p.Go)
+	fill(&h, p, &regs, top)
+	if p.All {
+		h.Regs = digest(regs[:n])
+	}
 	return h, true
+}
+
+// digest is a number for the contents of registers, and not 0.
+func digest(regs []uint64) uint64 {
+	const prime, odd = 0x100000001b3, 1 // of FNV
+	sum := uint64(0xcbf29ce484222325)
+	for _, r := range regs {
+		sum = bits.RotateLeft64((sum^r)*prime, 29)
+	}
+	return sum | odd
 }

@@ -1,6 +1,10 @@
 package breakpoint
 
-import "github.com/sliverprof/sliver/calls"
+import (
+	"math/bits"
+
+	"github.com/sliverprof/sliver/calls"
+)
 
 // Numbers of registers (arch/arm64/include/uapi/asm/perf_regs.h).
 const (
@@ -10,34 +14,29 @@ const (
 )
 
 const (
-	maxRegs      = 3
+	maxRegs      = regSP + 1
 	wordsOfStack = 0
 )
 
-func regsMask(goCode bool) uint64 {
-	if goCode {
+func regsMask(p *Probe) uint64 {
+	switch {
+	case p.All:
+		return 1<<maxRegs - 1
+	case p.Go:
 		return 1<<regX28 | 1<<regLR | 1<<regSP
 	}
 	return 1<<regLR | 1<<regSP
 }
 
-func countRegs(goCode bool) int {
-	if goCode {
-		return 3
-	}
-	return 2
-}
-
 // fill completes a hit. At the first instruction and at a return, SP is as the caller had it. Go
 // keeps the goroutine in R28 (cmd/compile/abi-internal.md).
-func fill(h *calls.Hit, regs *[maxRegs]uint64, _ uint64, goCode bool) {
-	i := 0
-	if goCode {
-		h.Task, h.Moves = regs[0], true
-		i = 1
+func fill(h *calls.Hit, p *Probe, regs *[maxRegs]uint64, _ uint64) {
+	reg := func(n int) uint64 { return regs[bits.OnesCount64(regsMask(p)&(1<<n-1))] } // records have them by number
+	h.CFA = reg(regSP)
+	if p.Go {
+		h.Task, h.Moves = reg(regX28), true
 	}
-	h.CFA = regs[i+1]
-	if h.Where == calls.Enter {
-		h.Ret = regs[i]
+	if p.Where == calls.Enter || p.Go {
+		h.Ret = reg(regLR)
 	}
 }

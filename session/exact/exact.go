@@ -137,7 +137,8 @@ func Start(p *target.Process, fns []Function, o Options) (*Tracer, error) {
 		o.measure()
 	}
 	t.Began = target.Now()
-	t.pair = calls.Pairer{Region: t.regions.Of, Began: t.Began, Yield: t.ended, Loops: func(fn int) bool { return t.Functions[fn].Code.Loops }}
+	t.pair = calls.Pairer{Region: t.regions.Of, Began: t.Began, Yield: t.ended, Loops: func(fn int) bool { return t.Functions[fn].Code.Loops },
+		Inside: func(fn int) bool { return t.Functions[fn].inside }}
 	t.later.begin(o.Later)
 	if len(fns) == 0 {
 		t.e = idle{}
@@ -231,41 +232,6 @@ func (t *Tracer) path(f *Function, files map[stack.Mapping]*safefile.File) (stri
 		return "", fmt.Errorf("%s is on a file system of a server, where the kernel engine places no probes", f.mod.Path)
 	}
 	return path, nil
-}
-
-// breakpoints opens the engine that needs no rights.
-func (t *Tracer) breakpoints() (Engine, error) {
-	places := 0
-	for i := range t.Functions {
-		places += t.Functions[i].Places()
-	}
-	if places > breakpoint.MaxProbes {
-		return nil, fmt.Errorf("trace: %s with %d entries and exits; the CPU has %d breakpoints for each thread, so choose fewer functions",
-			count(len(t.Functions), "function"), places, breakpoint.MaxProbes)
-	}
-	var probes []breakpoint.Probe
-	for i := range t.Functions {
-		probes = append(probes, t.Functions[i].breakpoints(i)...)
-	}
-	cpus, err := target.OnlineCPUs()
-	if err != nil {
-		return nil, fmt.Errorf("trace: list CPUs: %w", err)
-	}
-	e, err := breakpoint.Open(breakpoint.Options{PID: t.proc.PID(), CPUs: cpus, Probes: probes,
-		Threads: func() ([]stack.TID, error) { return t.proc.Threads(nil) }})
-	if err != nil {
-		return nil, err // and not an Engine that is nil
-	}
-	return e, nil
-}
-
-// breakpoints are the places of a function with a number.
-func (f *Function) breakpoints(fn int) []breakpoint.Probe {
-	probes := []breakpoint.Probe{{Addr: f.Code.Entry + f.bias, Fn: fn, Where: calls.Enter, Go: f.Go}}
-	for _, x := range f.Code.Exits {
-		probes = append(probes, breakpoint.Probe{Addr: x.Vaddr + f.bias, Fn: fn, Where: x.Where, Go: f.Go})
-	}
-	return probes
 }
 
 // Try tries both engines on the first thread of process pid. It returns why each does not work: nil, it does.

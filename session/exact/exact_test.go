@@ -88,6 +88,7 @@ func TestEngines(t *testing.T) {
 		{"c/traced", "nopie", "recursion 2000", "recursing", false, true},
 		{"c/traced", "O2", "tail 2000", "tailing", true, true},
 		{"c/traced", "O2", "signal 1000", "interrupted", false, true},
+		{"c/traced", "O2", "storm 1000", "probed", false, true},
 		{"c/traced", "O2", "threads 2000", "probed", false, true},
 		{"c/traced", "O2", "switch 2000", "choosing", false, false},
 		{"c/traced", "O2", "fork 2000", "probed", false, true},
@@ -95,7 +96,7 @@ func TestEngines(t *testing.T) {
 		{"cpp/throwing", "O2", "20000", "order::total", false, false},
 		{"rust/traced", "release", "2000", "shop::total", false, true},
 		{"rust/traced", "legacy", "2000", "traced::shop::total", false, true},
-		{"go/traced", "default", "2000", "main.probed", false, false},
+		{"go/traced", "default", "1000", "main.probed", false, true},
 	} {
 		for _, engine := range []string{CPU, Kernel} {
 			if engine == CPU && !c.cpu {
@@ -127,6 +128,9 @@ func TestEngines(t *testing.T) {
 				// Where nothing came after a call that was left, it is open.
 				if st := tr.Stats(); len(got) != all || ended != returned || n[calls.Left]+n[calls.Open] != left || st.Lost > 0 || st.Dropped > 0 || tr.Engine != engine {
 					t.Errorf("%d calls (%v), the program made %d, %d returned, %d left; %d lost, engine %s", len(got), n, all, returned, left, st.Lost, tr.Engine)
+				}
+				if strings.HasPrefix(c.args, "storm") {
+					t.Log(p.Line("at entry "))
 				}
 				// The program is as well as before.
 				p.Go()

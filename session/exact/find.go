@@ -30,10 +30,12 @@ type Function struct {
 	Why     string      // why it cannot be traced; "" if it can
 	Since   stack.Time  // when it was found, if its file was mapped after tracing had begun; 0: it was traced from the start
 
-	gone bool   // its file is not mapped there any more
-	bias uint64 // Addr minus the vaddr
-	off  uint64 // offset in the file minus the vaddr
-	mod  stack.Mapping
+	gone bool // its file is not mapped there any more
+	// inside: the CPU engine has a breakpoint at Code.Second, too.
+	inside bool
+	bias   uint64 // Addr minus the vaddr
+	off    uint64 // offset in the file minus the vaddr
+	mod    stack.Mapping
 }
 
 // Places is how many probes it takes.

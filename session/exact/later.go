@@ -136,7 +136,7 @@ func (t *Tracer) add(fns []Function) (traced []Function, problems []string) {
 		f.Since = target.Now()
 		i, err := t.keep(&f, numbers)
 		if e, ok := t.e.(*breakpoint.Engine); ok && err == nil && !t.off[i] {
-			if err = e.Add(f.breakpoints(i)); err != nil && i >= first {
+			if err = t.addBreakpoints(e, i); err != nil && i >= first {
 				t.drop(i)
 				delete(numbers, codeOf(&f))
 			}

@@ -16,6 +16,9 @@
  *   tail       N calls that end in a jump to another function
  *   signal     N calls, each interrupted by a handler on a stack of its own that
  *              calls the function as well
+ *   storm      N calls while a timer sends up to N signals, each some microseconds
+ *              after the one before: their handler calls the function as well. It
+ *              prints "at entry K" for the signals that came at the entry
  *   threads    50 threads at a time that come and go, each calls 20 times, N in all
  *   switch     N calls of a function with a table
  *   edges      N calls of 200 us or more, with their times
@@ -44,6 +47,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #define NOINLINE __attribute__((noinline, noclone, noipa))
@@ -125,6 +129,29 @@ static void handler(int s)
 	calls++;
 	interrupted(-1);
 	returned++;
+}
+
+static volatile long handled, at_entry, most;
+static timer_t timer;
+
+static void arm(void)
+{
+	struct itimerspec t = {.it_value.tv_nsec = 1000 + handled * 7919 % 30000};
+	timer_settime(timer, 0, &t, NULL);
+}
+
+static void count(int s, siginfo_t *info, void *context)
+{
+	ucontext_t *u = context;
+	(void)s, (void)info;
+#ifdef __x86_64__
+	at_entry += (uintptr_t)u->uc_mcontext.gregs[REG_RIP] == (uintptr_t)probed;
+#else
+	at_entry += (uintptr_t)u->uc_mcontext.pc == (uintptr_t)probed;
+#endif
+	probed(-1);
+	if (++handled < most)
+		arm();
 }
 
 NOINLINE long choosing(long x)
@@ -250,6 +277,19 @@ static void run(const char *what, long n)
 		sigaction(SIGUSR1, &sa, NULL);
 		for (volatile long i = 0; i < n; i++)
 			interrupted(i), calls++, returned++;
+	} else if (!strcmp(what, "storm")) {
+		struct sigaction sa = {.sa_sigaction = count, .sa_flags = SA_SIGINFO};
+		struct sigevent e = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR2};
+		sigaction(SIGUSR2, &sa, NULL);
+		if (timer_create(CLOCK_MONOTONIC, &e, &timer))
+			exit(3);
+		handled = at_entry = 0, most = n;
+		arm();
+		for (volatile long i = 0; i < n; i++)
+			probed(i);
+		timer_delete(timer);
+		printf("at entry %ld\n", at_entry);
+		calls = returned = n + handled;
 	} else if (!strcmp(what, "threads")) {
 		while (calls < n) {
 			pthread_t t[50];
