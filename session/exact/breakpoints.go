@@ -68,7 +68,7 @@ func (t *Tracer) outside(fns []Function) (had bool) {
 	return had
 }
 
-// addBreakpoints sets the breakpoints of a function that was found later. If there is no room, it removes all
+// addBreakpoints sets the breakpoints of a function that was found later. If too few registers are left, it removes all
 // breakpoints of kind Inside.
 func (t *Tracer) addBreakpoints(e *breakpoint.Engine, fn int) error {
 	f := t.Functions[fn : fn+1]
