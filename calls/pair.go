@@ -56,7 +56,8 @@ type open struct {
 	calls []Call
 	last  Hit // that was on it last
 	// at: the task is at the entry of the innermost call, and Inside follows when it goes on.
-	at bool
+	at   bool
+	said stack.Time // begin of the newest call that Fresh yielded
 }
 
 // Hit takes the next hit.
@@ -268,6 +269,20 @@ func (p *Pairer) Close(t stack.Time) {
 func (p *Pairer) close(o *open, t stack.Time) {
 	for len(o.calls) > 0 {
 		p.end(o, t, Open)
+	}
+}
+
+// Fresh yields the calls that are open and that it did not yield before, per stack outermost first.
+func (p *Pairer) Fresh(yield func(Call)) {
+	for _, o := range p.stacks {
+		i := len(o.calls)
+		for i > 0 && o.calls[i-1].Enter > o.said {
+			i--
+		}
+		for _, c := range o.calls[i:] {
+			o.said = c.Enter
+			yield(c)
+		}
 	}
 }
 

@@ -21,6 +21,8 @@ type TraceOptions struct {
 	Limit     exact.Limit      // see exact.Options
 	Slower    time.Duration    // shorter calls are only counted
 	Later     *exact.Names     // see exact.Options
+	// Live, if not nil, is called with the calls of Functions while they are recorded, by one goroutine at a time.
+	Live func(*trace.CallBatch)
 	// Methods returns a Tracer of Java methods, not yet started, which replaces Functions; nil: Functions are traced.
 	Methods func() (*methods.Tracer, error)
 }
@@ -87,6 +89,8 @@ type tracing struct {
 	batch []calls.Call
 	noted time.Time
 	known int // functions in the accounts that were written last
+
+	live liveCalls // for the goroutine of Run
 }
 
 const (
@@ -116,7 +120,14 @@ func traceCalls(ctx context.Context, p *target.Process, o *TraceOptions, rec *tr
 // begin begins to trace.
 func (x *tracing) begin(ctx context.Context, p *target.Process) (tracer, error) {
 	if x.o.Methods == nil {
-		t, err := exact.Start(p, x.o.Functions, exact.Options{Engine: x.o.Engine, Limit: x.o.Limit, Later: x.o.Later, Added: func([]exact.Function) { x.note() }})
+		o := exact.Options{Engine: x.o.Engine, Limit: x.o.Limit, Later: x.o.Later, Added: func([]exact.Function) {
+			x.note()
+			x.live.noted = time.Time{}
+		}}
+		if x.o.Live != nil {
+			o.Reached = x.reached
+		}
+		t, err := exact.Start(p, x.o.Functions, o)
 		return functions{t}, err
 	}
 	t, err := x.o.Methods()
@@ -131,6 +142,9 @@ func (x *tracing) begin(ctx context.Context, p *target.Process) (tracer, error) 
 
 // take keeps calls until there are many or some time has passed.
 func (x *tracing) take(cs []calls.Call) {
+	if x.o.Live != nil && x.o.Methods == nil {
+		x.live.ended = append(x.live.ended, cs...)
+	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for i := range cs {

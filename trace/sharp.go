@@ -62,6 +62,7 @@ type tracedCall struct {
 	before      bool
 	unsure      bool
 	orphan      bool
+	live        bool // its end is not known yet: see LiveSharp
 }
 
 // stale reports whether the call's end is a bound, so that it may have ended before.
@@ -79,7 +80,7 @@ type sampledFrame struct {
 
 // Sharp replays a thread's samples and traced calls into Slices.
 type Sharp struct {
-	out   *Slices
+	out   sharpOut
 	calls *threadCalls // nil: there are none, and events are passed on as they are
 	open  openCalls
 
@@ -98,6 +99,18 @@ type Sharp struct {
 	ids    uint64
 
 	drawing drawing
+}
+
+// sharpOut takes the timeline of a Sharp.
+type sharpOut interface {
+	Apply(e event.Event)
+	// begin is Apply for an Enter that is the call x at l; nil: where e says.
+	begin(e event.Event, x *Exact, l *Loc)
+	// is notes that the real frame at a depth is the call x.
+	is(depth int, x *Exact)
+	// odd counts an invalid event.
+	odd()
+	Close(t stack.Time)
 }
 
 // stackChange is a change of the sampled stack that the next sample will confirm.
@@ -154,7 +167,7 @@ func (s *Sharp) Apply(e event.Event) {
 				s.push(e)
 			}
 		} else {
-			s.out.replay.Odd++
+			s.out.odd()
 			s.inSync = 0
 		}
 		if s.inSync == 0 && s.resume != nil {
@@ -209,7 +222,7 @@ func (s *Sharp) pass(e event.Event) {
 // sync takes a Sync. Its frames follow.
 func (s *Sharp) sync(e event.Event) {
 	if e.Payload() > diff.MaxDepth {
-		s.out.replay.Odd++
+		s.out.odd()
 		return
 	}
 	s.inSync = e.Payload()
@@ -288,7 +301,7 @@ func (s *Sharp) change(e event.Event) {
 	case k == event.Move && x.keep > 0:
 		x.moved = w
 	default:
-		s.out.replay.Odd++
+		s.out.odd()
 	}
 }
 

@@ -19,6 +19,7 @@ type openCalls struct {
 	now  []*tracedCall // under way, outermost first
 	exit stack.Time    // the earliest of their ends
 	last map[int32]stack.Time
+	live bool // all grows, and what has begun is removed from it
 
 	at   []*tracedCall  // result of asOf
 	near map[int32]bool // functions with a call that began or ended about then
@@ -42,6 +43,10 @@ func (o *openCalls) edge() stack.Time {
 func (o *openCalls) step() *tracedCall {
 	if o.next < len(o.all) && o.all[o.next].enter < o.exit {
 		c := &o.all[o.next]
+		if o.live {
+			begun := *c
+			c = &begun
+		}
 		o.next++
 		if len(o.now) < maxNested {
 			o.now = append(o.now, c)
@@ -407,7 +412,7 @@ func (s *Sharp) draw(t stack.Time) {
 	for m < len(all) && from+m < len(d.stack) && d.stack[from+m].same(&all[m]) {
 		was := &d.stack[from+m]
 		if c := all[m].call; c != nil && was.call == nil { // a sampled frame goes on as a call
-			(*physical)(s.out).is(from+m, s.exact(&all[m]))
+			s.out.is(from+m, s.exact(&all[m]))
 		}
 		was.id, was.call = all[m].id, all[m].call
 		m++
@@ -439,21 +444,25 @@ func (d *drawing) set(g *goal, from int, all []drawn) {
 
 // enter passes on an Enter, which is not before the one before it, with the call that it is.
 func (s *Sharp) enter(t stack.Time, d *drawn) {
-	if d.call != nil {
-		s.out.exact = s.exact(d)
-		if d.id == 0 {
-			s.out.loc = s.calls.loc(d.call.fn, t)
-		}
-	}
 	s.high = max(s.high, t)
-	s.out.Apply(event.Make(t, event.Enter, uint64(d.word)))
-	s.out.exact, s.out.loc = nil, nil
+	e := event.Make(t, event.Enter, uint64(d.word))
+	if d.call == nil {
+		s.out.Apply(e)
+		return
+	}
+	var l *Loc
+	if d.id == 0 {
+		l = s.calls.loc(d.call.fn, t)
+	}
+	s.out.begin(e, s.exact(d), l)
 }
 
 // exact describes the call of a frame, which becomes a slice.
 func (s *Sharp) exact(d *drawn) *Exact {
 	c := d.call
-	s.calls.placed[c.n/64] |= 1 << (c.n % 64)
+	if s.calls.placed != nil {
+		s.calls.placed[c.n/64] |= 1 << (c.n % 64)
+	}
 	return &Exact{Call: calls.Call{Fn: int(c.fn), TID: s.calls.tid, Enter: c.enter, Exit: c.exit, Ret: c.ret, How: c.how, Before: c.before, Unsure: c.unsure},
 		Orphan: c.orphan && d.id == 0}
 }

@@ -136,8 +136,16 @@ func (p *physical) another(from, to event.Word, was, is *LocFrame) bool {
 	return (from.Bare() || to.Bare()) && (f.Name != g.Name || f.Module != g.Module)
 }
 
-// is notes that the real frame at a depth is a traced call.
-func (p *physical) is(depth int, x *Exact) { p.Stack[p.start(depth)].Exact = x }
+// is implements sharpOut, as do begin and odd.
+func (s *Slices) is(depth int, x *Exact) { s.Stack[(*physical)(s).start(depth)].Exact = x }
+
+func (s *Slices) begin(e event.Event, x *Exact, l *Loc) {
+	s.exact, s.loc = x, l
+	s.Apply(e)
+	s.exact, s.loc = nil, nil
+}
+
+func (s *Slices) odd() { s.replay.Odd++ }
 
 func samePlace(a, b *LocFrame) bool { return a.Line == b.Line && a.File == b.File }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"iter"
+	"math"
 	"slices"
 	"sync"
 
@@ -64,19 +65,62 @@ func (rec *Recording) ThreadCalls(i int) iter.Seq[calls.Call] {
 
 // threadCalls are the traced calls of a thread, and where the traced functions are.
 type threadCalls struct {
+	*tracedCode
 	tid    stack.TID
 	all    []tracedCall // by compareCalls
 	placed []uint64
+	lost   bool // calls are missing
 	names  *Names
+	// number replaces names while a thread is recorded: see NewLiveSharp.
+	number func(w event.Word, at stack.Time) (of int32, known bool)
 
+	methodOf map[*Loc]int32 // by location; -1: it is of none
+	locs     map[int32]*Loc
+	callers  map[uint64]int32
+	named    map[string]int // functions with symbols
+}
+
+// tracedCode is where traced functions are.
+type tracedCode struct {
 	functions []TracedFunction
-	lost      bool // calls are missing
+	same      []int32 // by number: the first function that is the same, or has its name; -1: frames of the kind are left out
 	ranges    []codeRange
 	methods   map[method]int32 // functions of runtimes
-	methodOf  map[*Loc]int32   // by location; -1: it is of none
-	locs      map[int32]*Loc
-	callers   map[uint64]int32
-	named     map[string]int // functions with symbols
+}
+
+// code returns where the functions are. less has bits for the kinds of frames that are left out.
+func (t *Traced) code(less Kinds) *tracedCode {
+	x := &tracedCode{functions: t.Functions, same: make([]int32, len(t.Functions)), methods: map[method]int32{}}
+	at := map[uint64]int32{}
+	for fn := range x.functions {
+		f := &x.functions[fn]
+		first, ok := at[f.Addr]
+		if f.managed() {
+			first, ok = x.methods[method{f.Kind, f.Name}]
+		}
+		switch {
+		case ok:
+		case f.managed():
+			first = int32(fn)
+			x.methods[method{f.Kind, f.Name}] = first
+		default:
+			first = int32(fn)
+			at[f.Addr] = first
+			for _, r := range f.Ranges {
+				x.ranges = append(x.ranges, codeRange{r[0], r[1], first})
+			}
+		}
+		if x.same[fn] = first; less>>(f.Kind&7)&1 != 0 {
+			x.same[fn] = -1
+		}
+	}
+	slices.SortFunc(x.ranges, func(a, b codeRange) int { return cmp.Compare(a.from, b.from) })
+	return x
+}
+
+// incomplete reports whether calls are not in the recording.
+func (t *Traced) incomplete() bool {
+	return t.Lost > 0 || t.Dropped > 0 || t.Slower > 0 || t.LostBytes > 0 || t.Missing > 0
 }
 
 // codeRange is code of a traced function.
@@ -98,38 +142,11 @@ func (rec *Recording) threadCalls(i int, names *Names) *threadCalls {
 	if rec.Traced == nil || len(rec.calls) == 0 {
 		return nil
 	}
-	t := rec.Traced
-	x := &threadCalls{tid: rec.Threads[i].TID, names: names, functions: t.Functions,
-		lost: t.Lost > 0 || t.Dropped > 0 || t.Slower > 0 || t.LostBytes > 0 || t.Missing > 0, locs: map[int32]*Loc{}, callers: map[uint64]int32{},
-		methods: map[method]int32{}, methodOf: map[*Loc]int32{}}
-	same := make([]int32, len(x.functions)) // functions by number: one may have several names, one name several functions
-	at := map[uint64]int32{}
-	for fn := range x.functions {
-		f := &x.functions[fn]
-		first, ok := at[f.Addr]
-		if f.managed() {
-			first, ok = x.methods[method{f.Kind, f.Name}]
-		}
-		switch {
-		case ok:
-		case f.managed():
-			first = int32(fn)
-			x.methods[method{f.Kind, f.Name}] = first
-		default:
-			first = int32(fn)
-			at[f.Addr] = first
-			for _, r := range f.Ranges {
-				x.ranges = append(x.ranges, codeRange{r[0], r[1], first})
-			}
-		}
-		if same[fn] = first; rec.less>>(f.Kind&7)&1 != 0 { // frames of this kind are left out
-			same[fn] = -1
-		}
-	}
-	slices.SortFunc(x.ranges, func(a, b codeRange) int { return cmp.Compare(a.from, b.from) })
+	x := &threadCalls{tracedCode: rec.Traced.code(rec.less), tid: rec.Threads[i].TID, names: names, lost: rec.Traced.incomplete(),
+		locs: map[int32]*Loc{}, callers: map[uint64]int32{}, methodOf: map[*Loc]int32{}}
 	n := 0
 	for c := range rec.ThreadCalls(i) {
-		if fn := same[c.Fn]; fn >= 0 && c.Task == 0 && len(x.all) < maxThreadCalls {
+		if fn := x.same[c.Fn]; fn >= 0 && c.Task == 0 && len(x.all) < maxThreadCalls {
 			x.all = append(x.all, tracedCall{enter: c.Enter, exit: c.Exit, ret: c.Ret, fn: fn, n: int32(n),
 				how: c.How, before: c.Before, unsure: c.Unsure})
 		}
@@ -202,12 +219,16 @@ func (x *threadCalls) tracing(w event.Word, at stack.Time) bool {
 	return k.Tracing(x.names.Func(&l.Frames[len(l.Frames)-1]).Name)
 }
 
-// frame returns a number of a frame's function, -1 if there is none, and keeps it in f.
+// frame returns a number of a frame's function, -1 if there is none or it is not known yet, and keeps it in f.
 func (x *threadCalls) frame(f *sampledFrame) int32 {
-	if f.of == 0 {
-		f.of = x.funcOf(f.word, f.entered)
+	if f.of != 0 {
+		return f.of
 	}
-	return f.of
+	of, known := x.funcOf(f.word, f.entered)
+	if known {
+		f.of = of
+	}
+	return of
 }
 
 // caller returns that number of the function that made a call, and keeps it in c.
@@ -215,17 +236,19 @@ func (x *threadCalls) caller(c *tracedCall) int32 {
 	if c.caller != 0 {
 		return c.caller
 	}
-	of, ok := x.callers[c.ret]
-	if !ok {
-		of = -1
+	of, known := x.callers[c.ret]
+	if !known {
+		of, known = -1, true
 		if c.ret != 0 {
-			of = x.funcOf(event.WordOf(&stack.Frame{Func: 1, PC: c.ret}), c.enter)
+			of, known = x.funcOf(event.WordOf(&stack.Frame{Func: 1, PC: c.ret}), c.enter)
 		}
-		if len(x.callers) < maxCallers {
+		if known && len(x.callers) < maxCallers {
 			x.callers[c.ret] = of
 		}
 	}
-	c.caller = of
+	if known {
+		c.caller = of
+	}
 	return of
 }
 
@@ -234,19 +257,25 @@ const maxCallers = 1 << 16
 
 // entry returns that number of a traced function.
 func (x *threadCalls) entry(fn int32, at stack.Time) int32 {
+	if x.number != nil {
+		return math.MaxInt32 - fn
+	}
 	return int32(x.loc(fn, at).Frames[0].Func) + 1
 }
 
-// funcOf returns the number of the function of native code.
-func (x *threadCalls) funcOf(w event.Word, at stack.Time) int32 {
+// funcOf returns the number of the function of native code; known: it will not change.
+func (x *threadCalls) funcOf(w event.Word, at stack.Time) (of int32, known bool) {
 	if w.Kind() != stack.KindNative {
-		return -1
+		return -1, true
 	}
 	if fn := x.function(w, at); fn >= 0 { // whatever part of it
-		return x.entry(fn, at)
+		return x.entry(fn, at), true
+	}
+	if x.number != nil {
+		return x.number(w, at)
 	}
 	l := x.names.Resolve(w, at)
-	return int32(l.Frames[len(l.Frames)-1].Func) + 1
+	return int32(l.Frames[len(l.Frames)-1].Func) + 1, true
 }
 
 // word is a traced function's first instruction. One of a runtime, whose address is not known, has the end of the
@@ -261,8 +290,11 @@ func (x *threadCalls) word(fn int32) event.Word {
 	return event.WordOf(&stack.Frame{Func: a, PC: a, Exact: true, Trust: stack.TrustRegs})
 }
 
-// loc is the location of calls of a traced function of which no sample was taken.
+// loc is the location of calls of a traced function of which no sample was taken; nil: its word says it.
 func (x *threadCalls) loc(fn int32, at stack.Time) *Loc {
+	if x.names == nil {
+		return nil
+	}
 	l := x.locs[fn]
 	if l != nil {
 		return l

@@ -52,6 +52,8 @@ type LiveOptions struct {
 	// Window returns the recording so far, at least what says something of the time from from on, for
 	// analyses; nil: none. The reader calls release at the end.
 	Window func(from stack.Time) (rec *trace.Recording, release func(), err error)
+	// Traced announces calls of Calls: the timeline waits for the calls of the time that it shows.
+	Traced bool
 	// Poll is the interval between reads of the rings; 0 is 20 ms. A ring must not be overwritten
 	// between two reads.
 	Poll time.Duration
@@ -71,6 +73,7 @@ type liveProcess struct {
 
 	mu    sync.Mutex
 	names map[stack.TID]string // new names, not yet applied
+	calls liveCalls
 }
 
 // ending is the end of a live recording.
@@ -136,6 +139,7 @@ func (e *ending) End(reason string) {
 func (l *Live) Run(ctx context.Context, st *store.Store) (string, error) {
 	q := newNameQueue(st)
 	r := &liveReader{l: &l.liveProcess, st: st, asks: newAsks(l.o.Namer, st, q)}
+	r.trace(&l.o)
 	return l.read(ctx, st, q, l.o.Poll, r.poll, r.finish)
 }
 
@@ -181,8 +185,16 @@ type liveReader struct {
 	polls   int // so far
 	// Of a recording of several processes: info changes the description of a thread, edit an event that is no
 	// call; nil: they stay.
-	info func(*store.Info)
-	edit func(event.Event) event.Event
+	info  func(*store.Info)
+	edit  func(event.Event) event.Event
+	exact *exactReader // nil: no calls are traced
+}
+
+// trace gives threads their traced calls, if there are any.
+func (r *liveReader) trace(o *LiveOptions) {
+	if o.Traced {
+		r.exact = newExactReader(&r.l.calls, r.asks, r.st)
+	}
 }
 
 type liveThread struct {
@@ -193,7 +205,8 @@ type liveThread struct {
 	fit    *trace.Fitter // its events go to replay
 	replay diff.Replayer
 	f      *store.Feed
-	last   stack.Time // of the newest event read
+	last   stack.Time   // of the newest event read
+	exact  *exactThread // nil: no calls are traced
 }
 
 func (r *liveReader) follow(s *trace.Sink) {
@@ -202,7 +215,12 @@ func (r *liveReader) follow(s *trace.Sink) {
 		r.info(&in)
 	}
 	t := &liveThread{r: r, info: in, t: r.st.Thread(in), cur: s.Ring().NewCursor()}
-	t.fit = trace.NewFitter(func(e event.Event) { t.replay.Apply(e, t) })
+	shown := func(e event.Event) { t.replay.Apply(e, t) }
+	if r.exact != nil {
+		t.exact = r.exact.thread(in.TID, shown)
+		shown = t.exact.hold
+	}
+	t.fit = trace.NewFitter(shown)
 	r.threads = append(r.threads, t)
 }
 
@@ -220,6 +238,9 @@ func (r *liveReader) poll() {
 	}
 	r.rename()
 	r.polls++
+	if r.exact != nil {
+		r.exact.take()
+	}
 	for _, t := range r.threads {
 		for {
 			n, lost := t.cur.Read(r.buf[:])
@@ -238,6 +259,9 @@ func (r *liveReader) poll() {
 		}
 		if r.polls%r.l.every == 0 && t.fit.Waits() {
 			t.feed(t.fit.Flush)
+		}
+		if t.exact != nil && t.exact.ready() {
+			t.feed(t.exact.release)
 		}
 	}
 	r.asks.flush()
@@ -263,6 +287,9 @@ func (r *liveReader) finish() {
 	for _, t := range r.threads {
 		t.feed(func() {
 			t.fit.Flush()
+			if t.exact != nil {
+				t.exact.finish()
+			}
 			t.replay.CloseAll(t.f.Last(), t)
 			t.f.Close(t.f.Last())
 		})

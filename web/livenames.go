@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sliverprof/sliver/stack"
@@ -22,6 +23,11 @@ type asks struct {
 	execAt stack.Time
 	fresh  []Word
 	ids    []uint32
+	// asked are the requests that places were in, by number of the place, if answers was called; sent is the number
+	// of requests, answered the newest that was answered.
+	asked    map[uint32]int
+	sent     int
+	answered atomic.Int64
 
 	mu       sync.Mutex
 	runtimes map[uint64]bool // by address >> granule: has code of an interpreter
@@ -51,6 +57,7 @@ type request struct {
 	words []Word
 	ids   []uint32
 	tries int // that were in vain
+	n     int // see asks.sent
 	due   time.Time
 	done  func() // runs after the names of earlier requests; such a request has no words
 }
@@ -128,8 +135,24 @@ func (a *asks) number(w event.Word, at stack.Time) uint32 {
 	if a.namer != nil && w.Kind() != stack.KindError && common.file != "too many places" {
 		a.fresh = append(a.fresh, Word{w, at})
 		a.ids = append(a.ids, id)
+		if a.asked != nil {
+			a.asked[id] = a.sent + 1
+		}
 	}
 	return id
+}
+
+// answers lets pending work.
+func (a *asks) answers() { a.asked = map[uint32]int{} }
+
+// pending returns the number of the request that a place is in, if that was not answered yet; 0: its name is final.
+func (a *asks) pending(id uint32) int {
+	n := a.asked[id]
+	if n > 0 && int64(n) <= a.answered.Load() {
+		delete(a.asked, id)
+		n = 0
+	}
+	return n
 }
 
 // flush sends new words to the queue.
@@ -137,7 +160,8 @@ func (a *asks) flush() {
 	if len(a.fresh) == 0 {
 		return
 	}
-	a.queue.put(request{of: a, words: a.fresh, ids: a.ids})
+	a.sent++
+	a.queue.put(request{of: a, words: a.fresh, ids: a.ids, n: a.sent})
 	a.fresh, a.ids = nil, nil
 }
 
@@ -174,6 +198,7 @@ func (q *nameQueue) take(last bool) (due []request, next time.Duration) {
 		if i := at[r.of]; i > 0 && r.done == nil && due[i-1].tries == r.tries {
 			x := &due[i-1]
 			x.words, x.ids = append(x.words, r.words...), append(x.ids, r.ids...)
+			x.n = max(x.n, r.n)
 			continue
 		}
 		due = append(due, r)
@@ -260,6 +285,7 @@ func (q *nameQueue) ask(ctx context.Context, r *request) {
 		select {
 		case <-done:
 			put()
+			r.of.answered.Store(max(r.of.answered.Load(), int64(r.n))) // no other goroutine stores
 			q.retry(r, answered)
 			return
 		case <-tick.C:

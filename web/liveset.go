@@ -81,7 +81,7 @@ func NewLiveSet(o LiveSetOptions) *LiveSet {
 	return &LiveSet{o: o, ending: ending{ended: make(chan struct{})}, byID: map[processID]int{}}
 }
 
-// Join adds a process. Of o, Namer and Wait are used; they must work until the names of the process are found,
+// Join adds a process. Of o, Namer, Wait and Traced are used; they must work until the names of the process are found,
 // which may be after its End.
 func (l *LiveSet) Join(r *trace.Recorder, o LiveOptions) *LiveProcess {
 	p := &LiveProcess{liveProcess: liveProcess{rec: r, every: flushes(l.o.Poll), names: map[stack.TID]string{}}, o: o, set: l, waits: map[int]int{}, process: r.Process()}
@@ -337,6 +337,7 @@ func (r *setReader) begin(p *LiveProcess) *processReader {
 	x := &processReader{of: p}
 	x.liveReader = liveReader{l: &p.liveProcess, st: r.st, asks: newAsks(p.o.Namer, r.st, r.queue), info: p.adopt, edit: p.edit}
 	x.asks.again = true
+	x.trace(&p.o)
 	return x
 }
 

@@ -35,6 +35,7 @@ type liveView struct {
 	held  *held         // between two recordings; nil during the first
 
 	several bool // processes
+	traced  bool // calls come to calls
 
 	mu     sync.Mutex
 	s      *session.Session // nil: no session to ask
@@ -77,6 +78,29 @@ func (v *liveView) renamed(tid stack.TID, name string) {
 	}
 }
 
+// trace lets traced calls come to the page. v may be nil, and so may o.
+func (v *liveView) trace(o *session.TraceOptions) {
+	if v != nil && o != nil && o.Methods == nil { // calls of Java come seconds later
+		v.traced, o.Live = true, v.calls
+	}
+}
+
+// calls is session.TraceOptions.Live.
+func (v *liveView) calls(b *trace.CallBatch) {
+	v.mu.Lock()
+	src := v.src
+	own := v.parts[v.s]
+	v.mu.Unlock()
+	switch src := src.(type) {
+	case *web.Live:
+		src.Calls(b)
+	case *web.LiveSet:
+		if own != nil {
+			own.Calls(b)
+		}
+	}
+}
+
 // Joined implements session.Follower.
 func (v *liveView) Joined(s *session.Session) {
 	v.mu.Lock()
@@ -114,12 +138,14 @@ func (v *liveView) source(s *session.Session) (src liveSource) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.s, v.over, v.asked = s, false, time.Time{}
+	o := liveOptions(s)
+	o.Traced = v.traced
 	if v.several {
 		v.set = web.NewLiveSet(web.LiveSetOptions{Window: s.Window, Left: s.Left})
-		v.parts = map[*session.Session]*web.LiveProcess{s: v.set.Join(s.Recorder(), liveOptions(s))}
+		v.parts = map[*session.Session]*web.LiveProcess{s: v.set.Join(s.Recorder(), o)}
 		v.src = v.set
 	} else {
-		v.src = web.NewLive(s.Recorder(), liveOptions(s))
+		v.src = web.NewLive(s.Recorder(), o)
 	}
 	return v.src
 }

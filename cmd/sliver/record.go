@@ -382,6 +382,7 @@ func (f *recordFlags) record(e *env, o session.Options, p *target.Process, c *ta
 	if o.Trace, err = f.trace.options(e.stderr, p, c, f.names.debugDirs); err != nil {
 		return err
 	}
+	view.trace(o.Trace)
 	_ = background.Lower(o.Groups + 1) // without permission, sliver runs at normal priority
 	background.CollectRarely(spareMemory)
 	src, err := f.names.sources("record", e.stderr)

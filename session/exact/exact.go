@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -52,6 +53,9 @@ type Options struct {
 	// now on.
 	Later *Names
 	Added func(fns []Function)
+	// Reached, if not nil, is called by the goroutine of Run after deliver: calls that began or ended until until are
+	// known. fresh are those that began and have not ended, of which it did not get to know before; valid until it returns.
+	Reached func(until stack.Time, fresh []calls.Call)
 	// Every is the least time between two looks for such files; 0: 20 ms.
 	Every time.Duration
 }
@@ -109,6 +113,7 @@ type Tracer struct {
 	readAt  stack.Time // of the last Read
 	off     []bool     // by function: it was detached, hits that come late are dropped
 	later   later
+	fresh   []calls.Call
 	// until is when tracing ended: the kernel removes places one after another, and entries after their exits. 0: it goes on.
 	until stack.Time
 
@@ -298,7 +303,18 @@ func (t *Tracer) Run(ctx context.Context, deliver func([]calls.Call)) error {
 	t.read(true, deliver)
 	t.pair.Close(t.until)
 	t.flush(deliver)
+	t.reached(math.MaxInt64)
 	return err
+}
+
+// reached reports that all hits until then have been read.
+func (t *Tracer) reached(until stack.Time) {
+	if t.o.Reached == nil {
+		return
+	}
+	t.fresh = t.fresh[:0]
+	t.pair.Fresh(func(c calls.Call) { t.fresh = append(t.fresh, c) })
+	t.o.Reached(until, t.fresh)
 }
 
 // reap ends the calls of threads that are gone, of which not every engine knows.
@@ -324,10 +340,10 @@ func (t *Tracer) reap(deliver func([]calls.Call)) {
 
 // read delivers the calls that have ended, and detaches functions that are too hot. It returns when to read again.
 func (t *Tracer) read(last bool, deliver func([]calls.Call)) (next time.Duration) {
-	now := target.Now()
+	now, before := target.Now(), t.readAt
 	upTo := now // hits are complete
 	if t.Engine == CPU {
-		upTo = t.readAt
+		upTo = before
 	}
 	t.hits, t.readAt = false, now
 	t.e.Read(now, (*sink)(t), last)
@@ -344,6 +360,9 @@ func (t *Tracer) read(last bool, deliver func([]calls.Call)) (next time.Duration
 		t.mu.Unlock()
 	}
 	t.flush(deliver)
+	if !last {
+		t.reached(before) // what was hit before the last reading has been read
+	}
 	switch {
 	case t.rate.near:
 		return readHot
