@@ -277,6 +277,8 @@ type program struct {
 	now   int64
 	stack []activation
 	done  []activation
+	at    []int64 // of samples
+	want  [][]string
 }
 
 type activation struct {
@@ -312,41 +314,48 @@ func (p *program) end() {
 	p.done = append(p.done, a)
 }
 
+// randomProgram records 40 samples of a program at random times, and its calls of traced functions.
+func randomProgram(t *testing.T, seed uint64, traced map[string]bool) (*trace.Recording, *program) {
+	t.Helper()
+	b := exporttest.New(t)
+	th := b.Thread(1, "main")
+	p := &program{rnd: rand.New(rand.NewPCG(seed, 1)), now: -ms + 1, stack: []activation{{name: "main", line: 1}}}
+	before := p.frames() // the last step
+	for sample := int64(0); len(p.at) < 40; sample += 2 * (1 + p.rnd.Int64N(3*ms)) {
+		for p.now < sample {
+			before = p.frames()
+			p.step()
+		}
+		th.LookAt(exporttest.Look{At: sample, State: stack.StateRunning}, before...)
+		p.at, p.want = append(p.at, sample), append(p.want, before)
+	}
+	for len(p.stack) > 1 {
+		p.now += 2
+		p.end()
+	}
+	for _, a := range p.done {
+		if traced[a.name] {
+			b.Exact(1, a.name, a.caller, a.enter, a.exit, calls.Returned)
+		}
+	}
+	return b.Finish(p.at[len(p.at)-1] + ms), p
+}
+
 // TestSharpRandom replays random programs, of which two functions are traced, from samples at random times. At the
 // time of a sample the timeline shows what the sample did, and all time between the first sample and the last is in a
 // slice of a traced function exactly while a call of it is open.
 func TestSharpRandom(t *testing.T) {
 	traced := map[string]bool{"f0": true, "f1": true}
 	for seed := range uint64(300) {
-		b := exporttest.New(t)
-		th := b.Thread(1, "main")
-		p := &program{rnd: rand.New(rand.NewPCG(seed, 1)), now: -ms + 1, stack: []activation{{name: "main", line: 1}}}
-		var at []int64
-		var want [][]string
-		before := p.frames() // the last step
-		for sample := int64(0); len(at) < 40; sample += 2 * (1 + p.rnd.Int64N(3*ms)) {
-			for p.now < sample {
-				before = p.frames()
-				p.step()
-			}
-			th.LookAt(exporttest.Look{At: sample, State: stack.StateRunning}, before...)
-			at, want = append(at, sample), append(want, before)
-		}
-		for len(p.stack) > 1 {
-			p.now += 2
-			p.end()
-		}
+		rec, p := randomProgram(t, seed, traced)
+		at, want := p.at, p.want
 		end := at[len(at)-1]
 		open := map[[2]int64]bool{}
-		n := 0
 		for _, a := range p.done {
 			if traced[a.name] {
-				b.Exact(1, a.name, a.caller, a.enter, a.exit, calls.Returned)
-				n++
 				open[[2]int64{a.enter, a.exit}] = a.exit > at[0] && a.enter < end
 			}
 		}
-		rec := b.Finish(end + ms)
 		names := trace.NewNames(rec)
 		x := &spans{timeline: timeline{t: t, names: names}, at: at, exact: map[[2]int64]int64{}}
 		s := trace.NewSharp(rec, 0, trace.NewSlices(names, x))
@@ -374,7 +383,7 @@ func TestSharpRandom(t *testing.T) {
 			t.Errorf("seed %d: %d ns of traced functions are sampled; %d of %d samples", seed, x.sampled, len(x.got), len(at))
 		}
 		if t.Failed() {
-			t.Fatalf("%d calls", n)
+			t.Fatalf("%d calls", len(open))
 		}
 	}
 }
