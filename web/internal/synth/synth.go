@@ -323,3 +323,13 @@ func (t *Thread) Sample(now stack.Time, x *stack.Sample) (l Lock) {
 }
 
 func (t *Thread) blocked() int32 { return funcs[t.open[len(t.open)-1].fn].block }
+
+// Frame returns a frame of the first function with a name, at an address behind its first instruction.
+func Frame(name string, off uint64, leaf bool) stack.Frame {
+	for i := range funcs {
+		if funcs[i].name == name {
+			return stack.Frame{Func: addr(i), PC: addr(i) + off, Exact: leaf, Trust: stack.TrustCFI}
+		}
+	}
+	return stack.Frame{}
+}
