@@ -24,7 +24,7 @@ const (
 	maxHeldEvents = 1 << 14
 	// heldFor is how long an event waits for the calls before it at most, namedFor how long for the names that say
 	// which frames are the callers.
-	heldFor  = 2 * time.Second
+	heldFor  = 5 * time.Second
 	namedFor = time.Second
 )
 
