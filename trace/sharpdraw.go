@@ -19,7 +19,7 @@ type openCalls struct {
 	now  []*tracedCall // under way, outermost first
 	exit stack.Time    // the earliest of their ends
 	last map[int32]stack.Time
-	live bool // all grows, and what has begun is removed from it
+	live bool // all grows, and calls that have begun are removed from it
 
 	at   []*tracedCall  // result of asOf
 	near map[int32]bool // functions with a call that began or ended about then

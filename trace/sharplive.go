@@ -13,7 +13,7 @@ import (
 type CallBatch struct {
 	// Until: all entries and exits of calls up to then are in this batch and those before.
 	Until stack.Time
-	// Hold has the same for threads with a call that is not in the recording if it proves too short.
+	// Hold replaces Until for threads with a call that is not in the recording if it proves too short.
 	Hold  map[stack.TID]stack.Time
 	Ended []calls.Call
 	// Open are calls that have begun, and were in no batch before. Their Exit and How say nothing.
@@ -82,7 +82,7 @@ func NewLiveSharp(c *LiveCode, yield func(event.Event), number func(w event.Word
 	return l
 }
 
-// Code replaces the traced functions by what is known of them now. Functions keep their numbers.
+// Code replaces the traced functions by newer ones. Functions keep their numbers.
 func (l *LiveSharp) Code(c *LiveCode) {
 	l.s.calls.tracedCode = c.code
 	l.s.calls.lost = l.s.calls.lost || c.lost

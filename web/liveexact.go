@@ -93,7 +93,7 @@ func newExactReader(from *liveCalls, a *asks, st *store.Store) *exactReader {
 	return &exactReader{from: from, asks: a, st: st, code: trace.NewLiveCode(&trace.Traced{}), threads: map[stack.TID]*exactThread{}}
 }
 
-// take takes what has come.
+// take takes the batches so far.
 func (r *exactReader) take() {
 	c := r.from
 	c.mu.Lock()

@@ -242,7 +242,7 @@ var table = []row{
 		"made-up recordings for the page's tests"},
 	{"web/internal/synthserve", "*", "*",
 		"a server for the page's tests"},
-	{"web", "internal/netlimit iowatch stack trace/event diff trace ringbuf export export/* wait/idle linux/syscalls web/* wait/kind", "github.com/gorilla/websocket",
+	{"web", "internal/netlimit calls iowatch stack trace/event diff trace ringbuf export export/* wait/idle linux/syscalls web/* wait/kind", "github.com/gorilla/websocket",
 		"reads through the recorder: it cannot reach the sampler, so it cannot slow it"},
 	{"session/exact", "internal/safefile stack calls engine/breakpoint engine/kernel session/internal/live symbol/naming symbol target", "",
 		"exact calls of a live process: joins functions, engine and pairs; what a recording is, and who prints, is not its business"},

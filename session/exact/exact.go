@@ -361,7 +361,7 @@ func (t *Tracer) read(last bool, deliver func([]calls.Call)) (next time.Duration
 	}
 	t.flush(deliver)
 	if !last {
-		t.reached(before) // what was hit before the last reading has been read
+		t.reached(before) // hits before the last reading have been read
 	}
 	switch {
 	case t.rate.near:

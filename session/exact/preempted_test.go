@@ -11,7 +11,7 @@ import (
 	"github.com/sliverprof/sliver/internal/testprog"
 )
 
-// TestPreempted has the CPU engine count the calls of goroutines that the runtime preempts at the breakpoints. A
+// TestPreempted lets the CPU engine count the calls of goroutines that the runtime preempts at the breakpoints. A
 // preempted goroutine hits an entry or an exit twice, and a function that panics in a loop has two entries in a row
 // as well: with a breakpoint inside, the counts are the program's. Without one, calls that may be two are marked.
 func TestPreempted(t *testing.T) {
