@@ -333,3 +333,31 @@ func FuzzRecords(f *testing.F) {
 		}
 	})
 }
+
+// TestRemove frees the registers of one kind of places for others, while the rest goes on.
+func TestRemove(t *testing.T) {
+	testprog.Need(t, "gcc", "ptrace")
+	path := testprog.Build(t, "c/traced", "O2")
+	p := testprog.Start(t, path, "return", "1000")
+	p.Ready()
+	probes, _ := function(t, p.PID, path, "probed", 0)
+	inside := probes[0]
+	inside.Where = calls.Inside
+	for i := len(probes); i < MaxProbes; i++ {
+		inside.Addr++
+		probes = append(probes, inside)
+	}
+	e := open(t, p.PID, probes)
+	later, _ := function(t, p.PID, path, "finish", 1)
+	if err := e.Add(later); err == nil {
+		t.Fatalf("%d and %d places are set", len(probes), len(later))
+	}
+	e.Remove(calls.Inside)
+	if err := e.Add(later[:1]); err != nil {
+		t.Fatal(err)
+	}
+	f := follow(t, e, p, false)
+	if len(f.calls) != 1000 {
+		t.Errorf("%d calls, the program made 1000", len(f.calls))
+	}
+}
