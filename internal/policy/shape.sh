@@ -14,6 +14,7 @@ in_use() {
 ARM64$
 AMD64$
 ^internal/(dumptest|exporttest|hungfs|otelreceiver|testprog)/
+^web/internal/synth/
 ^web/client/
 ^web/wire/wire\.go:.* Decode$
 ^export/perfetto/perfetto\.go:.* WritePlain$
@@ -24,7 +25,7 @@ AMD64$
 LIST
 }
 # ARM64, AMD64: the other architecture calls them.
-# internal/…: only tests use these packages.
+# internal/…, web/internal/synth: only tests use these packages.
 # web/client, what it calls, WritePlain: for other programs.
 # lacks.go: engines that lack an ability embed its types; the engine in use has all.
 # ArchOf, Ranges, Of: only tests use them; they move there.
