@@ -4,6 +4,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/sliverprof/sliver/internal/testprog"
@@ -31,7 +32,7 @@ __attribute__((noinline)) static void handle_request(int i) {
 int main(void) {
 	printf("ready %d\n", getpid());
 	fflush(stdout);
-	for (int i = 0; i < 60000; i++) { // five minutes at most
+	for (int i = 0; i < 4000; i++) { // half a minute at most
 		handle_request(i);
 		usleep(5000);
 	}
@@ -95,6 +96,9 @@ func liveTraced(t *testing.T, what ...string) {
 	})
 	s.until("the file is complete", func() bool { _, err := os.Stat(filepath.Join(dir, "x.sliver")); return err == nil })
 	rec := openSeveral(t, filepath.Join(dir, "x.sliver"))
+	if what[len(what)-2] == "--" { // a command goes on when its recording has ended
+		t.Cleanup(func() { _ = syscall.Kill(rec.Process.PID, syscall.SIGKILL) })
+	}
 	live := times(t, s.url, "handle_request", rec.Process.Clocks.Monotonic)
 	srv, err := web.Serve(t.Context(), web.Options{Source: web.NewRecording(rec)})
 	if err != nil {
