@@ -41,8 +41,9 @@ const (
 	// clockSwitches is the most switches a second for which it gets one of its own, as the kernel
 	// starts and ends a timer at each; above twice as many it loses it, and with more it uses a
 	// clock of all CPUs. They are counted over clockLook ns.
-	// clockTax is the most that those timers, at timerCost ns a switch, may take of its CPU time.
+	// For tickSwitches see mostSwitches. clockTax is the most that those timers, at timerCost ns a switch, may take of its CPU time.
 	clockSwitches = 1500
+	tickSwitches  = 6
 	clockLook     = 200_000_000
 	clockTax      = 1.0 / 32
 	timerCost     = 9_000
@@ -283,8 +284,13 @@ func (k *clock) idle() float64 {
 func (k *clock) fits(most uint64) bool { return max(k.depth, k.least) <= most*3/4 }
 
 // mostSwitches returns how many switches a second a thread may have for a clock of its own: more, if it can have no other.
+// A thread whose stack the clock of all CPUs does not copy would be stopped at each tick, which costs as much as the timers
+// of tickSwitches switches. On a CPU that others want, too, it is often preempted.
 func (g *group) mostSwitches(th *thread) float64 {
-	if g.s.clocks.machineRefused.Load() || !th.clock.fits(uint64(th.file.Clocks().Machine)) {
+	if !th.clock.fits(uint64(th.file.Clocks().Machine)) {
+		return max(clockSwitches, tickSwitches*1e9/float64(g.tick.every))
+	}
+	if g.s.clocks.machineRefused.Load() {
 		return clockSwitches
 	}
 	return min(clockSwitches, th.usage.lately*1e9*clockTax/timerCost)

@@ -409,12 +409,16 @@ func TestClockSoon(t *testing.T) {
 // TestClockOfDeepStack: a thread that switches too often for a clock of its own gets one of all CPUs, and its own all the
 // same if the other one cannot copy its stack.
 func TestClockOfDeepStack(t *testing.T) {
-	for _, flat := range []bool{false, true} {
-		th := worker(600_000, 0, 1_800_000)
+	for _, c := range []struct {
+		burst int64
+		flat  bool
+	}{{600_000, false}, {600_000, true}, {250_000, false}, {250_000, true}} {
+		flat := c.flat
+		th := worker(c.burst, 0, 3*c.burst)
 		th.cpus, th.flat = true, flat
 		_, acc := clockSample(t, th, Config{Interval: time.Millisecond, Jitter: .5, Clock: true}, 4*time.Second)
 		if th.machine == flat || acc.Clocked < 500 {
-			t.Errorf("flat %v: a clock of all CPUs: %v; %d copies, %d stops", flat, th.machine, acc.Clocked, acc.Stops)
+			t.Errorf("bursts of %d ns, flat %v: a clock of all CPUs: %v; %d copies, %d stops", c.burst, flat, th.machine, acc.Clocked, acc.Stops)
 		}
 	}
 }

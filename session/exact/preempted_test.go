@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/sliverprof/sliver/calls"
 	"github.com/sliverprof/sliver/internal/testprog"
@@ -58,22 +57,7 @@ func TestPreempted(t *testing.T) {
 					ended.Store(int64(n[calls.Returned]))
 				})
 			}()
-			var all, returned, left int
-			tick := time.NewTicker(time.Millisecond)
-			defer tick.Stop()
-			for r := range rounds {
-				p.Go()
-				var a, ret, l int
-				if _, err := fmt.Sscanf(p.LineAfter(r, "truth "), "truth %d %d %d", &a, &ret, &l); err != nil {
-					t.Fatal(err)
-				}
-				all, returned, left = all+a, returned+ret, left+l
-				for since := time.Now(); ended.Load() < int64(returned) && !t.Failed(); <-tick.C {
-					if time.Since(since) > patience {
-						t.Fatalf("%d calls of round %d do not arrive", int64(returned)-ended.Load(), r)
-					}
-				}
-			}
+			all, returned, left := playRounds(t, p, &ended, func(r int) bool { return r < rounds })
 			cancel()
 			if err := <-done; err != nil {
 				t.Fatal(err)

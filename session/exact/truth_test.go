@@ -59,22 +59,8 @@ func TestEnginesInRounds(t *testing.T) {
 					ended.Store(int64(n[calls.Returned]))
 				})
 			}()
-			var all, returned, left int
-			began, tick := time.Now(), time.NewTicker(time.Millisecond)
-			defer tick.Stop()
-			for r := 0; r < rounds || rounds == 0 && time.Since(began) < lasts; r++ {
-				p.Go()
-				var a, ret, l int
-				if _, err := fmt.Sscanf(p.LineAfter(r, "truth "), "truth %d %d %d", &a, &ret, &l); err != nil {
-					t.Fatal(err)
-				}
-				all, returned, left = all+a, returned+ret, left+l
-				for since := time.Now(); ended.Load() < int64(returned) && !t.Failed(); <-tick.C {
-					if time.Since(since) > patience {
-						t.Fatalf("%d calls of round %d do not arrive", int64(returned)-ended.Load(), r)
-					}
-				}
-			}
+			began := time.Now()
+			all, returned, left := playRounds(t, p, &ended, func(r int) bool { return r < rounds || rounds == 0 && time.Since(began) < lasts })
 			cancel()
 			if err := <-done; err != nil {
 				t.Fatal(err)
@@ -226,4 +212,26 @@ func TestEdgesOfBoth(t *testing.T) {
 			}
 		})
 	}
+}
+
+// playRounds lets the program make its calls, round after round while more says so, and waits for those of each. It returns
+// their numbers by the program's own account.
+func playRounds(t *testing.T, p *testprog.Proc, ended *atomic.Int64, more func(r int) bool) (all, returned, left int) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for r := 0; more(r); r++ {
+		p.Go()
+		var a, ret, l int
+		if _, err := fmt.Sscanf(p.LineAfter(r, "truth "), "truth %d %d %d", &a, &ret, &l); err != nil {
+			t.Fatal(err)
+		}
+		all, returned, left = all+a, returned+ret, left+l
+		for since := time.Now(); ended.Load() < int64(returned) && !t.Failed(); <-tick.C {
+			if time.Since(since) > patience {
+				t.Fatalf("%d calls of round %d do not arrive", int64(returned)-ended.Load(), r)
+			}
+		}
+	}
+	return all, returned, left
 }
