@@ -42,7 +42,7 @@ func (b *bench) turns(path string, python bool, args ...string) (map[string]*row
 			before := s.read()
 			o, err := t.look(b.ctx, p.pid(), b.span)
 			after := s.read()
-			if err == nil && t.name != "nobody" && o.samples == 0 {
+			if err == nil && t.name != untouched && o.samples == 0 {
 				err = errNothing
 			}
 			if b.ctx.Err() != nil {
@@ -112,7 +112,7 @@ func percent(v float64) string { return figure(v*100, "%.3g %%") }
 func table(rows map[string]*row, names []string) {
 	fmt.Println("| tool | samples a second | in gaps | taken | taken a sample, µs | ratio | CPU of the tool a sample, µs | its memory, MiB |")
 	fmt.Println("|---|---|---|---|---|---|---|---|")
-	base := rows["nobody"]
+	base := rows[untouched]
 	idle, idleGaps := median(base.taken), median(base.gaps)
 	each := func(n string) float64 { // of a tool, µs
 		r := rows[n]
@@ -121,7 +121,7 @@ func table(rows map[string]*row, names []string) {
 	own := each("sliver")
 	for _, n := range names {
 		r := rows[n]
-		if n == "nobody" {
+		if n == untouched {
 			fmt.Printf("| %s | | %s | (%s) | | | | |\n", n, percent(idleGaps), percent(idle))
 			continue
 		}
@@ -131,9 +131,12 @@ func table(rows map[string]*row, names []string) {
 	}
 }
 
-const explain = `*In gaps*: share of the thread's time in which its clock did not go on. *Taken*: the same without the
-time that it waited for a CPU by the scheduler's account, and without what nobody took. *Ratio*: taken a sample,
-against sliver. CPU and memory are of the whole run of the tool, its start and its end included.`
+// untouched is the row of undisturbed runs.
+const untouched = "no tool"
+
+const explain = `*In gaps*: share of the thread's time in which its clock did not advance. *Taken*: the same without the time
+it waited for a CPU by the scheduler's account, and without the share in the run with no tool. *Ratio*: taken
+per sample, against sliver. CPU and memory are of the tool's whole run, with its start and end.`
 
 func (b *bench) c() error {
 	fmt.Printf("\n#### A C loop, 30 frames deep, 100 Hz\n\n")
@@ -143,7 +146,7 @@ func (b *bench) c() error {
 	}
 	table(rows, names)
 	fmt.Println("\n" + explain)
-	b.cRow, b.cIdle = rows["sliver"], median(rows["nobody"].taken)
+	b.cRow, b.cIdle = rows["sliver"], median(rows[untouched].taken)
 	return nil
 }
 

@@ -90,7 +90,7 @@ func (r *redis) measure(t tool) error {
 	done := make(chan error, 1)
 	go func() {
 		o, err := t.look(r.ctx, r.pid, r.span)
-		if err == nil && o.samples == 0 && t.name != "nobody" {
+		if err == nil && o.samples == 0 && t.name != untouched {
 			err = errNothing
 		}
 		done <- err
@@ -123,8 +123,8 @@ func (r *redis) measure(t tool) error {
 
 // print writes the table.
 func (r *redis) print() {
-	fmt.Printf("\n#### redis, GET by 8 clients, 100 Hz\n\n| tool | answers a second | compared with none |\n|---|---|---|\n")
-	alone := median(r.rates["nobody"])
+	fmt.Printf("\n#### redis, GET by 8 clients, 100 Hz\n\n| tool | answers a second | against no tool |\n|---|---|---|\n")
+	alone := median(r.rates[untouched])
 	for _, t := range r.tools {
 		if rates := r.rates[t.name]; len(rates) > 0 && !r.failed[t.name] {
 			fmt.Printf("| %s | %s | %s |\n", t.name, figure(median(rates), "%.0f"), figure(median(rates)/alone, "%.3g"))

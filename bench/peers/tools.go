@@ -79,7 +79,7 @@ func ran(ctx context.Context, path string, args ...string) (out string, o outcom
 
 // alone measures the machine without any tool.
 func alone() tool {
-	return tool{name: "nobody", look: func(ctx context.Context, _ int, span time.Duration) (outcome, error) {
+	return tool{name: untouched, look: func(ctx context.Context, _ int, span time.Duration) (outcome, error) {
 		select {
 		case <-ctx.Done():
 			return outcome{}, ctx.Err()
