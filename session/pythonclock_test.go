@@ -140,6 +140,7 @@ func preempted(t *testing.T, pid int) (n int) {
 // TestPythonClockDeep: a thread whose frames are more than the kernel copies, or many different ones, is sampled without
 // gaps all the same, and functions that never return are one slice.
 func TestPythonClockDeep(t *testing.T) {
+	testprog.Whole(t, "TestPythonClock has the usual depths")
 	testprog.Unraced(t, "it compares with clocks, and a slow sampler would take the CPUs")
 	testprog.Need(t, "ptrace")
 	needAsides(t, true)

@@ -77,11 +77,9 @@ func TestAttackStacks(t *testing.T) {
 
 // A process with more mapped files than may be opened is recorded, with as many as may be.
 func TestAttackMappings(t *testing.T) {
+	testprog.Whole(t, "some 10 s of mappings")
 	for _, args := range [][]string{{}, {"--remap"}} {
 		t.Run(strings.Join(args, ""), func(t *testing.T) {
-			if len(args) > 0 {
-				testprog.Whole(t, "as many mappings that stay")
-			}
 			p := attack(t, "hostile/mappings", "O2", append(args, "--wait-go", "--files", "30000", "--in", t.TempDir())...)
 			p.Ready()
 			p.Go()
@@ -110,7 +108,7 @@ func TestAttackChurn(t *testing.T) {
 
 // Data of Go's runtime that was spoiled costs names and goroutines.
 func TestAttackGoroutines(t *testing.T) {
-	testprog.Whole(t, "TestAttackStacks has spoiled stacks")
+	testprog.Whole(t, "TestAttackPython has spoiled frames")
 	for _, kind := range []string{"length", "ring", "string"} {
 		t.Run(kind, func(t *testing.T) {
 			p := attack(t, "hostile/goroutines", "default", kind)

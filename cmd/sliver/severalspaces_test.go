@@ -17,6 +17,7 @@ import (
 // numbers are others than those of the recording: each life is there once, by its name and that of its parent, and
 // the exit status is the command's.
 func TestFamilyInNamespaces(t *testing.T) {
+	testprog.Whole(t, "TestSnapshotNamespaces of package target has a PID namespace")
 	testprog.Need(t, "root")
 	unshare := testprog.Tool(t, "unshare")
 	for name, flags := range map[string][]string{"pid": {"--pid", "--fork"}, "user": {"--user", "--map-root-user", "--pid", "--fork"}} {

@@ -85,6 +85,7 @@ func TestCheckFinds(t *testing.T) {
 
 // Every prefix of a dump gives what came before and one error, which says where.
 func TestTruncated(t *testing.T) {
+	testprog.Whole(t, "TestSalvage cuts a dump at some places")
 	testprog.Unraced(t, "one goroutine reads a dump")
 	dump := sampleOf(t, 30_000) // its bitmaps are larger than buffers, and are read some ten thousand times
 	whole, err := ReadInfo(bytes.NewReader(dump))

@@ -47,6 +47,7 @@ func packed(t testing.TB, dump []byte) []byte {
 
 // A damaged dump comes back as it was. A source that fails does not pass for one.
 func TestPackDamaged(t *testing.T) {
+	testprog.Whole(t, "TestPack has sound dumps")
 	testprog.Unraced(t, "one goroutine reads a dump")
 	dump := sampleOf(t, 30_000)
 	for n := 40; n < len(dump); n += 1 + n/9 {

@@ -14,6 +14,7 @@ import (
 // TestTransferred: a Fiber that was transferred to has no other one that resumed it, and one that yields
 // has just forgotten it. The former is seen at two different instructions, or in a system call.
 func TestTransferred(t *testing.T) {
+	testprog.Whole(t, "TestFrozen has fibers")
 	for _, v := range versions {
 		for _, way := range []string{"transfer", "resume"} {
 			t.Run(v+"/"+way, func(t *testing.T) {

@@ -91,6 +91,7 @@ func TestLeakKinds(t *testing.T) {
 // TestNoLeaks keeps one descriptor less of each kind than the rule needs, and opens and closes as many in each
 // round. Neither is a leak.
 func TestNoLeaks(t *testing.T) {
+	testprog.Whole(t, "TestLeakKinds counts the same descriptors")
 	testprog.Unraced(t, "it compares what one goroutine finds; the rule's own test is its short form")
 	testprog.Need(t, "gcc", "ptrace")
 	prog := testprog.Build(t, "c/files", "O2")

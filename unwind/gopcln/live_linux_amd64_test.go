@@ -374,6 +374,7 @@ func TestWalkLiveVersions(t *testing.T) {
 // stacks and leave functions in unusual ways. Random samples hit some of these places too rarely to
 // test them.
 func TestWalkEachInstruction(t *testing.T) {
+	testprog.Whole(t, "TestWalkLive has random places")
 	testprog.Unraced(t, "its walks are in one goroutine")
 	steps := 2_500
 	if os.Getenv("SLIVER_LONG") != "" {

@@ -64,7 +64,7 @@ test('recording: tracks are drawn, main first', async () => {
   await s.stop();
 });
 
-test('merged blocks tell their true count', async () => {
+long('merged blocks tell their true count', async () => {
   const s = await serve('-threads', '2', '-samples', '20000');
   const page = await open(s.url);
   await ready(page);
@@ -976,7 +976,7 @@ test('the panel is about what is visible; Back and Forward undo and redo', async
   await s.stop();
 });
 
-test('compare two ranges, and two recordings', async () => {
+long('compare two ranges, and two recordings', async () => {
   const s = await serve('-threads', '4', '-samples', '3000', '-compare');
   const page = await open(s.url);
   await ready(page);
@@ -1181,7 +1181,7 @@ test('search: text, regular expression, next, hide', async () => {
   await s.stop();
 });
 
-test('strips and marks: states, pauses, gaps, an end; what a call waits for; the stack as text', async () => {
+long('strips and marks: states, pauses, gaps, an end; what a call waits for; the stack as text', async () => {
   const s = await serve('-threads', '4', '-samples', '3000');
   const page = await open(s.url);
   await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
@@ -1431,7 +1431,7 @@ long('threads of a pool are a group', async () => {
   await s.stop();
 });
 
-test('threads: fold, hide, pin, reorder, filter', async () => {
+long('threads: fold, hide, pin, reorder, filter', async () => {
   const s = await serve('-threads', '8', '-samples', '1500');
   const page = await open(s.url);
   await ready(page);
