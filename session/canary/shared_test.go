@@ -2,6 +2,7 @@ package canary
 
 import (
 	"fmt"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -83,7 +84,8 @@ func TestGoAfterExec(t *testing.T) {
 		break
 	}
 	s.end(t)
-	if f := only(t, s); f.Ops != 21 || f.Path != path {
+	// A program that closed its file before it was noticed has the file's last name alone.
+	if f := only(t, s); f.Ops != 21 || f.Path != path && f.Path != filepath.Base(path) {
 		t.Errorf("%+v", f)
 	}
 }
