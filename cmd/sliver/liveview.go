@@ -64,18 +64,30 @@ func newLiveView(e *env, f *webFlags, p *target.Process, outs []export.Output, s
 
 // renamed is session.Options.Renamed.
 func (v *liveView) renamed(tid stack.TID, name string) {
+	if p := v.first(); p != nil {
+		p.Renamed(tid, name)
+	}
+}
+
+// livePart is what the page shows of one process.
+type livePart interface {
+	Renamed(tid stack.TID, name string)
+	Calls(b *trace.CallBatch)
+}
+
+// first returns what the page shows of the session's own process; nil: nothing yet.
+func (v *liveView) first() livePart {
 	v.mu.Lock()
-	src := v.src
-	own := v.parts[v.s]
-	v.mu.Unlock()
-	switch src := src.(type) {
+	defer v.mu.Unlock()
+	switch src := v.src.(type) {
 	case *web.Live:
-		src.Renamed(tid, name)
+		return src
 	case *web.LiveSet:
-		if own != nil {
-			own.Renamed(tid, name)
+		if own := v.parts[v.s]; own != nil {
+			return own
 		}
 	}
+	return nil
 }
 
 // trace lets traced calls come to the page. v may be nil, and so may o.
@@ -87,17 +99,8 @@ func (v *liveView) trace(o *session.TraceOptions) {
 
 // calls is session.TraceOptions.Live.
 func (v *liveView) calls(b *trace.CallBatch) {
-	v.mu.Lock()
-	src := v.src
-	own := v.parts[v.s]
-	v.mu.Unlock()
-	switch src := src.(type) {
-	case *web.Live:
-		src.Calls(b)
-	case *web.LiveSet:
-		if own != nil {
-			own.Calls(b)
-		}
+	if p := v.first(); p != nil {
+		p.Calls(b)
 	}
 }
 
