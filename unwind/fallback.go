@@ -214,7 +214,7 @@ func (w *Walker) top(f *stack.Frame, fpAt, raAt, cfa uint64) (Step, bool) {
 		return Step{}, false
 	}
 	if fpAt != 0 {
-		w.load(uint8(w.fp), fpAt)
+		w.load(uint8(w.fp), fpAt, fpAt)
 	}
 	f.CFA = cfa
 	w.regs[w.sp] = cfa

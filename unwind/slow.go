@@ -112,7 +112,9 @@ func (w *Walker) byRule(f *stack.Frame, r *slowRule, e *entry) Step {
 		}
 		v, reason := w.locate(r, l, l.Reg, cfa)
 		if reason != stack.ReasonNone {
-			known &^= 1 << l.Reg
+			if l.Kind != rule.Offset || !popped(cfa+uint64(int64(l.Off)), w.regs[w.sp]) {
+				known &^= 1 << l.Reg
+			}
 			continue
 		}
 		w.saved[l.Reg] = v

@@ -328,7 +328,7 @@ func (w *Walker) walkFast(p *position) (next *entry, reason stack.Reason, ended 
 				w.regs[reg] = binary.LittleEndian.Uint64(data[o : o+8])
 				w.known |= 1 << reg
 			} else {
-				w.load(reg, a)
+				w.load(reg, a, sp)
 			}
 		}
 		sp = cfa
@@ -390,17 +390,24 @@ func readWord(m Memory, b []byte, addr uint64) (uint64, bool) {
 	return binary.LittleEndian.Uint64(b), true
 }
 
-// load restores a register from memory. If that fails, the register becomes unknown, which matters
-// only if it is needed.
-func (w *Walker) load(reg uint8, addr uint64) {
+// load restores a register from memory, in a frame whose stack pointer is sp. If that fails, the register
+// becomes unknown, which matters only if it is needed.
+func (w *Walker) load(reg uint8, addr, sp uint64) {
 	v, ok := w.word(addr)
 	if !ok {
-		w.known &^= 1 << (reg & 63)
+		if !popped(addr, sp) {
+			w.known &^= 1 << (reg & 63)
+		}
 		return
 	}
 	w.regs[reg&63] = v
 	w.known |= 1 << (reg & 63)
 }
+
+// popped reports whether a saved register is below its frame's stack pointer. The function is at its end and
+// has restored the register, but the tables of GCC name the place until the return; the kernel copies no stack
+// from there.
+func popped(addr, sp uint64) bool { return addr < sp }
 
 // lack returns why the word at addr is missing from the copy.
 func (w *Walker) lack(addr uint64) stack.Reason {
