@@ -108,8 +108,21 @@ func plural(n int, word string) string {
 	return fmt.Sprintf("%d %ss", n, word)
 }
 
-// share formats a share of one with two significant digits.
-func share(x float64) string { return fmt.Sprintf("%.2g%%", x*100) }
+// share formats a share of one in percent with two significant digits.
+func share(x float64) string {
+	switch x *= 100; {
+	case x == 0:
+		return "0%"
+	case x < leastPercent:
+		return fmt.Sprintf("below %v%%", leastPercent)
+	case x >= 10:
+		return strconv.FormatFloat(x, 'f', 0, 64) + "%"
+	}
+	return strconv.FormatFloat(x, 'g', 2, 64) + "%"
+}
+
+// leastPercent is the smallest share that is shown as a number.
+const leastPercent = .001
 
 // losses lists every kind of missing or incomplete sample.
 func losses(t *stack.ThreadStats) string {
@@ -305,7 +318,7 @@ func costText(c *sampler.Cost, interval time.Duration) string {
 	}
 	s := fmt.Sprintf("%s of the CPUs for sliver itself", share(c.Own))
 	if c.Stops > 0 {
-		s += fmt.Sprintf(", %s of the process's time in stops", share(c.Stops))
+		s += fmt.Sprintf(", %s of the process's CPU time in stops and samples of its clocks", share(c.Stops))
 	}
 	var did, bounds []string
 	if c.Bound > 0 {

@@ -123,3 +123,13 @@ func TestSummaryWidth(t *testing.T) {
 		}
 	}
 }
+
+func TestShare(t *testing.T) {
+	for x, want := range map[float64]string{
+		0: "0%", 4.6e-8: "below 0.001%", 1e-5: "0.001%", .000234: "0.023%", .0012: "0.12%", .0999: "10%", .18: "18%", 1: "100%", 20: "2000%",
+	} {
+		if got := share(x); got != want {
+			t.Errorf("share(%v) is %s, want %s", x, got, want)
+		}
+	}
+}

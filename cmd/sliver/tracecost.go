@@ -42,15 +42,7 @@ func limitText(l exact.Limit) string {
 // hotLine says why a function was detached, and what shows it from then on.
 func hotLine(name string, h *exact.Hot, limit exact.Limit, then string) string {
 	return fmt.Sprintf("%s was called too often to trace: %.0f times a second, which cost %s of a CPU (limit %s, --trace-limit); it was detached, %s",
-		printable(name), h.Calls, shareText(h.Share), limitText(limit), then)
-}
-
-// shareText is a share of a CPU.
-func shareText(x float64) string {
-	if x >= .1 {
-		return strconv.FormatFloat(100*x, 'f', 0, 64) + "%"
-	}
-	return strconv.FormatFloat(100*x, 'g', 2, 64) + "%"
+		printable(name), h.Calls, share(h.Share), limitText(limit), then)
 }
 
 // costLine says what tracing cost the program; "": nothing.
@@ -63,7 +55,7 @@ func costLine(st *exact.Stats) string {
 		how = ", as assumed"
 	}
 	return fmt.Sprintf("tracing cost the program about %s, %s of a CPU: %d entries and exits, %s for an entry and %s for an exit%s", callTime(int64(st.Cost)),
-		shareText(tracedShare(st)), hitsOf(st), callTime(int64(st.Hit.Enter)), callTime(int64(st.Hit.Exit)), how)
+		share(tracedShare(st)), hitsOf(st), callTime(int64(st.Hit.Enter)), callTime(int64(st.Hit.Exit)), how)
 }
 
 // tracedShare is the cost of tracing as a share of a CPU.
