@@ -20,6 +20,8 @@ import (
 func TestKeptStacks(t *testing.T) {
 	testprog.Need(t, "ptrace", "gcc")
 	p := testprog.Start(t, testprog.Build(t, "c/siblings", "O2"))
+	p.Ready()
+	p.Go()
 	rec := recordWith(t, p.PID, Options{Interval: 10 * time.Millisecond, Jitter: .5, Groups: 1}, func(s stack.ThreadStats) bool { return s.Samples+s.Rested+s.Late > 41*600 })
 	file := filepath.Join(t.TempDir(), "x.folded")
 	out, err := export.ParseOutput(file, "")

@@ -1,6 +1,7 @@
 // Threads that sleep in the same call with the same stack pointer, called by two functions
 // in turn: only the return addresses distinguish them. Options: a number of
-// threads beside main, 40 by default. They are called t0 (main), t1, … before the program is ready.
+// threads beside main, 40 by default. They are called t0 (main), t1, … before the program is ready; main
+// waits for a line then.
 // Runs until it is killed.
 #include "prog.h"
 
@@ -21,7 +22,7 @@ static void *turns(void *arg) {
 	prctl(PR_SET_NAME, name);
 	pthread_barrier_wait(&named);
 	if (!arg)
-		prog_ready(0);
+		prog_ready(1);
 	for (volatile int n = 0;; n += first() + second())
 		;
 	return NULL;
