@@ -96,6 +96,9 @@ func TestUnseen(t *testing.T) {
 	for _, variant := range variants {
 		for _, policy := range []sampler.StopPolicy{sampler.StopAuto, sampler.StopRunning, sampler.StopAlways} {
 			t.Run(variant+"/"+policy.String(), func(t *testing.T) {
+				if policy == sampler.StopRunning {
+					testprog.Whole(t, "the policies before and after it")
+				}
 				// A pause of the machine of 100 ms affects one call of one of the two
 				// programs: effects of sampling appear in each round.
 				const rounds = 3

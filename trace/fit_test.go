@@ -109,7 +109,7 @@ func TestFit(t *testing.T) {
 		{2_000_000, 60_000_000, .5, false}, {200_000, 200_000, 0, false}, {20_000, 380_000, 0, false}, {300_000_000, 400_000_000, .5, false},
 		{13_000_000, 10_000_000, .6, true}, {2_000_000, 60_000_000, .5, true},
 	} {
-		if testing.Short() && i%2 == 0 {
+		if testing.Short() && i%4 != 1 {
 			continue
 		}
 		p := &turns{work: c.work, nap: c.nap, tasks: c.tasks, rnd: rand.New(rand.NewPCG(uint64(c.work), uint64(c.nap)))}

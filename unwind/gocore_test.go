@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/sliverprof/sliver/internal/testprog"
 	"github.com/sliverprof/sliver/lang/golang"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/unwind"
@@ -70,6 +71,9 @@ func TestGoCore(t *testing.T) {
 	}
 	for name, flags := range map[string][]string{"static": nil, "stripped": {"-ldflags=-s -w"}, "pie": {"-buildmode=pie"}} {
 		t.Run(name, func(t *testing.T) {
+			if name != "stripped" {
+				testprog.Whole(t, "a stripped program says least about itself")
+			}
 			exe := filepath.Join(dir, name)
 			build := exec.Command("go", append(append([]string{"build"}, flags...), "-o", exe, src)...)
 			if b, err := build.CombinedOutput(); err != nil {

@@ -97,6 +97,7 @@ func TestAttackMappings(t *testing.T) {
 // Thousands of threads a second, each with a name of its own, cost bounded memory, and those that were
 // not met are counted.
 func TestAttackChurn(t *testing.T) {
+	testprog.Whole(t, "TestAttackPython has spoiled frames")
 	p := attack(t, "hostile/churn", "O2", "--wait-go")
 	p.Ready()
 	p.Go()

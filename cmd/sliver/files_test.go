@@ -265,6 +265,7 @@ func TestPartialHeapDump(t *testing.T) {
 // If the disk of one output is full, the other outputs are written, and the error is
 // reported.
 func TestFullDiskOfOneOutput(t *testing.T) {
+	testprog.Whole(t, "TestFullDisk and TestFullOutput have full disks")
 	testprog.Need(t, "root")
 	busy := spin(t)
 	kitchen := testprog.Start(t, testprog.Build(t, "locks/kitchen", "O2"), "--seconds", "3600", "--wait-go")

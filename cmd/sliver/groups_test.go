@@ -65,6 +65,7 @@ func TestTasksOfGroup(t *testing.T) {
 // In a control group of 160 MiB, what a hostile process makes sliver keep is bounded by the group's limit,
 // and the recording is finished.
 func TestMemoryOfGroup(t *testing.T) {
+	testprog.Whole(t, "package watch has the same bound")
 	testprog.Need(t, "ptrace", "root")
 	p, _ := nasty(t, "O2", "--perf-map", "lines")
 	status, errs, err := underGroup(t, 160<<20, testprog.GroupMemory, "record", "-p", pidOf(p), "-d", "300ms", "-o", "r.sliver")

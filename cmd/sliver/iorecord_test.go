@@ -158,6 +158,7 @@ func TestRecordIOShort(t *testing.T) {
 
 // TestRecordIOSeveral records two processes: each has its own operations, files and findings.
 func TestRecordIOSeveral(t *testing.T) {
+	testprog.Whole(t, "TestRecordIO has one process")
 	testprog.Need(t, "gcc", "ptrace")
 	dir := t.TempDir()
 	out := filepath.Join(dir, "run.sliver")

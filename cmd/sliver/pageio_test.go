@@ -10,6 +10,7 @@ import (
 // TestPageIO: the page of a recording with I/O has the findings and the files in a tab, and a track for each
 // of the files: see web/page/test/io.mjs.
 func TestPageIO(t *testing.T) {
+	testprog.Whole(t, "TestRecordIO has the findings, and TestPage the tracks and tabs")
 	testprog.Need(t, "gcc", "ptrace", "node", "chromium", "npm")
 	dir := t.TempDir()
 	log := filepath.Join(dir, "app.log")

@@ -55,6 +55,7 @@ func runAs(as []string, argv ...string) *exec.Cmd {
 // TestPostgresUnderLoad records a server with the processes that it has and those that it starts: each is there
 // once, below the server, with the functions of its work, and the clients see no error.
 func TestPostgresUnderLoad(t *testing.T) {
+	testprog.Whole(t, "TestIOFindsPostgres has the server, and TestFamily the processes")
 	testprog.Need(t, "ptrace")
 	postgres, pgbench := testprog.Tool(t, "postgres"), testprog.Tool(t, "pgbench")
 	dir := t.TempDir()

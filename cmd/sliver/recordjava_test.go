@@ -89,6 +89,7 @@ func wroteSamples(t *testing.T, dir string) bool {
 // clock shows them, and durations without that error; the slices of each method are its calls, each once as far as samples agree; and no format
 // counts them twice.
 func TestRecordJavaMethods(t *testing.T) {
+	testprog.Whole(t, "TestTraceJavaMethods has the same calls")
 	dir := t.TempDir()
 	truth, summary := recordLogged(t, dir)
 	whole, err := os.ReadFile(filepath.Join(dir, "run.sliver"))

@@ -26,6 +26,7 @@ type reported struct {
 // TestReportRuntimes: the report of a Java program and of a Python program has the contended locks of the
 // program, in its functions. It does not list the waiting code of the runtimes or their idle threads.
 func TestReportRuntimes(t *testing.T) {
+	testprog.Whole(t, "TestReportNamesLocks and TestReportGoroutines have reports")
 	testprog.Need(t, "ptrace")
 	for _, c := range []struct {
 		name  string

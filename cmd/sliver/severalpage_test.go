@@ -59,6 +59,7 @@ func (s *served) info() *client.Info {
 // TestPageOfCommand: the live page of a command has all processes that it starts, those that come later
 // without another connection, and their ends. Its numbers are those of the report for each process.
 func TestPageOfCommand(t *testing.T) {
+	testprog.Whole(t, "TestPageOfProcesses has processes that come")
 	dir, first, kid := family(t)
 	s := serve(t, dir, nil, "record", "-i", "2ms", "--max-overhead", "0", "-o", "x.sliver", "--web", "--", first, "400", "3", kid)
 	w, err := s.client().Watch(t.Context(), client.View{Follow: true, T0: -1e18, Bin: 1e6})

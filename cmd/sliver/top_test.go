@@ -268,6 +268,7 @@ func TestTopKeys(t *testing.T) {
 
 // A paused screen does not change over time; another key still works.
 func TestTopPause(t *testing.T) {
+	testprog.Whole(t, "TestTopKeys has the keys")
 	p := contend(t, 2, 120)
 	x := inTerminal(t, 80, 24, nil, "top", "-d", "500ms", pidOf(p))
 	x.settled()

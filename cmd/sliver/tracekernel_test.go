@@ -12,6 +12,7 @@ import (
 // TestTraceWithSwitches: with context switches the times of each traced call are exact and add up to its duration, and
 // calls that slept have about that time off the CPUs, ended by a timer.
 func TestTraceWithSwitches(t *testing.T) {
+	testprog.Whole(t, "TestRecordKernel has the switches, and TestExactSlices the calls")
 	if why := session.TrySwitches(); why != "" {
 		testprog.Missing(t, "bpf", why)
 	}

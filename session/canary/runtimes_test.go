@@ -35,6 +35,9 @@ func TestStacks(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if name == "python3.8" || name == "node" {
+				testprog.Whole(t, "another Python, Go and Java")
+			}
 			p := start(t)
 			p.Ready()
 			s := watch(t, p.PID, "small-buffer gap=8s")

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sliverprof/sliver/internal/testprog"
 	"github.com/sliverprof/sliver/session/stacks"
 	"github.com/sliverprof/sliver/stack"
 )
@@ -28,6 +29,9 @@ func TestJavaThawed(t *testing.T) {
 	for _, v := range []string{"java21", "java25"} {
 		for _, way := range ways {
 			t.Run(v+strings.Join(way.flags, ""), func(t *testing.T) {
+				if v == "java21" {
+					testprog.Whole(t, "Java 25")
+				}
 				flags := append([]string{"-Djdk.virtualThreadScheduler.parallelism=2", "-Djdk.virtualThreadScheduler.maxPoolSize=2"}, way.flags...)
 				p := startJavaWith(t, v, "Thawed", "ready", flags, way.args...)
 				want := map[string]string{}

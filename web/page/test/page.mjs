@@ -1670,7 +1670,7 @@ test('live: follows, scrolls back, freezes, is soon', async () => {
   await s.stop();
 });
 
-test('live: a press on a tab is not lost to a redraw', async () => {
+long('live: a press on a tab is not lost to a redraw', async () => {
   const s = await serve('-live', '-threads', '3');
   const page = await open(s.url);
   await ready(page);
@@ -1897,7 +1897,7 @@ test('a lost connection comes back and catches up', async () => {
   await t.stop();
 });
 
-test('dark scheme and contrast', async () => {
+long('dark scheme and contrast', async () => {
   const s = await serve('-threads', '4', '-samples', '2000');
   for (const colorScheme of ['light', 'dark']) {
     const page = await open(s.url, { colorScheme });
