@@ -127,6 +127,7 @@ func (g *group) step() (until stack.Time) {
 	now := g.engine.Now()
 	pending := g.engine.Reap()
 	g.arrivals()
+	g.retakes()
 	if g.every() != g.tick.every {
 		g.setRate(now)
 	}
@@ -440,7 +441,12 @@ func (g *group) visit(th *thread, late bool) {
 		th.round.late = true
 		return
 	}
-	g.cur.spent = th.budget.spent(now, g.s.cfg.MaxOverhead, g.tick.every)
+	g.lookNow(th)
+}
+
+// lookNow takes a sample of a thread or records why there is none.
+func (g *group) lookNow(th *thread) {
+	g.cur.spent = th.budget.spent(g.engine.Now(), g.s.cfg.MaxOverhead, g.tick.every)
 	err := g.look(th)
 	g.cur.spent = false
 	if errors.Is(err, errClocked) {

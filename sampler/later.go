@@ -25,6 +25,8 @@ type late struct {
 	queuedUntil stack.Time // until then it is assumed to wait for a CPU, as last seen
 	stops       int        // late stops in a row
 	insist      bool       // wait for the next stop
+	lacks       bool       // the sample came, and lacks memory that another copy has: see retake
+	retakes     int        // such samples in a row
 	slow        bool       // the last stop took long
 	owed        int64      // ns of waiting for a CPU not represented by a sample yet
 }
@@ -38,7 +40,10 @@ func (g *group) later(th *thread, now stack.Time) bool {
 	// The sample may have arrived since the round began, with the thread running on; then request
 	// a new stop.
 	g.engine.Reap()
-	if g.arrivals(); th.pend.is != awaited {
+	if g.arrivals(); th.pend.is == awaited && th.late.lacks {
+		g.retake(th)
+	}
+	if th.pend.is != awaited {
 		return false
 	}
 	if len(th.pend.ticks) < comingTicks && now-th.pend.ticks[0] < comingFor {
@@ -160,11 +165,10 @@ func (g *group) arrived(th *thread) {
 		th.late.stops = 0 // wait for the next stop
 	}
 	c := g.walkTaken(th, stopped)
-	if th.again(g.sample.Reason, 1) {
-		th.late.insist = true // another copy would be of a later time
+	if th.again(g.sample.Reason, 1+th.late.retakes) {
+		th.late.lacks = true
 		th.pend.to(requested)
 		th.pend.ticks = ticks
-		g.giveUp(th)
 		return
 	}
 	if s := &g.sample; s.State == stack.StateRunning && g.cur.queued > int64(stopped-v.Halted)/2 {
@@ -183,6 +187,29 @@ func (g *group) arrived(th *thread) {
 	}
 	th.life.active, th.pend.ticks = true, ticks[:0]
 	g.catchUp(th)
+}
+
+// retake looks again at a thread whose sample came and lacks memory. It has run since, so the new sample is of
+// this moment, and counts for the first tick; the stack at the others is not known.
+func (g *group) retake(th *thread) {
+	th.late.lacks = false
+	th.late.retakes++
+	for i, at := range th.pend.take() {
+		if g.catchUpTo(th, at); i > 0 {
+			g.miss(th, at, 1)
+		}
+	}
+	g.catchUp(th)
+	g.lookNow(th)
+}
+
+// retakes looks again at all such threads.
+func (g *group) retakes() {
+	for _, th := range g.threads {
+		if th.late.lacks && th.pend.is == awaited && !th.life.ended {
+			g.retake(th)
+		}
+	}
 }
 
 // leaves reports whether a thread with counters c probably has no CPU. Then the Engine waits for

@@ -249,7 +249,7 @@ func (g *group) stopped(th *thread, c Counters) {
 			th.clock.depth = leastClockStack // where its own stack ends is unknown
 		}
 	}
-	th.life.active, th.seen.blocked, th.late.insist = true, false, false
+	th.life.active, th.seen.blocked, th.late.insist, th.late.retakes = true, false, false, 0
 	th.reuse.kept.ok = false
 	th.seen.counters, th.seen.state, th.seen.call = c, g.sample.State, g.sample.Call
 	g.put(th)
