@@ -67,6 +67,7 @@ func (g *group) giveUp(th *thread) {
 	if th.pend.is != awaited {
 		return
 	}
+	g.settleLack(th)
 	for _, at := range th.pend.take() {
 		g.catchUpTo(th, at)
 		th.acc.timedOut.Add(1)
@@ -167,6 +168,7 @@ func (g *group) arrived(th *thread) {
 	c := g.walkTaken(th, stopped)
 	if th.again(g.sample.Reason, 1+th.late.retakes) {
 		th.late.lacks = true
+		g.extra.lacking++
 		th.pend.to(requested)
 		th.pend.ticks = ticks
 		return
@@ -192,7 +194,7 @@ func (g *group) arrived(th *thread) {
 // retake looks again at a thread whose sample came and lacks memory. It has run since, so the new sample is of
 // this moment, and counts for the first tick; the stack at the others is not known.
 func (g *group) retake(th *thread) {
-	th.late.lacks = false
+	g.settleLack(th)
 	th.late.retakes++
 	for i, at := range th.pend.take() {
 		if g.catchUpTo(th, at); i > 0 {
@@ -203,10 +205,21 @@ func (g *group) retake(th *thread) {
 	g.lookNow(th)
 }
 
+// settleLack ends the wait for another look at th, if there is one.
+func (g *group) settleLack(th *thread) {
+	if th.late.lacks {
+		th.late.lacks = false
+		g.extra.lacking--
+	}
+}
+
 // retakes looks again at all such threads.
 func (g *group) retakes() {
+	if g.extra.lacking == 0 {
+		return
+	}
 	for _, th := range g.threads {
-		if th.late.lacks && th.pend.is == awaited && !th.life.ended {
+		if th.late.lacks {
 			g.retake(th)
 		}
 	}

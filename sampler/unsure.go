@@ -19,6 +19,8 @@ type extraLooks struct {
 	again stack.Time // time of the next repeated look for this tick; 0: none
 	eves  int        // threads whose counters are read before the tick
 	eveOf stack.Time // the tick before which they were read
+
+	lacking int // threads to look at again since a late sample lacks memory: see retake
 }
 
 // unsure handles a tick of a thread that may or may not be stopped, and reports whether the
