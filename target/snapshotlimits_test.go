@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sliverprof/sliver/internal/testprog"
 	"github.com/sliverprof/sliver/stack"
 )
 
@@ -32,12 +33,8 @@ func limited(t *testing.T, l groupLimit, value int64) (dir, file string) {
 	name := fmt.Sprintf("sliver-test-%d", os.Getpid())
 	var errs []error
 	for _, c := range []struct{ root, file string }{{"/sys/fs/cgroup/" + l.controller, l.v1}, {"/sys/fs/cgroup", l.v2}, {"/sys/fs/cgroup/unified", l.v2}} {
-		if _, err := os.Stat(filepath.Join(c.root, "cgroup.procs")); err != nil {
-			errs = append(errs, err) // no folder of control groups
-			continue
-		}
-		dir = filepath.Join(c.root, name)
-		if err := os.Mkdir(dir, 0o755); err != nil {
+		dir, err := testprog.NewGroup(c.root, name)
+		if err != nil {
 			errs = append(errs, err)
 			continue
 		}

@@ -32,8 +32,8 @@ func inGroup(t *testing.T, pid int, unit string) (dir string) {
 	t.Helper()
 	var errs []string
 	for _, root := range []string{"/sys/fs/cgroup/unified", "/sys/fs/cgroup/systemd", "/sys/fs/cgroup"} {
-		dir = filepath.Join(root, unit)
-		if err := os.Mkdir(dir, 0o755); err != nil {
+		dir, err := testprog.NewGroup(root, unit)
+		if err != nil {
 			errs = append(errs, err.Error())
 			continue
 		}
