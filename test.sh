@@ -44,18 +44,14 @@ while (($#)); do
 	shift
 done
 whole=no
-if ((${#patterns[@]} == 0)); then
-	whole=yes
-	patterns=(./...)
-fi
+((${#patterns[@]})) || whole=yes patterns=(./...)
 if ! command -v go >/dev/null; then
 	echo "test.sh: Go is missing: https://go.dev/dl (go.mod says which version)" >&2
 	exit 2
 fi
 PATH=$PATH:$(go env GOPATH)/bin
-cache=${SLIVER_TEST_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/sliver-test}
-mkdir -p "$cache" || exit 2
-export SLIVER_TEST_CACHE=$cache
+export SLIVER_TEST_CACHE=${SLIVER_TEST_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/sliver-test}
+cache=$SLIVER_TEST_CACHE && mkdir -p "$cache" || exit 2
 if [[ -z ${SLIVER_HPROF_CORPUS-} && -d ../shared/corpus ]]; then
 	SLIVER_HPROF_CORPUS=$(realpath ../shared/corpus) || exit 2
 	export SLIVER_HPROF_CORPUS
@@ -109,9 +105,7 @@ format() {
 	}
 }
 
-targets_vet() {
-	(cd testdata/targets/go/chain && go vet . && { ! command -v gcc >/dev/null || go vet -tags chaincgo .; })
-}
+targets_vet() { (cd testdata/targets/go/chain && go vet . && { ! command -v gcc >/dev/null || go vet -tags chaincgo .; }); }
 
 # static builds the program for a machine and looks whether it would load anything.
 static() {
@@ -151,11 +145,15 @@ long_tests() { SLIVER_LONG=1 SLIVER_CHURN=1728s go test -count=1 -p=1 -timeout=1
 benched() { (grep -lsE '^func Benchmark' ${packages[@]/%//*_test.go}; true) | xargs -rn1 dirname | sort -u; }
 benchmarks() { benched | xargs -r go test -vet=off -short -run='^$' -bench=. -benchtime=1x -timeout=10m; }
 
+all() { [[ $whole == no ]] || step "$@"; }
+tool() { ! command -v "$2" >/dev/null || "$1" "${@:2}"; }
 # What needs Go alone runs while the tools are fetched.
 checks() {
-	[[ $whole == no ]] || step "gofmt" format
+	all "gofmt" format
 	step "go vet" env CGO_ENABLED=0 go vet "${packages[@]}"
-	[[ $whole == no ]] || step "go vet, arm64" env GOARCH=arm64 CGO_ENABLED=0 go vet ./...
+	all "go vet, arm64" env GOARCH=arm64 CGO_ENABLED=0 go vet ./...
+	all "one static program, amd64" static amd64
+	all "one static program, arm64" static arm64
 }
 : >"$work/passed"
 checks &
@@ -165,20 +163,22 @@ missing=$(missing_tools | paste -sd, | sed 's/,/, /g')
 [[ -z $missing ]] || echo "missing, so what needs it is skipped: $missing"
 wait
 
-if [[ $whole == yes ]]; then
-	step "go vet, target programs" targets_vet
-	step "one static program, amd64" static amd64
-	step "one static program, arm64" static arm64
-	! command -v gocognit >/dev/null || step "gocognit" internal/policy/shape.sh complexity
-	! command -v deadcode >/dev/null || step "deadcode" internal/policy/shape.sh dead
-fi
-! command -v staticcheck >/dev/null || step "staticcheck" staticcheck "${packages[@]}"
 if ! command -v gcc >/dev/null; then # the race detector needs a C compiler
 	live+=("${unit[@]}") unit=() raced=() big=()
 fi
-((${#unit[@]} == 0)) || step "unit tests, raced: ${#unit[@]} packages" unit_tests
-((${#big[@]} == 0)) || step "unit tests, big files: ${#big[@]} packages" big_tests
+# What starts few processes runs beside the live tests, which leave half of two CPUs idle, and takes no CPU from them.
+beside() {
+	renice -n 19 -p "$BASHPID" >/dev/null
+	all "go vet, target programs" targets_vet
+	tool all gocognit internal/policy/shape.sh complexity
+	tool all deadcode internal/policy/shape.sh dead
+	tool step staticcheck staticcheck "${packages[@]}"
+	((${#unit[@]} == 0)) || step "unit tests, raced: ${#unit[@]} packages" unit_tests
+	((${#big[@]} == 0)) || step "unit tests, big files: ${#big[@]} packages" big_tests
+}
+beside &
 ((${#live[@]} == 0)) || step "live tests: ${#live[@]} packages" live_tests
+wait
 if [[ -z $short ]]; then
 	((${#raced[@]} == 0)) || step "live tests, raced: ${#raced[@]} packages" raced_tests
 	step "fuzz targets, $fuzztime each" internal/testprog/fuzz.sh "$fuzztime" "$work/fuzz" "${packages[@]}"

@@ -1,5 +1,7 @@
 package exact
 
+//sliver:layer live
+
 import (
 	"bytes"
 	"context"
