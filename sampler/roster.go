@@ -16,6 +16,9 @@ type roster struct {
 	next  time.Time // when all are read again
 	young time.Time // when new ones are read again
 	all   []stack.ThreadInfo
+	reads int              // by the last list
+	youth int              // number of threads that are read a few more times
+	clock func() time.Time // nil: time.Now
 	// refused is called with the error for each thread read for the first time; may be nil.
 	refused func(stack.TID, error)
 }
@@ -45,10 +48,10 @@ func (r *roster) list(t Target, tids []stack.TID, due bool, over func() bool) []
 		r.known = map[stack.TID]*known{}
 	}
 	r.round++
-	begin := time.Now()
+	begin := r.now()
 	whole := due && begin.After(r.next)
 	young := due && begin.After(r.young)
-	reads := 0
+	r.reads, r.youth = 0, 0
 	r.all = r.all[:0]
 	for _, tid := range tids {
 		if over() {
@@ -72,7 +75,10 @@ func (r *roster) list(t Target, tids []stack.TID, due bool, over func() bool) []
 			}
 			k.info, k.read = in, r.round
 			k.reads++
-			reads++
+			r.reads++
+		}
+		if k.reads < youth {
+			r.youth++
 		}
 		k.round = r.round
 		r.all = append(r.all, k.info)
@@ -83,12 +89,25 @@ func (r *roster) list(t Target, tids []stack.TID, due bool, over func() bool) []
 		}
 	}
 	if whole {
-		r.next = time.Now().Add(rosterShare * time.Since(begin))
+		r.next = r.now().Add(rosterShare * r.now().Sub(begin))
 	}
-	if reads > fewYoung {
-		r.young = time.Now().Add(youngShare * time.Since(begin))
+	if r.reads > fewYoung {
+		r.young = r.now().Add(youngShare * r.now().Sub(begin))
 	}
 	return r.all
+}
+
+func (r *roster) now() time.Time {
+	if r.clock != nil {
+		return r.clock()
+	}
+	return time.Now()
+}
+
+// idle reports whether list, if called now for the same threads, would read none.
+func (r *roster) idle(due bool) bool {
+	now := r.now()
+	return !due || !now.After(r.next) && (r.youth == 0 || !now.After(r.young))
 }
 
 // fresh reports whether the last list read the thread.

@@ -149,6 +149,9 @@ type hooks struct {
 	begin     func(*group) error // starts a group; set by Run and used by its goroutine
 	groupInit func(*group) error // group.init, except in tests
 	wall      func() time.Time   // time.Now, except in tests
+	// now and wait are the clock of follow: time.Now and waitPoked, except in tests.
+	now  func() time.Time
+	wait func(ctx context.Context, poke <-chan struct{}, wait time.Duration) (poked, ok bool)
 }
 
 // New checks cfg and returns a Sampler.
@@ -187,6 +190,7 @@ func New(t Target, cfg Config) (*Sampler, error) {
 	s.ctl.chosen.Store(cfg.Selection)
 	s.doze.target = t
 	s.hooks.groupInit, s.hooks.wall = (*group).init, time.Now
+	s.hooks.now, s.hooks.wait = time.Now, waitPoked
 	for i := range cfg.Groups + 1 {
 		g := &group{s: s, index: i}
 		g.tally.pauses = map[string]*Histogram{}
@@ -290,176 +294,6 @@ func (s *Sampler) Ended() stack.Time { return stack.Time(s.run.ended.Load()) }
 
 // over reports whether Run is ending and takes up no more threads.
 func (s *Sampler) over() bool { return s.run.ending.Load() }
-
-// followEvery returns how soon a new thread is noticed: one interval, limited to 20 … 200 ms.
-func (s *Sampler) followEvery() time.Duration {
-	return min(max(s.Interval(), 20*time.Millisecond), mostFollow)
-}
-
-const mostFollow = 200 * time.Millisecond
-
-// restFor is how many periods of followEvery pass without a full check while the groups' peeks
-// report no change. The full check reads names and finds changes that peeks may have missed.
-const restFor = 10
-
-// follow takes up new threads until ctx or the target ends. It sleeps while a group that is awake
-// anyway watches for changes.
-func (s *Sampler) follow(ctx context.Context) error {
-	var tids, before []stack.TID
-	var was *Selection
-	var known roster
-	var whole time.Time // time of the last reading of names
-	var awake uint64
-	for {
-		every := s.followEvery()
-		if n := s.awakes(); n == awake {
-			every = max(every, s.idleFollow())
-		} else {
-			awake = n
-		}
-		if stamp, err := s.target.Stamp(); err == nil {
-			s.list.stamp.Store(stamp) // read before the list, so that later changes are noticed
-		}
-		var err error
-		tids, err = s.target.Threads(tids)
-		if err != nil || len(tids) == 0 {
-			return nil // gone
-		}
-		s.tellNames()
-		due := time.Since(whole) >= restFor*every
-		// A process that has ended keeps its first thread until its parent reaps it.
-		if (due || len(tids) == 1) && !s.target.Alive() {
-			return nil
-		}
-		if sel := s.ctl.chosen.Load(); due || sel != was || !sameTIDs(tids, before) {
-			was = sel
-			if due {
-				whole = time.Now()
-			}
-			s.updateAll(&known, tids, due)
-			before = append(before[:0], tids...)
-		}
-		s.checkExec()
-		if s.cfg.Yield {
-			s.ctl.yielded.Store(s.target.Traced())
-		}
-		if !s.rest(ctx, every) {
-			return nil
-		}
-	}
-}
-
-// rest waits until the list of threads should be read: when a peek reports a change, after
-// restFor periods of every, or after one period if no group peeks. It returns false if ctx has
-// ended.
-func (s *Sampler) rest(ctx context.Context, every time.Duration) bool {
-	seen := s.list.peeks.Load()
-	for n := range restFor {
-		wait := every/4 + background.Until(every)
-		if every == mostFollow { // peeks are farther apart than a part of that
-			wait += min(s.Interval(), time.Second)
-		}
-		if n > 0 {
-			wait = (restFor-2)*every + background.Until(every) // a group peeks
-		}
-		t := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			t.Stop()
-			return false
-		case <-s.list.poke:
-			t.Stop()
-			return true
-		case <-t.C:
-		}
-		if n > 0 || s.list.peeks.Load() == seen && s.list.away.Load() == 0 || s.cfg.Yield {
-			return true
-		}
-	}
-	return true
-}
-
-// peek is called by groups between two rounds. From time to time it checks whether the list of
-// threads has to be read.
-func (s *Sampler) peek(now stack.Time) {
-	s.govern(now)
-	s.cfg.Limit.check(s, now)
-	last := s.list.peeked.Load()
-	if int64(now)-last < int64(s.followEvery())*3/4 || !s.list.peeked.CompareAndSwap(last, int64(now)) {
-		return
-	}
-	s.list.peeks.Add(1)
-	if stamp, err := s.target.Stamp(); err != nil || stamp != s.list.stamp.Load() {
-		s.look()
-	}
-}
-
-// Look makes the Sampler read soon which threads there are, and whether the target has become another program. It
-// may be called from any goroutine.
-func (s *Sampler) Look() { s.look() }
-
-// look requests a reading of the list of threads.
-func (s *Sampler) look() {
-	select {
-	case s.list.poke <- struct{}{}:
-	default: // already requested
-	}
-}
-
-func sameTIDs(a, b []stack.TID) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if a[i] != b[i] {
-			return false
-		}
-	}
-	return true
-}
-
-// update takes up new selected threads and records changed names.
-func (s *Sampler) update(r *roster, tids []stack.TID, due bool) {
-	r.refused = s.refused.note
-	s.tellNames() // before another thread has the number of one that ended
-	begin := s.target.Now()
-	picked := s.ctl.chosen.Load().Pick(r.list(s.target, tids, due, s.over))
-	if s.over() {
-		s.leave(r, tids)
-		return
-	}
-	s.release(picked)
-	for _, in := range picked {
-		if s.over() {
-			s.leave(r, tids)
-			return
-		}
-		s.roll.mu.Lock()
-		th := s.roll.threads[in.TID]
-		s.roll.mu.Unlock()
-		if r.fresh(in.TID) || th == nil {
-			s.listed(th, &in, begin)
-		}
-		if th == nil && r.taken(s.target, &in) {
-			s.add(in)
-		}
-	}
-}
-
-// updateEach is how many threads are read before the selected ones among them are taken up.
-const updateEach = 256
-
-// updateAll calls update, in parts if very many threads are new and all are selected. Reading
-// thousands takes a while, on a busy machine seconds, during which the first ones can be sampled.
-func (s *Sampler) updateAll(r *roster, tids []stack.TID, due bool) {
-	s.refused.listed(tids)
-	if s.ctl.chosen.Load().All() && len(tids) > updateEach && r.unread(tids) > updateEach {
-		for n := updateEach; n < len(tids) && !s.over(); n += updateEach {
-			s.update(r, tids[:n], false)
-		}
-	}
-	s.update(r, tids, due)
-}
 
 // release drops threads that a new selection does not include.
 func (s *Sampler) release(picked []stack.ThreadInfo) {

@@ -1,0 +1,164 @@
+package sampler
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/sliverprof/sliver/stack"
+)
+
+// followed is a target whose list takes a while, on a clock of its own that jumps over waits.
+type followed struct {
+	fakeTarget
+	t       *testing.T
+	s       *Sampler
+	clock   time.Time
+	cost    time.Duration // of one list
+	links   uint64
+	lists   []time.Duration // when the list was read, since the start
+	stamps  int
+	waits   int
+	between func(f *followed) (more bool) // is called after each wait
+}
+
+var followStart = time.Unix(1000, 0)
+
+func (f *followed) Threads(buf []stack.TID) ([]stack.TID, error) {
+	f.lists = append(f.lists, f.clock.Sub(followStart))
+	f.clock = f.clock.Add(f.cost)
+	buf = buf[:0]
+	for _, t := range f.threads {
+		buf = append(buf, t.tid)
+	}
+	return buf, nil
+}
+
+func (f *followed) Stamp() (uint64, error) {
+	f.stamps++
+	return f.links, nil
+}
+
+func (f *followed) Info(tid stack.TID) (stack.ThreadInfo, error) {
+	f.clock = f.clock.Add(time.Millisecond)
+	return f.fakeTarget.Info(tid)
+}
+
+func (f *followed) wait(_ context.Context, poke <-chan struct{}, wait time.Duration) (poked, ok bool) {
+	select {
+	case <-poke:
+		poked = true
+	default:
+		f.clock = f.clock.Add(wait)
+	}
+	f.waits++
+	return poked, f.between(f)
+}
+
+// run calls follow until between returns false.
+func (f *followed) run() {
+	f.t.Helper()
+	s, err := New(f, Config{Groups: 1, Start: func(stack.ThreadInfo) Sink { return &memorySink{} }})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.s, f.clock = s, followStart
+	s.hooks.now, s.hooks.wait = func() time.Time { return f.clock }, f.wait
+	s.hooks.begin = func(*group) error { return nil }
+	if err := s.follow(context.Background()); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func newFollowed(t *testing.T) *followed {
+	return &followed{t: t, fakeTarget: fakeTarget{threads: []*fakeThread{blocked(1), blocked(2)}}}
+}
+
+// While no group looks for changes, follow asks for the stamp in each period, and lists the threads only when that
+// changed or for a full check.
+func TestFollowByStamp(t *testing.T) {
+	const periods, period = 100, 20 * time.Millisecond
+	f := newFollowed(t)
+	f.between = func(f *followed) bool { return f.clock.Before(followStart.Add(periods * period)) }
+	f.run()
+	if n := len(f.lists); n < periods/(restFor+1) || n > periods/(restFor-2)+1 {
+		t.Errorf("%d lists in %d periods", n, periods)
+	}
+	if f.stamps < periods*4/5 { // a wait takes up to 5/4 of a period
+		t.Errorf("the stamp was read %d times in %d periods", f.stamps, periods)
+	}
+
+	f = newFollowed(t)
+	var taken []int
+	f.between = func(f *followed) bool {
+		switch f.waits {
+		case 13, 14, 15:
+			taken = append(taken, len(f.lists))
+		}
+		if f.waits == 13 { // a thread begins
+			f.threads = append(f.threads, blocked(3))
+			f.links++
+		}
+		return f.waits < 16
+	}
+	f.run()
+	if taken[1] != taken[0]+1 || f.s.Threads() != 3 {
+		t.Errorf("lists before the change and after the next waits: %d; %d threads are sampled", taken, f.s.Threads())
+	}
+}
+
+// A thread that begins as another one ends does not change the stamp; the next full check finds it.
+func TestFollowEqualStamp(t *testing.T) {
+	f := newFollowed(t)
+	f.between = func(f *followed) bool {
+		if f.waits == 2 && len(f.lists) == 1 {
+			f.threads[1] = blocked(7)
+		}
+		return f.clock.Before(followStart.Add((restFor + 3) * 20 * time.Millisecond))
+	}
+	f.run()
+	f.s.roll.mu.Lock()
+	defer f.s.roll.mu.Unlock()
+	if f.s.roll.threads[7] == nil {
+		t.Errorf("not found by %d lists", len(f.lists))
+	}
+}
+
+// Full checks take a bounded share of the time, or are mostList apart, and a change is noticed as soon as with few
+// threads.
+func TestFollowShare(t *testing.T) {
+	for _, cost := range []time.Duration{time.Millisecond, 10 * time.Millisecond, 300 * time.Millisecond} {
+		f := newFollowed(t)
+		f.cost = cost
+		f.between = func(f *followed) bool { return f.clock.Before(followStart.Add(20 * time.Second)) }
+		f.run()
+		least := min(max(listShare*cost, 8*20*time.Millisecond), mostList)
+		late := slices.IndexFunc(f.lists, func(at time.Duration) bool { return at > 3*time.Second }) // the first lists read names
+		for i := late + 1; i < len(f.lists); i++ {
+			if apart := f.lists[i] - f.lists[i-1]; apart < least || apart > least+cost+50*time.Millisecond {
+				t.Errorf("a list that takes %v was read %v after the last one, want %v", cost, apart, least)
+			}
+		}
+		if late < 0 || len(f.lists) < late+5 {
+			t.Errorf("lists at %v", f.lists)
+		}
+	}
+}
+
+// A list of known threads reads none of them, unless their names have not been read often enough.
+func TestRosterIdle(t *testing.T) {
+	f := newFollowed(t)
+	r := roster{clock: func() time.Time { return f.clock }}
+	over := func() bool { return false }
+	for i := range youth {
+		r.list(f, []stack.TID{1, 2}, true, over)
+		f.clock = f.clock.Add(1)
+		if r.next = f.clock.Add(time.Hour); r.idle(true) != (i == youth-1) || !r.idle(false) {
+			t.Errorf("after %d lists: idle %v, %v", i+1, r.idle(true), r.idle(false))
+		}
+	}
+	if r.list(f, []stack.TID{1, 2, 3}, true, over); r.idle(true) {
+		t.Error("a list with a new thread is idle")
+	}
+}
