@@ -8,7 +8,6 @@ import (
 
 	"github.com/sliverprof/sliver/internal/limits"
 	_ "github.com/sliverprof/sliver/internal/limits/early" // reports which limit is too low to start
-	"github.com/sliverprof/sliver/session"
 	"github.com/sliverprof/sliver/target"
 )
 
@@ -35,7 +34,7 @@ func checkDescriptors(e *env, p *target.Process) error {
 	if most < ownDescriptors {
 		return fmt.Errorf("ulimit -n allows %d open files; a recording takes %d, and %d for each thread", most, ownDescriptors, threadDescriptors)
 	}
-	ts, err := session.Threads(p)
+	ts, err := p.Threads(nil)
 	if err != nil {
 		return nil // a later step reports it
 	}
