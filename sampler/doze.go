@@ -17,6 +17,7 @@ const (
 	// dozeAfter is how many samples in a row must show that a thread has not run before it dozes.
 	// The number doubles each time the thread wakes.
 	dozeAfter    = 16
+	dozeSoon     = 1 // for a thread that hardly ran in its life: see nap.go
 	dozeAfterMax = 1024
 	// maxAwake is the highest number of awake threads with which the clock is used.
 	maxAwake = 64
@@ -76,9 +77,12 @@ type dozed struct {
 	at    stack.Time // time of the reading
 }
 
+// usable reports whether read may return a reading.
+func (d *doze) usable() bool { return d.size.Load() <= maxAwake }
+
 // read reads the clock, or returns another group's reading if that is not older than since.
 func (d *doze) read(now, since stack.Time) (x dozed, ok bool) {
-	if d.size.Load() > maxAwake {
+	if !d.usable() {
 		return x, false
 	}
 	d.mu.Lock()
@@ -93,7 +97,8 @@ func (d *doze) read(now, since stack.Time) (x dozed, ok bool) {
 // threadDoze is a thread's state for dozing.
 type threadDoze struct {
 	on    bool
-	after int // needed value of steady; 0: the default
+	soon  bool // it has hardly run before
+	after int  // needed value of steady; 0: the default
 }
 
 // dozing is a group's state for dozing threads.
@@ -143,7 +148,7 @@ func (g *group) dozeOn(now stack.Time) bool {
 		return false
 	}
 	z.on = false // unless all checks pass
-	if g.tick.k-z.since > sleepSpan/g.tick.every || g.s.ctl.yielded.Load() || g.waits.of != nil && g.waits.of.Busy() {
+	if g.tick.k-z.since > g.dozeSpan()/g.tick.every || g.s.ctl.yielded.Load() || g.waits.of != nil && g.waits.of.Busy() {
 		return false
 	}
 	x, ok := g.s.doze.read(now, now-stack.Time(g.tick.every*2/3))
@@ -160,6 +165,14 @@ func (g *group) dozeOn(now stack.Time) bool {
 	}
 	return true
 }
+
+// dozeSpan is for how long, in ns, ticks are sampled by the clock alone: no longer than sleepers nap.
+func (g *group) dozeSpan() int64 {
+	return max(sleepSpan, min(g.tick.every<<g.s.gov.napLeast.Load(), mostDozeSpan))
+}
+
+// mostDozeSpan bounds, in ns, how old the samples of sleepers are when they are recorded.
+const mostDozeSpan = 1_000_000_000
 
 // dozeAgain follows a round that looked at all threads of the group; was is the clock's reading
 // before it. Threads that have slept for long doze from now on. If was already covered all of
@@ -194,7 +207,11 @@ func (g *group) dozeAgain(was dozed, known bool) {
 
 // mayDoze reports whether the thread has slept long enough to doze.
 func (th *thread) mayDoze() bool {
-	return th.ahead.way == stack.WayUnrun && th.ahead.steady >= max(th.sleep.doze.after, dozeAfter)
+	least := dozeAfter
+	if th.sleep.doze.soon {
+		least = dozeSoon
+	}
+	return th.ahead.way == stack.WayUnrun && th.ahead.steady >= max(th.sleep.doze.after, least)
 }
 
 // wakes ends the doze of a thread that was seen to have run.

@@ -28,9 +28,11 @@ type fakeThread struct {
 	stood  map[stack.Time]bool    // see the method of that name
 	times  func(*stack.Call) bool // result of TimesOut; nil: true
 	tr     *fakeEngine
+	looks  int // readings of the counters
 }
 
 func (t *fakeThread) Counters(c *Counters) error {
+	t.looks++
 	*c, _, _ = t.at(t.tr.now)
 	if c.CPU < 0 {
 		return ErrGone

@@ -42,6 +42,8 @@ const (
 	// chosen interval.
 	mostNap     = 6
 	mostStretch = 64
+	// mostLeap bounds the factor on naps of one correction.
+	mostLeap = 8
 	// lowLooks is how many checks in a row must find a cost below lowShare of the bound before
 	// sampling becomes denser again.
 	lowLooks = 2
@@ -63,6 +65,7 @@ type governor struct {
 
 	mu    sync.Mutex // guards what follows
 	begun bool
+	leaps bool // several levels of naps at once, as they cost sleepers nothing; set at the start
 	looks int
 	low   int
 	high  int
@@ -203,7 +206,7 @@ func (v *governor) steer(s *Sampler, load, sleepers float64) {
 		over := min(load/aim, 2)
 		if sleepers > .25 && nap < mostNap {
 			v.high = 0
-			nap = min(nap+int32(math.Ceil(math.Log2(over))), mostNap)
+			nap = v.longer(nap, load/aim)
 			break
 		}
 		if v.high < highLooks { // transient other work, or the last correction has not settled yet
@@ -232,6 +235,16 @@ func (v *governor) steer(s *Sampler, load, sleepers float64) {
 	if was := v.factor(); factor != was {
 		v.stretch.Store(math.Float64bits(factor))
 	}
+}
+
+// longer returns the next nap level of sleepers that cost over times too much.
+func (v *governor) longer(nap int32, over float64) int32 {
+	if v.leaps { // they nap up to napMost on their own
+		nap, over = max(nap, napMost), min(over, mostLeap)
+	} else {
+		over = min(over, 2)
+	}
+	return min(nap+int32(math.Ceil(math.Log2(over))), mostNap)
 }
 
 // Cost is the cost of a recording so far.

@@ -77,3 +77,25 @@ func TestGovernCost(t *testing.T) {
 		}
 	}
 }
+
+// Naps lose nothing of threads that sleep, so the bound holds after few corrections. Those of a Limit come one by one.
+func TestGovernLeaps(t *testing.T) {
+	for _, c := range []struct {
+		leaps bool
+		load  float64
+		want  []int32
+	}{
+		{true, 1.1, []int32{napMost + 1, napMost + 2, mostNap, mostNap}},
+		{true, 6, []int32{napMost + 3, mostNap}},
+		{true, 100, []int32{mostNap}},
+		{false, 100, []int32{1, 2, 3}},
+	} {
+		s := &Sampler{}
+		s.gov.leaps = c.leaps
+		for i, want := range c.want {
+			if s.gov.steer(s, c.load, .9); s.gov.napLeast.Load() != want {
+				t.Errorf("load %v: level %d after %d corrections, want %d", c.load, s.gov.napLeast.Load(), i+1, want)
+			}
+		}
+	}
+}

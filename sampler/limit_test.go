@@ -152,7 +152,7 @@ func TestLimitNaps(t *testing.T) {
 	l.size.Store(fewSleep + 1)
 	th := newThread(stack.ThreadInfo{TID: 1}, nil, &memorySink{})
 	th.sleep.nap = nap{level: napMost + 1, at: 1}
-	if g.calmly(th, &Counters{}, stack.Time(second)); th.sleep.nap.level != napMost {
+	if g.calmly(th, &Counters{}, stack.Time(second), true); th.sleep.nap.level != napMost {
 		t.Errorf("level %d", th.sleep.nap.level)
 	}
 }

@@ -36,7 +36,7 @@ func (g *group) look(th *thread) error {
 	same := th.unrun(&l.c)
 	g.awake(th, same)
 	g.confirm(th, same)
-	g.calmly(th, &l.c, l.at)
+	g.calmly(th, &l.c, l.at, same)
 	th.usage.add(&l.c, l.at)
 	if th.clock.on && !same {
 		g.takeCopies(th, &l.c)

@@ -13,6 +13,9 @@ import (
 // of switches and the CPU time show the rest, and the ticks count as rested. A Rate event
 // in the recording gives the new interval.
 //
+// A thread that hardly ran before the recording, and not between its first two looks, naps at once. Otherwise thousands
+// of them would be looked at tick by tick when they are taken up.
+//
 // Only groups with more than fewSleep threads do this, and those of more than fewSleep processes with a common
 // Limit. The overhead bound may require more (govern.go).
 const (
@@ -24,6 +27,8 @@ const (
 	// share is calm; one that runs more than the second stops napping.
 	calmShare = 256
 	wakeShare = 32
+	// oldFor is how long, in ns, a thread must have lived for its CPU time to show that it hardly runs.
+	oldFor = 1_000_000_000
 )
 
 // few reports whether no thread of the group naps.
@@ -35,6 +40,8 @@ type nap struct {
 	calm  int        // calm looks in a row at this level
 	cpu   int64      // CPU time at the last look
 	at    stack.Time // time of the last look; 0: never
+	// judged: the second look has decided whether its life so far lets it nap.
+	judged bool
 }
 
 // naps reports whether this tick of a sleeping thread is left out. Different threads are looked
@@ -117,8 +124,8 @@ func (g *group) awake(th *thread, same bool) {
 	g.unrunMany(th, th.pend.last, skips)
 }
 
-// calmly records at a look how much the thread has run since the last one.
-func (g *group) calmly(th *thread, c *Counters, at stack.Time) {
+// calmly records at a look how much the thread has run since the last one. same: it has not.
+func (g *group) calmly(th *thread, c *Counters, at stack.Time, same bool) {
 	n := &th.sleep.nap
 	ran, since := c.CPU-n.cpu, int64(at-n.at)
 	first := n.at == 0
@@ -127,7 +134,12 @@ func (g *group) calmly(th *thread, c *Counters, at stack.Time) {
 		return
 	}
 	was, most := n.level, g.s.cfg.Limit.napMost()
+	old := !n.judged && same && int64(at-th.info.Born) >= oldFor && c.CPU <= int64(at-th.info.Born)/calmShare
+	n.judged = true
 	switch {
+	case old:
+		n.level, n.calm = napMost, 0
+		th.sleep.doze.soon = true
 	case n.level > most:
 		n.level, n.calm = most, 0
 	case ran < since/calmShare:
