@@ -109,7 +109,7 @@ func (g *group) foresee(now stack.Time) bool {
 		return false
 	}
 	runs, ok := g.foreseeThreads(now)
-	if !ok {
+	if !ok || g.waits.of != nil && g.waits.of.Busy() { // which asks about each thread
 		return false
 	}
 	f := &g.ahead
@@ -132,8 +132,7 @@ func (g *group) foresee(now stack.Time) bool {
 // mayForesee reports whether the Engine can run ticks ahead, and nothing waits for the group.
 func (g *group) mayForesee() bool {
 	return g.can.Ahead && g.ahead.rest <= 0 && !g.s.cfg.Yield &&
-		g.s.target.Space().Runtimes() == g.image.runtimes && g.s.ctl.execs.Load() == g.image.execs &&
-		!(g.waits.of != nil && g.waits.of.Busy())
+		g.s.target.Space().Runtimes() == g.image.runtimes && g.s.ctl.execs.Load() == g.image.execs
 }
 
 // foreseeThreads decides for each thread whether the Engine stops it or expects it asleep, and

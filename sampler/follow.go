@@ -175,17 +175,23 @@ func (s *Sampler) look() {
 	}
 }
 
-// update takes up new selected threads and records changed names. It returns how many are selected.
-func (s *Sampler) update(r *roster, tids []stack.TID, due bool) int {
-	r.refused = s.refused.note
+// update takes up new selected threads of tids and records changed names. It returns how many are selected. tids are all
+// threads of the target, or a part of them if all are selected.
+func (s *Sampler) update(r *roster, tids []stack.TID, due, part bool) int {
 	s.tellNames() // before another thread has the number of one that ended
 	begin := s.target.Now()
-	picked := s.ctl.chosen.Load().Pick(r.list(s.target, tids, due, s.over))
+	list := r.list
+	if part {
+		list = r.part
+	}
+	picked := s.ctl.chosen.Load().Pick(list(s.target, tids, due, s.over))
 	if s.over() {
 		s.leave(r, tids)
 		return len(picked)
 	}
-	s.release(picked)
+	if !part {
+		s.release(picked)
+	}
 	for _, in := range picked {
 		if s.over() {
 			s.leave(r, tids)
@@ -211,10 +217,16 @@ const updateEach = 256
 // thousands takes a while, on a busy machine seconds, during which the first ones can be sampled.
 func (s *Sampler) updateAll(r *roster, tids []stack.TID, due bool) int {
 	s.refused.listed(tids)
+	r.refused = s.refused.note
 	if s.ctl.chosen.Load().All() && len(tids) > updateEach && r.unread(tids) > updateEach {
-		for n := updateEach; n < len(tids) && !s.over(); n += updateEach {
-			s.update(r, tids[:n], false)
+		took := r.took
+		for part := range slices.Chunk(tids, updateEach) {
+			if s.over() {
+				break
+			}
+			s.update(r, part, false, true)
 		}
+		r.rests(r.took-took, true, true)
 	}
-	return s.update(r, tids, due)
+	return s.update(r, tids, due, false)
 }

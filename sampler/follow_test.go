@@ -19,6 +19,8 @@ type followed struct {
 	links   uint64
 	lists   []time.Duration // when the list was read, since the start
 	stamps  int
+	reads   map[stack.TID]int
+	born    stack.Time
 	waits   int
 	between func(f *followed) (more bool) // is called after each wait
 }
@@ -42,7 +44,10 @@ func (f *followed) Stamp() (uint64, error) {
 
 func (f *followed) Info(tid stack.TID) (stack.ThreadInfo, error) {
 	f.clock = f.clock.Add(time.Millisecond)
-	return f.fakeTarget.Info(tid)
+	in, err := f.fakeTarget.Info(tid)
+	in.Born = f.born
+	f.reads[tid]++
+	return in, err
 }
 
 func (f *followed) wait(_ context.Context, poke <-chan struct{}, wait time.Duration) (poked, ok bool) {
@@ -72,7 +77,7 @@ func (f *followed) run() {
 }
 
 func newFollowed(t *testing.T) *followed {
-	return &followed{t: t, fakeTarget: fakeTarget{threads: []*fakeThread{blocked(1), blocked(2)}}}
+	return &followed{t: t, reads: map[stack.TID]int{}, fakeTarget: fakeTarget{threads: []*fakeThread{blocked(1), blocked(2)}}}
 }
 
 // While no group looks for changes, follow asks for the stamp in each period, and lists the threads only when that
@@ -160,5 +165,38 @@ func TestRosterIdle(t *testing.T) {
 	}
 	if r.list(f, []stack.TID{1, 2, 3}, true, over); r.idle(true) {
 		t.Error("a list with a new thread is idle")
+	}
+}
+
+// The names of thousands of threads are read when these are taken up, and then as a share of the time allows: if they
+// are old, only once more soon.
+func TestRosterMany(t *testing.T) {
+	for _, c := range []struct {
+		born        stack.Time
+		least, most int // readings of a thread in the first 140 s
+	}{{0, 3, youth}, {-oldFor, grown, grown}} {
+		f := newFollowed(t)
+		f.threads, f.born = nil, c.born
+		for i := range 3 * updateEach {
+			f.threads = append(f.threads, blocked(stack.TID(i+1)))
+		}
+		f.between = func(f *followed) bool { // a reading takes 0.8 s
+			since := f.clock.Sub(followStart)
+			for tid, n := range f.reads {
+				if since < 30*time.Second && n != 1 {
+					t.Fatalf("thread %d was read %d times in %v", tid, n, since)
+				}
+			}
+			return since < 140*time.Second
+		}
+		f.run()
+		for tid, n := range f.reads {
+			if n < c.least || n > c.most {
+				t.Fatalf("born at %d: thread %d was read %d times, want %d to %d", c.born, tid, n, c.least, c.most)
+			}
+		}
+		if f.s.Threads() != len(f.threads) {
+			t.Errorf("%d of %d threads are sampled", f.s.Threads(), len(f.threads))
+		}
 	}
 }

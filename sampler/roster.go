@@ -17,6 +17,7 @@ type roster struct {
 	young time.Time // when new ones are read again
 	all   []stack.ThreadInfo
 	reads int              // by the last list
+	took  time.Duration    // of all lists
 	youth int              // number of threads that are read a few more times
 	clock func() time.Time // nil: time.Now
 	// refused is called with the error for each thread read for the first time; may be nil.
@@ -34,6 +35,9 @@ type known struct {
 const (
 	// youth is how many times a new thread is read: it may get its name a little after its start.
 	youth = 5
+	// grown is the same for a thread that has lived for oldFor: it has its name. Once more, as that of a
+	// runtime may not be readable yet.
+	grown = 2
 	// rosterShare bounds the time for reading all, as a divisor of the time.
 	rosterShare = 200
 	// youngShare is the same for new threads, if there are more than fewYoung.
@@ -41,9 +45,23 @@ const (
 	fewYoung   = 256
 )
 
-// list returns the live threads of tids. due: changed names should be detected now. The list ends
-// early once over returns true.
+// list returns the live threads of tids, which are all of the target's. due: changed names should be detected now. The
+// list ends early once over returns true.
 func (r *roster) list(t Target, tids []stack.TID, due bool, over func() bool) []stack.ThreadInfo {
+	all := r.part(t, tids, due, over)
+	if over() {
+		return all // keep the known state of the others
+	}
+	for tid, k := range r.known {
+		if k.round != r.round {
+			delete(r.known, tid)
+		}
+	}
+	return all
+}
+
+// part is list for some of the target's threads.
+func (r *roster) part(t Target, tids []stack.TID, due bool, over func() bool) []stack.ThreadInfo {
 	if r.known == nil {
 		r.known = map[stack.TID]*known{}
 	}
@@ -55,7 +73,7 @@ func (r *roster) list(t Target, tids []stack.TID, due bool, over func() bool) []
 	r.all = r.all[:0]
 	for _, tid := range tids {
 		if over() {
-			return r.all // keep the known state of the others
+			return r.all
 		}
 		k := r.known[tid]
 		if k == nil || whole || young && k.reads < youth {
@@ -74,7 +92,9 @@ func (r *roster) list(t Target, tids []stack.TID, due bool, over func() bool) []
 				r.known[tid] = k
 			}
 			k.info, k.read = in, r.round
-			k.reads++
+			if k.reads++; k.reads == 1 && int64(t.Now()-in.Born) >= oldFor {
+				k.reads = youth - grown + 1
+			}
 			r.reads++
 		}
 		if k.reads < youth {
@@ -83,17 +103,9 @@ func (r *roster) list(t Target, tids []stack.TID, due bool, over func() bool) []
 		k.round = r.round
 		r.all = append(r.all, k.info)
 	}
-	for tid, k := range r.known {
-		if k.round != r.round {
-			delete(r.known, tid)
-		}
-	}
-	if whole {
-		r.next = r.now().Add(rosterShare * r.now().Sub(begin))
-	}
-	if r.reads > fewYoung {
-		r.young = r.now().Add(youngShare * r.now().Sub(begin))
-	}
+	took := r.now().Sub(begin)
+	r.took += took
+	r.rests(took, whole, r.reads > fewYoung)
 	return r.all
 }
 
@@ -108,6 +120,17 @@ func (r *roster) now() time.Time {
 func (r *roster) idle(due bool) bool {
 	now := r.now()
 	return !due || !now.After(r.next) && (r.youth == 0 || !now.After(r.young))
+}
+
+// rests sets when threads are read again, all of them or new ones, after a reading that took so long.
+func (r *roster) rests(took time.Duration, whole, young bool) {
+	now := r.now()
+	if whole {
+		r.next = now.Add(rosterShare * took)
+	}
+	if young {
+		r.young = now.Add(youngShare * took)
+	}
 }
 
 // fresh reports whether the last list read the thread.
