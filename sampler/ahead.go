@@ -109,7 +109,7 @@ func (g *group) foresee(now stack.Time) bool {
 		return false
 	}
 	runs, ok := g.foreseeThreads(now)
-	if !ok || g.waits.of != nil && g.waits.of.Busy() { // which asks about each thread
+	if !ok || g.waits.busy() {
 		return false
 	}
 	f := &g.ahead

@@ -148,10 +148,10 @@ func (g *group) dozeOn(now stack.Time) bool {
 		return false
 	}
 	z.on = false // unless all checks pass
-	if g.tick.k-z.since > g.dozeSpan()/g.tick.every || g.s.ctl.yielded.Load() || g.waits.of != nil && g.waits.of.Busy() {
+	if g.tick.k-z.since > g.dozeSpan()/g.tick.every || g.s.ctl.yielded.Load() || g.waits.busy() {
 		return false
 	}
-	x, ok := g.s.doze.read(now, now-stack.Time(g.tick.every*2/3))
+	x, ok := g.s.doze.read(now, now-g.dozeFresh())
 	if !ok || x.epoch != z.was.epoch || x.ns != z.was.ns {
 		z.rest = dozeRest
 		return false
@@ -169,6 +169,13 @@ func (g *group) dozeOn(now stack.Time) bool {
 // dozeSpan is for how long, in ns, ticks are sampled by the clock alone: no longer than sleepers nap.
 func (g *group) dozeSpan() int64 {
 	return max(sleepSpan, min(g.tick.every<<g.s.gov.napLeast.Load(), mostDozeSpan))
+}
+
+// dozeFresh is how old a reading of the clock may be. The kernel adds up the CPU times of all threads for one, which for
+// thousands takes as long as looks at some hundred. Where the overhead bound makes sleepers nap, it may be older by up to
+// 1/16 of a nap; a thread that wakes has as many more late ticks.
+func (g *group) dozeFresh() stack.Time {
+	return stack.Time(max(g.tick.every*2/3, min(g.tick.every<<g.s.gov.napLeast.Load(), mostDozeSpan)/16))
 }
 
 // mostDozeSpan bounds, in ns, how old the samples of sleepers are when they are recorded.

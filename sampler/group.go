@@ -299,7 +299,7 @@ func (g *group) round(now stack.Time) {
 	var was dozed
 	known := false
 	if g.dozing.whole = !byClock && g.dozing.rest == 0 && len(g.threads) > fewSleep && g.s.doze.usable(); g.dozing.whole { // otherwise no thread may doze
-		was, known = g.s.doze.read(slept, slept-stack.Time(g.tick.every*2/3))
+		was, known = g.s.doze.read(slept, slept-g.dozeFresh())
 	}
 	// Sleeping threads take turns: the round continues where the one before ran out of time.
 	until := min(end, g.engine.Now()+stack.Time(g.tick.every/sleepShare))

@@ -77,6 +77,7 @@ func (g *group) tellWait(th *thread) {
 		gl.SP = th.wait.sp
 	}
 	begin := g.engine.Now()
+	g.waits.idle = false
 	g.waits.of.Look(th.file, &th.info, gl, th.sink)
 	g.waits.took += int64(g.engine.Now() - begin)
 	th.wait.stack = th.wait.stack[:0]

@@ -57,6 +57,16 @@ type waiting struct {
 	took   int64 // ns in this round
 	missed int   // most rounds in a row in which a wait was not resolved, as of this round and the one before
 	behind int
+	idle   bool // Busy has returned false since the last Look
+}
+
+// busy is Waits.Busy, which takes long for many threads.
+func (w *waiting) busy() bool {
+	if w.of == nil || w.idle {
+		return false
+	}
+	w.idle = !w.of.Busy()
+	return !w.idle
 }
 
 // tally is what other goroutines read of a group.

@@ -269,7 +269,7 @@ type Waits interface {
 	// until is left for the next call.
 	Late(since, until stack.Time)
 	// Busy reports whether Look must be called at each tick although no thread has run, because
-	// Waits is resolving the holders of their locks.
+	// Waits is resolving the holders of their locks. Only a Look makes it busy.
 	Busy() bool
 	// Forget drops the state of a thread that ended, or of all threads (0) at an exec.
 	Forget(tid stack.TID)

@@ -44,6 +44,35 @@ func (w *slowWaits) Forget(stack.TID) {}
 func (w *slowWaits) Busy() bool       { return false }
 func (w *slowWaits) Close()           {}
 
+// answers is a Waits that is busy as often as said.
+type answers struct {
+	slowWaits
+	busy, asked int
+}
+
+func (a *answers) Busy() bool {
+	a.asked++
+	return a.asked <= a.busy
+}
+
+// Waits that are not busy are not asked again before the next Look.
+func TestWaitsBusy(t *testing.T) {
+	a := &answers{busy: 2}
+	w := waiting{of: a}
+	for i, want := range []bool{true, true, false, false, false} {
+		if got := w.busy(); got != want || a.asked != min(i+1, 3) {
+			t.Errorf("call %d: %v after %d questions", i, got, a.asked)
+		}
+	}
+	g := &group{s: &Sampler{}, engine: &fakeEngine{}, waits: w}
+	th := newThread(stack.ThreadInfo{TID: 1}, &fakeThread{tr: &fakeEngine{}}, &memorySink{})
+	th.seen.state = stack.StateRunning
+	a.looks = map[stack.TID]int{}
+	if g.tellWait(th); g.waits.idle {
+		t.Error("still idle after a Look")
+	}
+}
+
 // Resolving waits stops no blocked thread, and happens after the stop of a running one. However
 // long it takes, stops stay as short as without it, rounds stay in time, and each thread gets its
 // turn.
