@@ -30,6 +30,7 @@ type Thread struct {
 	// how often in a row it seemed to be on none.
 	ahead  int64
 	known  bool
+	asleep int // how often it was read while it was blocked, up to measureAt
 	absent int
 	plain  bool // see WithoutPrograms
 
@@ -173,16 +174,21 @@ func (t *Thread) Syscall(c *stack.Call) (running bool, pc, sp uint64, err error)
 // considered wrong.
 const absentMax = 20
 
+// measureAt is the reading of a blocked thread that measures that difference: it takes as long as all else of a
+// reading, and most threads of a large process never run again after the first one.
+const measureAt = 2
+
 // OnCPU reports whether a running thread is on a CPU, as opposed to waiting for one: it has been
 // given a CPU once more often than it left one. The kernel's two accounts (sched_info_arrive and
 // __schedule in kernel/sched) may differ by a small constant, which changes only in rare cases,
-// so ReadBlocked measures it from time to time. In doubt OnCPU returns true.
+// so ReadBlocked measures it from time to time. In doubt OnCPU returns true, except before
+// that: a stop of a thread that waits for a CPU may restart a timeout.
 func (t *Thread) OnCPU() (bool, error) {
 	ahead, err := t.switchesAhead()
 	if err != nil {
 		return false, err
 	}
-	if ahead > t.ahead {
+	if ahead > t.ahead && (t.known || t.asleep == 0 || t.asleep == measureAt) {
 		t.absent = 0
 		return true, nil
 	}
@@ -318,7 +324,8 @@ func (t *Thread) ReadBlocked(w *Window) (ok bool, err error) {
 	if !bytes.Equal(t.again[:n], after) {
 		return false, nil
 	}
-	if !t.known {
+	t.asleep = min(t.asleep+1, measureAt)
+	if !t.known && t.asleep == measureAt {
 		if ahead, err := t.switchesAhead(); err == nil {
 			t.ahead, t.known = ahead, true // if it woke since then, OnCPU detects it
 		}

@@ -114,6 +114,13 @@ func TestReadBlocked(t *testing.T) {
 			return ok && w.Call.Nr >= 0 && len(w.Stack()) > 0
 		})
 		reads[b.name]++
+		// The first reading leaves out what only a thread needs that runs again.
+		if b.th.known != (b.th.asleep == measureAt) || b.th.asleep == 0 {
+			t.Errorf("%s: after %d readings its switches are known: %v", b.name, b.th.asleep, b.th.known)
+		}
+		if on, err := b.th.OnCPU(); b.th.asleep < measureAt && (on || err != nil) {
+			t.Errorf("%s: on a CPU: %v, %v", b.name, on, err)
+		}
 		if st, err := b.th.State(); err != nil || StateOf('S') != st && StateOf('R') != st {
 			t.Errorf("%s: state %v, %v", b.name, st, err)
 		}
