@@ -122,7 +122,7 @@ func (r *roster) idle(due bool) bool {
 	return !due || !now.After(r.next) && (r.youth == 0 || !now.After(r.young))
 }
 
-// rests sets when threads are read again, all of them or new ones, after a reading that took so long.
+// rests sets when threads are read again, all of them or new ones, after a reading of that duration.
 func (r *roster) rests(took time.Duration, whole, young bool) {
 	now := r.now()
 	if whole {
