@@ -43,7 +43,7 @@ const (
 	mostNap     = 6
 	mostStretch = 64
 	// mostLeap bounds the factor on naps of one correction.
-	mostLeap = 8
+	mostLeap = 4
 	// lowLooks is how many checks in a row must find a cost below lowShare of the bound before
 	// sampling becomes denser again.
 	lowLooks = 2
@@ -205,8 +205,10 @@ func (v *governor) steer(s *Sampler, load, sleepers float64) {
 		v.high++
 		over := min(load/aim, 2)
 		if sleepers > .25 && nap < mostNap {
-			v.high = 0
+			was := nap
 			nap = v.longer(nap, load/aim)
+			// The interval grows as late as after corrections by one level: the start costs more than what follows.
+			v.high = min(v.high, 0) + 1 - int(nap-was)
 			break
 		}
 		if v.high < highLooks { // transient other work, or the last correction has not settled yet

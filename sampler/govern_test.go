@@ -86,8 +86,8 @@ func TestGovernLeaps(t *testing.T) {
 		want  []int32
 	}{
 		{true, 1.1, []int32{napMost + 1, napMost + 2, mostNap, mostNap}},
-		{true, 6, []int32{napMost + 3, mostNap}},
-		{true, 100, []int32{mostNap}},
+		{true, 6, []int32{napMost + 2, mostNap}},
+		{true, 100, []int32{napMost + 2, mostNap, mostNap}},
 		{false, 100, []int32{1, 2, 3}},
 	} {
 		s := &Sampler{}
@@ -96,6 +96,14 @@ func TestGovernLeaps(t *testing.T) {
 			if s.gov.steer(s, c.load, .9); s.gov.napLeast.Load() != want {
 				t.Errorf("load %v: level %d after %d corrections, want %d", c.load, s.gov.napLeast.Load(), i+1, want)
 			}
+		}
+		// The interval grows about as late as after corrections by one level.
+		checks := len(c.want)
+		for ; s.gov.factor() == 1 && checks < 20; checks++ {
+			s.gov.steer(s, 100, .9)
+		}
+		if checks < mostNap+highLooks-2 || checks > mostNap+highLooks {
+			t.Errorf("load %v: the interval grows after %d checks", c.load, checks)
 		}
 	}
 }
