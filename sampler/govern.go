@@ -44,6 +44,8 @@ const (
 	mostStretch = 64
 	// mostLeap bounds the factor on naps of one correction.
 	mostLeap = 4
+	// leapShare is the share of looks at sleepers, below which those that find one that ran permit that.
+	leapShare = 1. / 16
 	// lowLooks is how many checks in a row must find a cost below lowShare of the bound before
 	// sampling becomes denser again.
 	lowLooks = 2
@@ -65,7 +67,7 @@ type governor struct {
 
 	mu    sync.Mutex // guards what follows
 	begun bool
-	leaps bool // several levels of naps at once, as they cost sleepers nothing; set at the start
+	leaps bool // since the last check, sleepers hardly ever ran: naps lose nothing, and grow by several levels at once
 	looks int
 	low   int
 	high  int
@@ -84,6 +86,7 @@ type ledger struct {
 	costs         Costs
 	spent, held   int64
 	asleep, awake uint64
+	moved         uint64
 }
 
 // ledger returns the sums as of now; ok is false if the target does not know its costs.
@@ -93,6 +96,9 @@ func (s *Sampler) ledger(now stack.Time) (l ledger, ok bool) {
 	}
 	l.at, l.held, l.spent = now, s.Held(), s.spent()
 	l.asleep, l.awake = s.looks()
+	for _, g := range s.groups {
+		l.moved += g.tally.moved.Load()
+	}
 	return l, true
 }
 
@@ -176,6 +182,7 @@ func (v *governor) cost(l *ledger, cpus int) (cost, sleepers float64) {
 		cost += float64(l.held-v.was.held) / ran
 	}
 	asleep, awake := float64(l.asleep-v.was.asleep), float64(l.awake-v.was.awake)
+	v.leaps = float64(l.moved-v.was.moved) < leapShare*asleep
 	return cost, asleep / max(asleep+awake, 1)
 }
 

@@ -107,3 +107,13 @@ func TestGovernLeaps(t *testing.T) {
 		}
 	}
 }
+
+// Naps grow at once only while sleepers hardly ever run.
+func TestGovernMoved(t *testing.T) {
+	for moved, want := range map[uint64]bool{0: true, 5: true, 7: false, 90: false} {
+		v := &governor{}
+		if v.cost(&ledger{at: 1_000_000_000, asleep: 100, moved: moved}, 2); v.leaps != want {
+			t.Errorf("%d of 100 looks: %v", moved, v.leaps)
+		}
+	}
+}

@@ -34,6 +34,9 @@ func (g *group) look(th *thread) error {
 		return err
 	}
 	same := th.unrun(&l.c)
+	if !same && th.seen.blocked && th.life.started {
+		g.tally.moved.Add(1)
+	}
 	g.awake(th, same)
 	g.confirm(th, same)
 	g.calmly(th, &l.c, l.at, same)

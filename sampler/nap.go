@@ -13,7 +13,7 @@ import (
 // of switches and the CPU time show the rest, and the ticks count as rested. A Rate event
 // in the recording gives the new interval.
 //
-// A thread that hardly ran before the recording, and not between its first two looks, naps at once. Otherwise thousands
+// A thread that hardly ran or woke before the recording, and not between its first two looks, naps at once. Otherwise thousands
 // of them would be looked at tick by tick when they are taken up.
 //
 // Only groups with more than fewSleep threads do this, and those of more than fewSleep processes with a common
@@ -27,7 +27,8 @@ const (
 	// share is calm; one that runs more than the second stops napping.
 	calmShare = 256
 	wakeShare = 32
-	// oldFor is how long, in ns, a thread must have lived for its CPU time to show that it hardly runs.
+	// oldFor is how long, in ns, a thread must have lived for its counters to show that it hardly runs, and for how long it
+	// slept each time.
 	oldFor = 1_000_000_000
 )
 
@@ -124,6 +125,11 @@ func (g *group) awake(th *thread, same bool) {
 	g.unrunMany(th, th.pend.last, skips)
 }
 
+// hardlyRan reports whether a thread hardly ran, and seldom woke, in a life of age ns.
+func hardlyRan(c *Counters, age int64) bool {
+	return age >= oldFor && c.CPU <= age/calmShare && int64(c.Switches) <= 2*age/oldFor
+}
+
 // calmly records at a look how much the thread has run since the last one. same: it has not.
 func (g *group) calmly(th *thread, c *Counters, at stack.Time, same bool) {
 	n := &th.sleep.nap
@@ -134,7 +140,7 @@ func (g *group) calmly(th *thread, c *Counters, at stack.Time, same bool) {
 		return
 	}
 	was, most := n.level, g.s.cfg.Limit.napMost()
-	old := !n.judged && same && int64(at-th.info.Born) >= oldFor && c.CPU <= int64(at-th.info.Born)/calmShare
+	old := !n.judged && same && hardlyRan(c, int64(at-th.info.Born))
 	n.judged = true
 	switch {
 	case old:

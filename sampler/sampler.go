@@ -188,7 +188,7 @@ func New(t Target, cfg Config) (*Sampler, error) {
 	s.list.poke = make(chan struct{}, 1)
 	s.ctl.ivl.Store(int64(cfg.Interval))
 	s.ctl.chosen.Store(cfg.Selection)
-	s.doze.target, s.gov.leaps = t, true
+	s.doze.target = t
 	s.hooks.groupInit, s.hooks.wall = (*group).init, time.Now
 	s.hooks.now, s.hooks.wait = time.Now, waitPoked
 	for i := range cfg.Groups + 1 {

@@ -56,18 +56,22 @@ func TestJudged(t *testing.T) {
 		name     string
 		born     stack.Time
 		cpu, ran int64 // in its life, and between the first two looks
+		switches uint64
 		want     int
 	}{
-		{"a sleeper", 0, 5, 0, napMost},
-		{"hardly runs", 0, 10 * second / calmShare, 0, napMost},
-		{"ran before", 0, 10*second/calmShare + 1, 0, 0},
-		{"young", 9*second + 1, 5, 0, 0},
-		{"runs now", 0, 5, 1, 0},
+		{"a sleeper", 0, 5, 0, 2, napMost},
+		{"hardly runs", 0, 10 * second / calmShare, 0, 20, napMost},
+		{"ran before", 0, 10*second/calmShare + 1, 0, 20, 0},
+		{"woke often", 0, 5, 0, 21, 0},
+		{"young", 9*second + 1, 5, 0, 2, 0},
+		{"runs now", 0, 5, 1, 2, 0},
 	} {
 		g := &group{s: &Sampler{}}
 		g.threads = make([]*thread, fewSleep+1)
 		th := newThread(stack.ThreadInfo{TID: 1, Born: c.born}, nil, &memorySink{})
-		look := func(at stack.Time, cpu int64) { g.calmly(th, &Counters{CPU: cpu}, at, cpu == th.sleep.nap.cpu) }
+		look := func(at stack.Time, cpu int64) {
+			g.calmly(th, &Counters{CPU: cpu, Switches: c.switches}, at, cpu == th.sleep.nap.cpu)
+		}
 		look(10*second-1, c.cpu)
 		look(10*second, c.cpu+c.ran)
 		if th.sleep.nap.level != c.want || th.sleep.doze.soon != (c.want > 0) {

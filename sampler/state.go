@@ -73,6 +73,7 @@ func (w *waiting) busy() bool {
 type tally struct {
 	asleep atomic.Uint64 // looks at threads that slept at the last look
 	awakes atomic.Uint64 // looks at the others
+	moved  atomic.Uint64 // looks that found that a thread had slept at the last look and has run since
 	size   atomic.Int32
 	pauses map[string]*Histogram // by role, guarded by the Sampler's roll.mu
 }
