@@ -55,7 +55,10 @@ func (s *Sampler) follow(ctx context.Context) error {
 		if !f.list(due) {
 			return nil
 		}
-		s.checkExec()
+		if s.checkExec() { // its thread has another name
+			f.known.next, due = time.Time{}, true
+			continue
+		}
 		if s.cfg.Yield {
 			s.ctl.yielded.Store(s.target.Traced())
 		}

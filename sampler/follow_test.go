@@ -21,6 +21,8 @@ type followed struct {
 	stamps  int
 	reads   map[stack.TID]int
 	born    stack.Time
+	image   uint64
+	named   []string // new names
 	waits   int
 	between func(f *followed) (more bool) // is called after each wait
 }
@@ -41,6 +43,11 @@ func (f *followed) Stamp() (uint64, error) {
 	f.stamps++
 	return f.links, nil
 }
+
+// Now is the time since followStart.
+func (f *followed) Now() stack.Time { return stack.Time(f.clock.Sub(followStart)) }
+
+func (f *followed) Image() (uint64, error) { return f.image, nil }
 
 func (f *followed) Info(tid stack.TID) (stack.ThreadInfo, error) {
 	f.clock = f.clock.Add(time.Millisecond)
@@ -64,11 +71,12 @@ func (f *followed) wait(_ context.Context, poke <-chan struct{}, wait time.Durat
 // run calls follow until between returns false.
 func (f *followed) run() {
 	f.t.Helper()
-	s, err := New(f, Config{Groups: 1, Start: func(stack.ThreadInfo) Sink { return &memorySink{} }})
+	s, err := New(f, Config{Groups: 1, Start: func(stack.ThreadInfo) Sink { return &memorySink{} },
+		Renamed: func(in stack.ThreadInfo, _ stack.Time) { f.named = append(f.named, in.Name) }})
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	f.s, f.clock = s, followStart
+	f.s, f.clock, s.roll.image = s, followStart, f.image
 	s.hooks.now, s.hooks.wait = func() time.Time { return f.clock }, f.wait
 	s.hooks.begin = func(*group) error { return nil }
 	if err := s.follow(context.Background()); err != nil {
@@ -77,7 +85,7 @@ func (f *followed) run() {
 }
 
 func newFollowed(t *testing.T) *followed {
-	return &followed{t: t, reads: map[stack.TID]int{}, fakeTarget: fakeTarget{threads: []*fakeThread{blocked(1), blocked(2)}}}
+	return &followed{t: t, image: 1, reads: map[stack.TID]int{}, fakeTarget: fakeTarget{threads: []*fakeThread{blocked(1), blocked(2)}}}
 }
 
 // While no group looks for changes, follow asks for the stamp in each period, and lists the threads only when that
@@ -198,5 +206,29 @@ func TestRosterMany(t *testing.T) {
 		if f.s.Threads() != len(f.threads) {
 			t.Errorf("%d of %d threads are sampled", f.s.Threads(), len(f.threads))
 		}
+	}
+}
+
+// The name of the new program is read at once, whenever the names were last read.
+func TestFollowExec(t *testing.T) {
+	f := newFollowed(t)
+	name := "before"
+	f.name = func(stack.TID) string { return name }
+	f.cost = 50 * time.Millisecond // full checks are seconds apart
+	var early, late int
+	f.between = func(f *followed) bool {
+		switch f.waits {
+		case 30:
+			f.threads, f.image, name = f.threads[:1], 2, "after"
+			f.links++
+			early = len(f.named)
+		case 31:
+			late = len(f.named)
+		}
+		return f.waits < 31
+	}
+	f.run()
+	if late != early+1 || f.named[early] != "after" {
+		t.Errorf("names %q, %d before the exec", f.named, early)
 	}
 }

@@ -374,18 +374,18 @@ func (s *Sampler) gone(th *thread) {
 	}
 }
 
-// checkExec detects that the target has become another program.
-func (s *Sampler) checkExec() {
+// checkExec reports whether the target has become another program since the last call.
+func (s *Sampler) checkExec() bool {
 	im, err := s.target.Image()
 	if err != nil || im == 0 {
-		return
+		return false
 	}
 	s.roll.mu.Lock()
 	changed := im != s.roll.image
 	s.roll.image = im
 	s.roll.mu.Unlock()
 	if !changed {
-		return
+		return false
 	}
 	s.target.Remap(true)
 	s.ctl.execs.Add(1)
@@ -395,6 +395,7 @@ func (s *Sampler) checkExec() {
 	if s.cfg.Exec != nil {
 		s.cfg.Exec(s.target.Now())
 	}
+	return true
 }
 
 // Threads returns the number of threads that are sampled now.
