@@ -39,22 +39,22 @@ func OpenBlocked() (*Blocked, error) {
 	if err := errors.Join(rights(), initialSpace()); err != nil {
 		return nil, err
 	}
-	spec, err := btf.LoadKernelSpec()
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrTypes, err)
-	}
-	find, err := functionID(spec, "bpf_task_from_pid")
+	types, err := kernelTypes()
 	if err != nil {
 		return nil, err
 	}
-	release, err := functionID(spec, "bpf_task_release")
+	find, err := types.function("bpf_task_from_pid")
+	if err != nil {
+		return nil, err
+	}
+	release, err := types.function("bpf_task_release")
 	if err != nil {
 		return nil, err
 	}
 	tls := int32(0)
 	if len(taskTLSPath) > 0 {
-		var off uint32
-		if err := offsets([]member{{&off, "task_struct", taskTLSPath}}); err != nil {
+		off, err := types.offset("task_struct", taskTLSPath)
+		if err != nil {
 			return nil, err
 		}
 		tls = int32(off)
@@ -68,15 +68,6 @@ func OpenBlocked() (*Blocked, error) {
 
 // sleepable is BPF_F_SLEEPABLE, which programs of this type must have.
 const sleepable = 1 << 4
-
-// functionID returns the number of a function that programs may call.
-func functionID(spec *btf.Spec, name string) (btf.TypeID, error) {
-	var f *btf.Func
-	if err := spec.TypeByName(name, &f); err != nil {
-		return 0, fmt.Errorf("%w: programs have no %s: %w", ErrTypes, name, err)
-	}
-	return spec.TypeID(f)
-}
 
 // kernelCall calls a function of the kernel by its number.
 func kernelCall(id btf.TypeID) asm.Instruction {
