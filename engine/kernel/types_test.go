@@ -47,7 +47,7 @@ func (b *typesBuilder) bytes() []byte {
 	return append(append(out, b.types...), b.names...)
 }
 
-// someTypes has a structure with a member in an anonymous union, behind a typedef, and a bit field.
+// someTypes returns types with a structure inside an unnamed union, through a typedef, and a bit field.
 func someTypes() []byte {
 	b := newTypes()
 	for range 2 * typesEvery { // 1 to 128, so that places are looked up
