@@ -222,19 +222,23 @@ func (f *family) record(ctx context.Context, m procset.Member) {
 	f.done = append(f.done, r)
 }
 
-// execed makes the sampler of a process look which program it runs now. The kernel reports an exec before the new
+// execed makes the sampler of a process look which program it runs now, or whether it has ended. The kernel reports an exec before the new
 // program can be recognized (load_elf_binary of fs/binfmt_elf.c sets its addresses later), on a busy machine by
 // some time: further looks follow, and the sampler's own ten times as late.
 func (f *family) execed(pid int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for s := range f.live {
+	look := func(s *Session) {
 		if s.proc.PID() == pid {
 			s.smp.Look()
 			for _, later := range []time.Duration{2 * time.Millisecond, 10 * time.Millisecond, 40 * time.Millisecond} {
 				time.AfterFunc(later, s.smp.Look)
 			}
 		}
+	}
+	look(f.s)
+	for s := range f.live {
+		look(s)
 	}
 }
 

@@ -81,3 +81,12 @@ func underLimits(err error) error {
 	}
 	return err
 }
+
+// explain adds a remedy to a refusal.
+func explain(err error) error {
+	var r *target.Refusal
+	if errors.As(err, &r) && r.Advice != "" {
+		return fmt.Errorf("%s; %s", r.What, r.Advice)
+	}
+	return err
+}

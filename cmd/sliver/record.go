@@ -20,6 +20,7 @@ import (
 	"github.com/sliverprof/sliver/export"
 	"github.com/sliverprof/sliver/internal/background"
 	"github.com/sliverprof/sliver/internal/outfile"
+	"github.com/sliverprof/sliver/internal/safefile"
 	"github.com/sliverprof/sliver/internal/telemetry"
 	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/session"
@@ -302,16 +303,8 @@ func (f *recordFlags) run(ctx context.Context, e *env, args []string) error {
 	return f.record(e, o, p, nil)
 }
 
-// explain adds a remedy to a refusal.
-func explain(err error) error {
-	var r *target.Refusal
-	if errors.As(err, &r) && r.Advice != "" {
-		return fmt.Errorf("%s; %s", r.What, r.Advice)
-	}
-	return err
-}
-
 func (f *recordFlags) recordCommand(e *env, o session.Options, argv []string) error {
+	go safefile.Prepare() // its helper takes as long to start as all that is done before the command begins
 	c, err := target.Start(argv)
 	if err != nil {
 		return err

@@ -175,8 +175,12 @@ var ballast []byte
 func CollectRarely(bytes int) {
 	// Go collects when the heap has grown by as much as the last collection left.
 	ballast = make([]byte, bytes)
-	runtime.GC() // it finds the ballast
+	garbage.first(bytes)
 }
+
+// leastHeap is the size in bytes below which Go does not collect, at a percentage of 100 (heapminimum of
+// runtime/mgcpacer.go).
+const leastHeap = 4 << 20
 
 // mostGarbage is how much memory, in bytes, this program may use before garbage is collected
 // despite urgent work.
@@ -191,6 +195,39 @@ type collector struct {
 }
 
 var garbage collector
+
+// first lets the next collection, which finds the ballast, come when the heap has grown by bytes beyond it. A collection
+// at once would take 4 to 8 ms, in which a command waits for its start.
+func (c *collector) first(bytes int) {
+	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(live)
+	if live[0].Value.Uint64() > leastHeap { // the percentage is of this
+		runtime.GC()
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	percent := 2 * bytes / (leastHeap / 100)
+	usual := c.set(percent)
+	if usual < 0 || usual > percent { // collections are rarer or off
+		c.set(usual)
+		return
+	}
+	runtime.AddCleanup(new([16]byte), func(usual int) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.set(usual)
+	}, usual)
+}
+
+// set sets the percentage for the time when nothing is urgent, and returns the previous one. c.mu is held.
+func (c *collector) set(percent int) (was int) {
+	if c.keeping > 0 {
+		was, c.percent = c.percent, percent
+		return was
+	}
+	return debug.SetGCPercent(percent)
+}
 
 // keep defers collections until letGo has been called as often.
 func (c *collector) keep() {

@@ -5,6 +5,8 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
 	"strings"
 	"sync"
 	"testing"
@@ -168,6 +170,11 @@ func TestCollectRarely(t *testing.T) {
 		}
 		runtime.ReadMemStats(&to)
 		fmt.Println("collections", to.NumGC-from.NumGC)
+		for deadline := time.Now().Add(time.Minute); percent() != 100; runtime.Gosched() { // a collection restores it
+			if runtime.GC(); time.Now().After(deadline) {
+				t.Fatalf("%d%% after a collection", percent())
+			}
+		}
 		return
 	}
 	count := func(which string) (n int) {
@@ -184,6 +191,40 @@ func TestCollectRarely(t *testing.T) {
 	}
 	if n := count("more"); n != 0 {
 		t.Errorf("%d collections", n)
+	}
+}
+
+// percent returns the runtime's setting.
+func percent() int {
+	s := []metrics.Sample{{Name: "/gc/gogc:percent"}}
+	metrics.Read(s)
+	return int(s[0].Value.Uint64())
+}
+
+// TestFirstCollection: the percentage of the first collection holds while nothing is urgent, also if it is set or ends
+// during urgent work.
+func TestFirstCollection(t *testing.T) {
+	c := &collector{}
+	was := debug.SetGCPercent(100)
+	defer debug.SetGCPercent(was)
+	c.keep()
+	if c.set(1600) != 100 || percent() == 1600 {
+		t.Errorf("%d%% during urgent work", percent())
+	}
+	c.letGo()
+	if percent() != 1600 {
+		t.Errorf("%d%% after urgent work, want 1600%%", percent())
+	}
+	c.keep()
+	if c.set(100) != 1600 {
+		t.Error("the percentage before is lost")
+	}
+	c.letGo()
+	if percent() != 100 {
+		t.Errorf("%d%%, want 100%%", percent())
+	}
+	if c.set(50) != 100 || percent() != 50 {
+		t.Errorf("%d%%, want 50%%", percent())
 	}
 }
 

@@ -79,6 +79,19 @@ type helper struct {
 	used  int // number of requests, to detect whether it was idle
 }
 
+// Prepare starts a helper, if there is none, so that the first request does not wait for its start.
+func Prepare() { helpers.prepare() }
+
+func (p *pool) prepare() {
+	if h, live, _ := p.free(); h != nil {
+		p.release(h)
+	} else if live == 0 {
+		if h, _ := p.start(0); h != nil {
+			p.release(h)
+		}
+	}
+}
+
 // ask sends one request to any helper. fd is the returned descriptor; -1: none.
 func (p *pool) ask(at Place, q request) (a answer, fd int, err error) {
 	p.pending.Add(1)

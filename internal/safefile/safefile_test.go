@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -229,4 +230,38 @@ func TestNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Close()
+}
+
+// TestPrepare: a helper that was started before serves the first request, and another call starts no second one.
+func TestPrepare(t *testing.T) {
+	p := &pool{hangs: map[string]*hang{}}
+	p.prepare()
+	p.mu.Lock()
+	first := slices.Clone(p.live)
+	p.mu.Unlock()
+	if len(first) != 1 {
+		t.Fatalf("%d helpers", len(first))
+	}
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for _, h := range slices.Clone(p.live) {
+			p.drop(h)
+		}
+	}()
+	p.prepare()
+	name := filepath.Join(t.TempDir(), "f")
+	if err := os.WriteFile(name, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, fd, err := p.ask(Root(""), Root("").request(request{Op: opOpen, Path: name}))
+	if err != nil || fd < 0 {
+		t.Fatalf("%d, %v", fd, err)
+	}
+	os.NewFile(uintptr(fd), name).Close()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !slices.Equal(p.live, first) || first[0].used == 0 {
+		t.Errorf("%d helpers, the first with %d requests", len(p.live), first[0].used)
+	}
 }
