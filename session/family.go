@@ -346,37 +346,75 @@ func (f *family) addNames(rec *trace.Recording, mods *modules, o *naming.Options
 	all := slices.Clone(f.nameless)
 	f.mu.Unlock()
 	o.Together = &naming.Together{}
-	o.Together.Add(rec, mods)
-	opened := make([]*trace.Recording, min(len(all), maxOpened))
-	for i := range all {
-		one, err := all[i].section.Open()
-		if err != nil {
-			return problems, err
-		}
-		o.Together.Add(one, all[i].mods)
+	o.Together.Add(rec, mods, o)
+	kept := make([]*trace.Recording, min(len(all), maxOpened))
+	err = eachOf(len(all), func(i int) (*trace.Recording, error) { return all[i].section.Open() }, func(i int, one *trace.Recording) error {
+		all[i].options.Captured, all[i].options.Together = one.Captured, o.Together
+		o.Together.Add(one, all[i].mods, &all[i].options)
 		if len(one.Threads) > 0 {
 			span.add(one)
 		}
-		if i < len(opened) {
-			opened[i] = one
+		if i < len(kept) {
+			kept[i] = one
 		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
-	for i := range all {
-		n := &all[i]
+	o.Together.Resolve()
+	type names struct {
+		sym      *trace.Symbols
+		problems []string
+	}
+	err = eachOf(len(all), func(i int) (out names, err error) {
 		var one *trace.Recording
-		if i < len(opened) {
-			one, opened[i] = opened[i], nil
-		} else if one, err = n.section.Open(); err != nil {
-			return problems, err
+		if i < len(kept) {
+			one, kept[i] = kept[i], nil
+		} else if one, err = all[i].section.Open(); err != nil {
+			return out, err
 		}
-		n.options.Captured, n.options.Together = one.Captured, o.Together
-		sym, own := naming.Symbols(one, n.mods, n.options)
-		problems = append(append(problems, n.problems...), own...)
-		if err := n.section.Writer().Symbols(sym); err != nil {
-			return problems, err
+		out.sym, out.problems = naming.Symbols(one, all[i].mods, all[i].options)
+		return out, nil
+	}, func(i int, x names) error {
+		problems = append(append(problems, all[i].problems...), x.problems...)
+		return all[i].section.Writer().Symbols(x.sym)
+	})
+	return problems, err
+}
+
+// eachOf gets n things, several at once, and uses each in order. It ends with the first error, which belongs to the
+// first thing that has one.
+func eachOf[T any](n int, get func(i int) (T, error), use func(i int, x T) error) error {
+	type made struct {
+		x   T
+		err error
+	}
+	ahead := 4 * runtime.NumCPU() // things in memory
+	var batch []made
+	for from := 0; from < n; from += len(batch) {
+		batch = slices.Grow(batch[:0], ahead)[:min(ahead, n-from)]
+		var next atomic.Int64
+		var wg sync.WaitGroup
+		for range runtime.NumCPU() {
+			wg.Go(func() {
+				for i := int(next.Add(1)) - 1; i < len(batch); i = int(next.Add(1)) - 1 {
+					batch[i].x, batch[i].err = get(from + i)
+				}
+			})
+		}
+		wg.Wait()
+		for i := range batch {
+			if batch[i].err != nil {
+				return batch[i].err
+			}
+			if err := use(from+i, batch[i].x); err != nil {
+				return err
+			}
+			batch[i] = made{}
 		}
 	}
-	return problems, nil
+	return nil
 }
 
 // span is the time of several processes, as of trace.Recording.WholeSpan.

@@ -84,7 +84,7 @@ func (f *family) window(from stack.Time) (*trace.Recording, error) {
 			one = one.Since(from)
 		}
 		p.rec = one
-		together.Add(one, p.mods)
+		together.Add(one, p.mods, &p.options)
 		kept = append(kept, p)
 	}
 	for i := range kept {

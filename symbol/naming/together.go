@@ -1,6 +1,7 @@
 package naming
 
 import (
+	"runtime"
 	"slices"
 	"sync"
 
@@ -19,7 +20,7 @@ type KeyedModules interface {
 
 // Together names several recordings that have files in common, for example a compiler that ran a
 // hundred times. It reads each file once, for the locations of all recordings. Add all recordings
-// first, then call Symbols for each of them, once. Symbols may be called from several goroutines.
+// first, then call Resolve, and then Symbols for each of them, once. Symbols may be called from several goroutines.
 type Together struct {
 	mu    sync.Mutex
 	files map[any]*union
@@ -29,6 +30,7 @@ type Together struct {
 type union struct {
 	addrs map[uint64]bool // until they are resolved
 	users int             // recordings that will ask for it; guarded by Together.mu
+	first user
 
 	once     sync.Once
 	frames   map[uint64][]symbol.Frame
@@ -36,8 +38,17 @@ type union struct {
 	err      error
 }
 
-// Add adds the locations of a recording.
-func (t *Together) Add(rec *trace.Recording, mods KeyedModules) {
+// user is a file as a module of one recording.
+type user struct {
+	id   int
+	m    *trace.Module
+	mods Modules
+	o    *Options
+	arch rule.Arch
+}
+
+// Add adds the locations of a recording, which is named with o.
+func (t *Together) Add(rec *trace.Recording, mods KeyedModules, o *Options) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.files == nil {
@@ -56,7 +67,7 @@ func (t *Together) Add(rec *trace.Recording, mods KeyedModules) {
 		}
 		u := t.files[key]
 		if u == nil {
-			u = &union{addrs: map[uint64]bool{}}
+			u = &union{addrs: map[uint64]bool{}, first: user{k.Module, &rec.Modules[k.Module], mods, o, archOf(rec.Process.Arch)}}
 			t.files[key] = u
 		}
 		if !met[key] {
@@ -65,6 +76,28 @@ func (t *Together) Add(rec *trace.Recording, mods KeyedModules) {
 		}
 		u.addrs[k.Addr] = true
 	})
+}
+
+// Resolve resolves the locations of all files, several files at once and those with the most locations first. Without it,
+// Symbols does that for one file after the other, as the recordings ask for them.
+func (t *Together) Resolve() {
+	t.mu.Lock()
+	var all []*union
+	for _, u := range t.files {
+		all = append(all, u)
+	}
+	t.mu.Unlock()
+	slices.SortFunc(all, func(a, b *union) int { return len(b.addrs) - len(a.addrs) })
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
+	for _, u := range all {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			u.first.o.Do(func() { u.resolve(&u.first) })
+		})
+	}
+	wg.Wait()
 }
 
 // file returns the file of a module; nil: it is not shared.
@@ -92,22 +125,7 @@ func (t *Together) file(mods Modules, id int) *union {
 
 // shared names the locations of a file that other recordings use.
 func (g *gatherer) shared(u *union, id int, m *trace.Module, addrs []uint64, mods Modules, o Options, arch rule.Arch) error {
-	u.once.Do(func() {
-		all := make([]uint64, 0, len(u.addrs))
-		for a := range u.addrs {
-			all = append(all, a)
-		}
-		slices.Sort(all)
-		u.addrs, u.frames = nil, make(map[uint64][]symbol.Frame, len(all))
-		var mu sync.Mutex
-		r := resolver{id: id, m: m, mods: mods, o: &o, arch: arch, set: func(vaddr uint64, frames []symbol.Frame) {
-			mu.Lock()
-			defer mu.Unlock()
-			u.frames[vaddr] = slices.Clone(frames)
-		}}
-		u.err = contained(func() error { return r.resolve(all) })
-		u.problems = r.problems
-	})
+	u.resolve(&user{id, m, mods, &o, arch})
 	for _, a := range addrs {
 		if frames := u.frames[a]; frames != nil {
 			g.set(id, a, frames)
@@ -117,4 +135,25 @@ func (g *gatherer) shared(u *union, id int, m *trace.Module, addrs []uint64, mod
 		g.problem("%s", p)
 	}
 	return u.err
+}
+
+// resolve names the locations, once.
+func (u *union) resolve(x *user) {
+	u.once.Do(func() {
+		all := make([]uint64, 0, len(u.addrs))
+		for a := range u.addrs {
+			all = append(all, a)
+		}
+		slices.Sort(all)
+		u.addrs, u.frames = nil, make(map[uint64][]symbol.Frame, len(all))
+		var mu sync.Mutex
+		r := resolver{id: x.id, m: x.m, mods: x.mods, o: x.o, arch: x.arch, set: func(vaddr uint64, frames []symbol.Frame) {
+			mu.Lock()
+			defer mu.Unlock()
+			u.frames[vaddr] = slices.Clone(frames)
+		}}
+		u.err = contained(func() error { return r.resolve(all) })
+		u.problems = r.problems
+		u.first = user{}
+	})
 }

@@ -1,6 +1,7 @@
 package naming
 
 import (
+	"errors"
 	"io"
 	"os"
 	"reflect"
@@ -25,6 +26,13 @@ func (k keyed) Key(int) any { return k.key }
 func (k keyed) Open(i int, m *trace.Module) (io.ReaderAt, io.Closer, error) {
 	k.opens.Add(1)
 	return k.one.Open(i, m)
+}
+
+// failing opens no file.
+type failing struct{}
+
+func (failing) Open(int, *trace.Module) (io.ReaderAt, io.Closer, error) {
+	return nil, nil, errors.New("no file")
 }
 
 // TestTogether: a file that two recordings use is opened once, each gets the names of its own
@@ -78,6 +86,27 @@ func TestTogether(t *testing.T) {
 	if opens.Load() != 1 || len(together.files) > 0 {
 		t.Errorf("opened %d times, %d files kept", opens.Load(), len(together.files))
 	}
+	// Resolve reads each file once, before the recordings ask.
+	u = &union{addrs: map[uint64]bool{}, users: len(parts), first: user{0, m, mods, &Options{}, rule.AMD64}}
+	none := &union{addrs: map[uint64]bool{addrs[0]: true}, users: 1, first: user{0, m, failing{}, &Options{}, rule.AMD64}}
+	for _, a := range addrs {
+		u.addrs[a] = true
+	}
+	together = &Together{files: map[any]*union{"the file": u, "none": none}}
+	opens.Store(0)
+	together.Resolve()
+	if opens.Load() != 1 || none.err == nil || u.err != nil {
+		t.Errorf("opened %d times, errors %v and %v", opens.Load(), u.err, none.err)
+	}
+	for _, p := range parts {
+		if got := name(p, mods, Options{Together: together}); !reflect.DeepEqual(got, name(p, one{path}, Options{})) {
+			t.Errorf("%d locations have other names than alone", len(p))
+		}
+	}
+	if opens.Load() != 1 {
+		t.Errorf("opened %d times", opens.Load())
+	}
+	opens.Store(1)
 	// A recording that was not added, and a file that is not shared, are read alone.
 	name(parts[0], mods, Options{Together: together})
 	mods.key = nil
