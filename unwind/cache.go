@@ -65,7 +65,9 @@ func (e *entry) trust() stack.Trust {
 }
 
 const (
-	firstEntries = 1 << 11
+	// A process that lives for a few samples uses some dozens of return addresses. Its entries are spread over all
+	// pages of a cache.
+	firstEntries = 1 << 8
 	// maxEntries bounds a cache; an entry takes 64 bytes. Real programs use a few thousand different
 	// return addresses.
 	maxEntries = 1 << 16

@@ -72,6 +72,7 @@ type helper struct {
 	cmd  *exec.Cmd
 	conn *net.UnixConn
 	turn chan struct{} // capacity 1
+	buf  []byte        // for replies; of the holder of turn
 
 	// Guarded by the pool's mu.
 	dead  bool
@@ -390,7 +391,10 @@ func (p *pool) exchange(h *helper, at Place, key string, q request) (a answer, f
 		p.abandon(h, "")
 		return a, -1, errReplaced
 	}
-	buf, in := make([]byte, maxMessage), make([]byte, unix.CmsgSpace(4))
+	buf, in := h.buf, make([]byte, unix.CmsgSpace(4))
+	if buf == nil {
+		buf = make([]byte, maxMessage)
+	}
 	n, on, _, _, err := h.conn.ReadMsgUnix(buf, in)
 	fd = received(in[:on])
 	switch {
@@ -401,7 +405,11 @@ func (p *pool) exchange(h *helper, at Place, key string, q request) (a answer, f
 		p.abandon(h, "")
 		return a, -1, errReplaced
 	}
-	a.data, err = unpack(buf[:n], &a)
+	if a.data, err = unpack(buf[:n], &a); len(a.data) == 0 {
+		a.data, h.buf = nil, buf
+	} else {
+		h.buf = nil // the caller keeps the data
+	}
 	if err == nil {
 		err = a.err()
 	}

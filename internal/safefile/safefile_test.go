@@ -1,6 +1,7 @@
 package safefile
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"io/fs"
@@ -263,5 +264,39 @@ func TestPrepare(t *testing.T) {
 	defer p.mu.Unlock()
 	if !slices.Equal(p.live, first) || first[0].used == 0 {
 		t.Errorf("%d helpers, the first with %d requests", len(p.live), first[0].used)
+	}
+}
+
+// TestReplies: data that a helper has sent stay as they are when it answers the next requests, which share a buffer.
+func TestReplies(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "f")
+	want := bytes.Repeat([]byte("0123456789abcdef"), 2*blockSize/16)
+	if err := os.WriteFile(name, want, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := &pool{hangs: map[string]*hang{}}
+	q := Root("").request(request{Op: opOpen, Path: name, Remote: true})
+	a, _, err := p.ask(Root(""), q)
+	if err != nil || a.helper == nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.drop(a.helper)
+	}()
+	var read [2]answer
+	for i := range read {
+		if read[i], err = p.askOf(a.helper, Root(""), name, request{Op: opRead, Handle: a.Handle, Off: int64(i) * blockSize, N: blockSize}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.askOf(a.helper, Root(""), name, request{Op: opOpen, Path: filepath.Join(t.TempDir(), "none")}); err == nil {
+			t.Fatal("a file that does not exist is open")
+		}
+	}
+	for i := range read {
+		if !bytes.Equal(read[i].data, want[i*blockSize:(i+1)*blockSize]) {
+			t.Errorf("block %d: other bytes than were sent", i)
+		}
 	}
 }
