@@ -17,7 +17,6 @@ import (
 	"github.com/sliverprof/sliver/internal/elffile"
 	"github.com/sliverprof/sliver/internal/limits"
 	"github.com/sliverprof/sliver/symbol/dwarf"
-	"github.com/sliverprof/sliver/symbol/inflate"
 )
 
 // Bounds on reads into memory.
@@ -261,7 +260,7 @@ func (m *image) inflateGNU(r *io.SectionReader) ([]byte, error) {
 	return m.inflate(elf.COMPRESS_ZLIB, r, binary.BigEndian.Uint64(h[4:]), uint64(r.Size())-12)
 }
 
-func (m *image) inflate(how elf.CompressionType, r *io.SectionReader, size, packed uint64) ([]byte, error) {
+func (m *image) inflate(how elf.CompressionType, r io.Reader, size, packed uint64) ([]byte, error) {
 	if size > maxInflated {
 		return nil, fmt.Errorf("%d bytes are too many", size)
 	}
@@ -273,13 +272,6 @@ func (m *image) inflate(how elf.CompressionType, r *io.SectionReader, size, pack
 	}
 	switch how {
 	case elf.COMPRESS_ZLIB:
-		if b, err := m.inflateWhole(r, size, packed); err == nil {
-			return b, nil
-		}
-		// Of a damaged stream the beginning is used.
-		if _, err := r.Seek(-int64(packed), io.SeekEnd); err != nil {
-			return nil, err
-		}
 		z, err := zlib.NewReader(r)
 		if err != nil {
 			return nil, err
@@ -296,29 +288,6 @@ func (m *image) inflate(how elf.CompressionType, r *io.SectionReader, size, pack
 		return grow(z, size, size)
 	}
 	return nil, fmt.Errorf("compression %v", how)
-}
-
-// Bounds of inflateWhole, in bytes: the stream, and its content, which is in memory twice if the stream is damaged.
-const (
-	maxPacked   = 64 << 20
-	maxUnpacked = 512 << 20
-)
-
-// inflateWhole decompresses the rest of r, packed bytes, at once.
-func (m *image) inflateWhole(r *io.SectionReader, size, packed uint64) ([]byte, error) {
-	if packed > maxPacked || size > maxUnpacked || packed > anyRatio && !reaches(r) {
-		return nil, inflate.ErrStream
-	}
-	room := int64(packed) + inflate.Padding
-	if err := m.mem.Take(room); err != nil {
-		return nil, err
-	}
-	defer m.mem.Give(room)
-	b := make([]byte, packed, room)
-	if _, err := io.ReadFull(r, b); err != nil {
-		return nil, err
-	}
-	return inflate.Zlib(b, int(size))
 }
 
 // hasDwarf reports whether the file itself has DWARF.
