@@ -173,9 +173,12 @@ var ballast []byte
 // safe point; a lowered thread waits for a CPU first. With a large heap it has no effect, as
 // that much garbage is permitted anyway.
 func CollectRarely(bytes int) {
-	// Go collects when the heap has grown by as much as the last collection left.
+	// Go collects when the heap has grown by as much as the last collection left. So large an allocation would begin one.
+	later := garbage.first(bytes)
 	ballast = make([]byte, bytes)
-	garbage.first(bytes)
+	if !later {
+		runtime.GC()
+	}
 }
 
 // leastHeap is the size in bytes below which Go does not collect, at a percentage of 100 (heapminimum of
@@ -196,14 +199,13 @@ type collector struct {
 
 var garbage collector
 
-// first lets the next collection, which finds the ballast, come when the heap has grown by bytes beyond it. A collection
-// at once would take 4 to 8 ms, in which a command waits for its start.
-func (c *collector) first(bytes int) {
+// first lets the next collection, which finds the ballast, come when the heap has grown by bytes beyond it, and reports
+// whether it could. A collection at once would take 4 to 8 ms, in which a command waits for its start.
+func (c *collector) first(bytes int) bool {
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	metrics.Read(live)
 	if live[0].Value.Uint64() > leastHeap { // the percentage is of this
-		runtime.GC()
-		return
+		return false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -211,13 +213,14 @@ func (c *collector) first(bytes int) {
 	usual := c.set(percent)
 	if usual < 0 || usual > percent { // collections are rarer or off
 		c.set(usual)
-		return
+		return true
 	}
 	runtime.AddCleanup(new([16]byte), func(usual int) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.set(usual)
 	}, usual)
+	return true
 }
 
 // set sets the percentage for the time when nothing is urgent, and returns the previous one. c.mu is held.

@@ -29,6 +29,9 @@ type trace struct {
 	cut   string   // why it ends before the thread's first function; "": complete
 }
 
+// noCode ends the reason of a trace that was cut at an address.
+const noCode = " is no code"
+
 // interrupted ends the name of one of our frames that a signal interrupted.
 const interrupted = ", interrupted by a signal"
 
@@ -53,7 +56,7 @@ func (a trace) within(code []stack.Mapping) trace {
 		for n > 1 && code[at(n-2)].Inode == 0 {
 			n--
 		}
-		return trace{a.pcs[:n], a.names[:n], fmt.Sprintf("%#x is no code", pc)}
+		return trace{a.pcs[:n], a.names[:n], fmt.Sprintf("%#x%s", pc, noCode)}
 	}
 	return a
 }
