@@ -1753,7 +1753,7 @@ test('live: control', async () => {
   await t.stop();
 });
 
-test('empty and broken states', async () => {
+long('empty and broken states', async () => {
   const idle = await serve('-live', '-idle');
   const a = await open(idle.url);
   await a.getByText('No samples yet.').waitFor();
@@ -1827,7 +1827,7 @@ test('controls that cannot act say why', async () => {
   );
 });
 
-test('what is frozen stays where it is, although deeper calls come', async () => {
+long('what is frozen stays where it is, although deeper calls come', async () => {
   const s = await serve('-live', '-threads', '3');
   const page = await open(s.url);
   await ready(page);
@@ -1849,7 +1849,7 @@ test('what is frozen stays where it is, although deeper calls come', async () =>
   await s.stop();
 });
 
-test('a lost connection comes back and catches up', async () => {
+long('a lost connection comes back and catches up', async () => {
   const port = 20000 + Math.floor(Math.random() * 20000);
   const args = ['-live', '-threads', '3', '-addr', `127.0.0.1:${port}`, '-token', 'the-same-token-again'];
   const s = await serve(...args);
