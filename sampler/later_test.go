@@ -90,6 +90,17 @@ func (t *fakeThread) stands(since stack.Time) {
 	t.stood[since] = true
 }
 
+// waitsForCPU makes the thread wait for a CPU whenever it does not run.
+func (t *fakeThread) waitsForCPU() {
+	states := t.at
+	t.at = func(now stack.Time) (Counters, bool, stack.State) {
+		c, running, _ := states(now)
+		c.Delay = int64(now) - c.CPU + 1000
+		return c, running, stack.StateRunning
+	}
+	t.queued = true
+}
+
 // SleepUntil continues after the end, because the group may still wait for a stop.
 func (tr *queuer) SleepUntil(t stack.Time) {
 	if tr.g.ctl.stopping.Load() {
@@ -122,13 +133,7 @@ func TestLater(t *testing.T) {
 				times = append(times, t)
 			}
 			th := turns(stack.TID(i+2), times)
-			states := th.at
-			th.at = func(now stack.Time) (Counters, bool, stack.State) {
-				c, running, _ := states(now)
-				c.Delay = int64(now) - c.CPU + 1000 // it runs or waits for a CPU
-				return c, running, stack.StateRunning
-			}
-			th.queued = true
+			th.waitsForCPU()
 			f.threads = append(f.threads, th)
 		}
 		every := time.Duration(2+r.IntN(15)) * time.Millisecond
@@ -184,13 +189,7 @@ func TestLateAtOnceEnds(t *testing.T) {
 		times = append(times, at, at+14*ms) // it runs in the last of 15 ms
 	}
 	th := turns(2, append(times, 300*ms, 301*ms))
-	states := th.at
-	th.at = func(now stack.Time) (Counters, bool, stack.State) {
-		c, running, _ := states(now)
-		c.Delay = int64(now) - c.CPU + 1000
-		return c, running, stack.StateRunning
-	}
-	th.queued = true
+	th.waitsForCPU()
 	f.threads = []*fakeThread{th}
 	s, _, _ := sampleAll(t, f, Config{Interval: 10 * time.Millisecond})
 	before, after := 0, 0

@@ -59,13 +59,7 @@ func TestLateLacks(t *testing.T) {
 		times = append(times, at, at+14*ms) // it runs in the last of 15 ms
 	}
 	th := turns(2, times)
-	states := th.at
-	th.at = func(now stack.Time) (Counters, bool, stack.State) {
-		c, running, _ := states(now)
-		c.Delay = int64(now) - c.CPU + 1000
-		return c, running, stack.StateRunning
-	}
-	th.queued = true
+	th.waitsForCPU()
 	f.threads = []*fakeThread{th}
 	walks := 0
 	var whole []*wholeSink
