@@ -166,11 +166,16 @@ func (g *group) arrived(th *thread) {
 		th.late.stops = 0 // wait for the next stop
 	}
 	c := g.walkTaken(th, stopped)
-	if th.again(g.sample.Reason, 1+th.late.retakes) {
-		th.late.lacks = true
-		g.extra.lacking++
+	if th.again(g.sample.Reason, 1) {
 		th.pend.to(requested)
 		th.pend.ticks = ticks
+		if th.late.retakes++; th.late.retakes < walkTries {
+			th.late.lacks = true
+			g.extra.lacking++
+		} else {
+			th.late.retakes, th.late.insist = 0, true
+			g.giveUp(th)
+		}
 		return
 	}
 	if s := &g.sample; s.State == stack.StateRunning && g.cur.queued > int64(stopped-v.Halted)/2 {
@@ -192,10 +197,10 @@ func (g *group) arrived(th *thread) {
 }
 
 // retake looks again at a thread whose sample came and lacks memory. It has run since, so the new sample is of
-// this moment, and counts for the first tick; the stack at the others is not known.
+// this moment, and counts for the first tick; the stack at the others is not known. After walkTries of them the tick is
+// given up, and the group waits for the next stop.
 func (g *group) retake(th *thread) {
 	g.settleLack(th)
-	th.late.retakes++
 	for i, at := range th.pend.take() {
 		if g.catchUpTo(th, at); i > 0 {
 			g.miss(th, at, 1)
