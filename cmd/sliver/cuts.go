@@ -15,7 +15,7 @@ var cures = [stack.MaxReason]string{
 	stack.ReasonNoRule:   "that code has neither unwind tables nor frame pointers; build it with -fasynchronous-unwind-tables or -fno-omit-frame-pointer",
 	stack.ReasonUnmapped: "that code was unloaded or replaced before its stack was walked",
 	stack.ReasonRegister: "blocked threads were not stopped for their registers; --stop-policy=always does",
-	stack.ReasonMemory:   "it changed or was given back while it was read",
+	stack.ReasonMemory:   "it changed while it was read, or was read before its runtime was known",
 	stack.ReasonLoop:     "the stack was being switched, or its unwind tables are wrong",
 	stack.ReasonCorrupt:  "the thread was between two frames, or the unwind tables are damaged",
 	stack.ReasonHeap:     "a virtual thread was just moving its outer frames from or to the heap",

@@ -33,7 +33,7 @@ func topics() []topicGroup {
 			reason(stack.ReasonNoRule, "No unwinding information covers the address: hand-written assembly, generated code, or a program stripped of .eh_frame. Install the package's debug symbols, or compile with -fno-omit-frame-pointer or -fasynchronous-unwind-tables."),
 			reason(stack.ReasonUnmapped, "The return address is in no known mapping: generated code, code that was unloaded since, or a stack that is being changed at that moment. For code of a JIT compiler that sliver does not know, only native frames above it are shown."),
 			reason(stack.ReasonRegister, "The unwinding information needs a register whose value is not known that far out. It happens in hand-written assembly and in functions that do not return."),
-			reason(stack.ReasonMemory, "A word of the stack could not be read: the thread went on, or the memory was unmapped."),
+			reason(stack.ReasonMemory, "A word of the stack could not be read: the thread went on, or the memory was unmapped. In the first moments of a program in Python or another such language, its frames are not known yet."),
 			reason(stack.ReasonLoop, "The stack pointer would not rise from one frame to the next: the unwinding information is wrong there, or the stack is damaged."),
 			reason(stack.ReasonCorrupt, "The unwinding tables of the file are damaged, or the file on disk is another one than the one that runs. Restart the program after its package was updated."),
 			reason(stack.ReasonEmpty, "No part of the stack could be read, for example since the process ended."),
