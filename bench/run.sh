@@ -3,17 +3,21 @@
 # same targets, in turn, in several rounds. Prints Markdown: tables with medians
 # and ratios, sliver against its own limits, and the distribution of pauses.
 #
-#   bench/run.sh              five rounds of three seconds: five minutes
+#   bench/run.sh              five rounds of three seconds: twenty minutes
 #   bench/run.sh -w           and puts the result into docs/performance.md
 #   bench/run.sh --short      one short round of the C target: what tests run
 #   bench/run.sh --check …    fails where a limit is missed
-#   bench/run.sh --rows       only how true and how dear a recording is: a minute a round
+#   bench/run.sh --rows       only how true and how dear a recording is, and the loss of
+#                             servers at 100 Hz and 1 kHz: two minutes a round
+#   bench/run.sh --servers    only the loss of servers: at most six minutes for --rounds 5 --span 2s
 #   bench/run.sh --rounds N --span 5s
 #
 # Peers: perf, gdb and eu-stack if installed; py-spy from PyPI, and
 # samply by cargo if available, both in a separate folder
 # (SLIVER_BENCH_CACHE; default: sliver-bench in the user's cache folder), which
-# --no-install skips. Missing ones are listed at the end.
+# --no-install skips; async-profiler as bench/accuracy.sh installs it there. Servers are a
+# Go HTTP server, a Java program, redis, Node, nginx and a Python loop, with clients on
+# Unix sockets. Missing tools and servers are listed at the end.
 #
 # Needs Go and a C compiler. Run it as root, or where ptrace and perf are allowed;
 # figures mean something on a machine that does nothing else.
@@ -30,7 +34,7 @@ while (($#)); do
 	--short) short=yes install=no flags+=(-short -rounds 1 -span 1s) ;;
 	--no-install) install=no ;;
 	--check) flags+=(-check) ;;
-	--rows) install=no flags+=(-rows) ;;
+	--rows | --servers) install=no flags+=("-${1#--}") ;;
 	--rounds | --span)
 		(($# > 1)) || {
 			echo "run.sh: $1 wants a value" >&2
@@ -77,6 +81,14 @@ for peer in py-spy samply; do
 	[[ ! -x $cache/$peer/bin/$peer ]] || flags+=("-$peer" "$cache/$peer/bin/$peer")
 done
 
+for lib in "$cache"/async-*/libasyncProfiler.so; do
+	[[ ! -e $lib ]] || flags+=(-async-profiler "$lib")
+done
+if [[ -z $short ]] && command -v javac >/dev/null; then
+	javac -d "$work/java" bench/clock/Threads.java
+	flags+=(-java "$work/java")
+fi
+
 CGO_ENABLED=0 go build -trimpath -o "$work/sliver" ./cmd/sliver
 go build -o "$work/peers" ./bench/peers
 gcc -O2 -pthread -o "$work/clock" bench/clock/clock.c
@@ -84,7 +96,8 @@ gcc -O1 -o "$work/turns" bench/clock/turns.c
 gcc -O1 -pthread -o "$work/herd" bench/clock/herd.c
 
 measure() {
-	"$work/peers" -sliver "$work/sliver" -clock "$work/clock" -turns "$work/turns" -herd "$work/herd" -script bench/clock/clock.py "${flags[@]}"
+	"$work/peers" -sliver "$work/sliver" -clock "$work/clock" -turns "$work/turns" -herd "$work/herd" -script bench/clock/clock.py \
+		-node bench/clock/serve.js -loop bench/runtimes/load.py "${flags[@]}"
 }
 if [[ -z $write ]]; then
 	measure

@@ -28,6 +28,8 @@ type bench struct {
 	rounds int
 	span   time.Duration // of each measurement
 	tools  []tool
+	found  map[string]string // paths of tools, by name
+	load   loads
 	left   []string // tools that are not measured, with the reason
 	cRow   *row     // of sliver on the C target
 	cIdle  float64  // share of time lost there without any tool
@@ -39,7 +41,13 @@ func main() {
 	flag.StringVar(&b.clock, "clock", "", "clock.c, compiled")
 	flag.StringVar(&b.turner, "turns", "", "turns.c, compiled; none: its rows are left out")
 	flag.StringVar(&b.herd, "herd", "", "herd.c, compiled")
-	rowsOnly := flag.Bool("rows", false, "the table of limits alone")
+	rowsOnly := flag.Bool("rows", false, "the tables of limits alone: how true, how dear, and the loss of servers")
+	serversOnly := flag.Bool("servers", false, "the loss of servers alone")
+	serve := flag.String("serve", "", "be the HTTP server that is measured, on this Unix socket")
+	flag.StringVar(&b.load.node, "node", "", "serve.js; none: left out")
+	flag.StringVar(&b.load.python, "loop", "", "load.py; none: left out")
+	flag.StringVar(&b.load.java, "java", "", "folder of Threads.class; none: left out")
+	flag.StringVar(&b.load.async, "async-profiler", "", "the library of async-profiler; none: left out")
 	flag.StringVar(&b.script, "script", "", "clock.py")
 	pyspy := flag.String("py-spy", "", "the py-spy program; none: looked for")
 	samply := flag.String("samply", "", "the samply program; none: looked for")
@@ -51,11 +59,24 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	b.ctx = ctx
+	if *serve != "" {
+		fmt.Fprintln(os.Stderr, "peers:", serveHTTP(*serve))
+		os.Exit(1)
+	}
 	if *sliver == "" || b.clock == "" || flag.NArg() > 0 || b.rounds < 1 || b.span < 100*time.Millisecond {
 		flag.Usage()
 		os.Exit(2)
 	}
-	missed, err := b.run(*sliver, *pyspy, *samply, *short, *rowsOnly)
+	parts := b.everything
+	switch {
+	case *short:
+		parts = b.brief
+	case *rowsOnly:
+		parts = b.rows
+	case *serversOnly:
+		parts = b.servers
+	}
+	missed, err := b.run(*sliver, *pyspy, *samply, parts)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "peers:", err)
 		os.Exit(1)
@@ -66,7 +87,8 @@ func main() {
 	}
 }
 
-func (b *bench) run(sliver, pyspy, samply string, short, rowsOnly bool) (missed int, err error) {
+// run prints the tables of a part. It returns how many limits are missed.
+func (b *bench) run(sliver, pyspy, samply string, part func(sliver string) (int, error)) (missed int, err error) {
 	if b.dir, err = os.MkdirTemp("", "sliver-peers-"); err != nil {
 		return 0, err
 	}
@@ -77,35 +99,44 @@ func (b *bench) run(sliver, pyspy, samply string, short, rowsOnly bool) (missed 
 	}
 	b.findTools(sliver, pyspy, samply)
 	b.heading()
-	if rowsOnly {
-		missed, err = b.limits(sliver, b.turner, b.herd)
-		b.listLeft()
+	if missed, err = part(sliver); err != nil {
 		return missed, err
-	}
-	if err := b.c(); err != nil {
-		return 0, fmt.Errorf("the C target: %w", err)
-	}
-	if !short {
-		for _, t := range []struct {
-			name string
-			run  func() error
-		}{{"Python", b.py}, {"redis", b.redis}} {
-			if err := t.run(); err != nil {
-				return 0, fmt.Errorf("the %s target: %w", t.name, err)
-			}
-		}
-	}
-	if missed, err = b.own(sliver, short); err != nil {
-		return 0, err
-	}
-	if !short && b.turner != "" && b.herd != "" {
-		more, err := b.limits(sliver, b.turner, b.herd)
-		if missed += more; err != nil {
-			return missed, err
-		}
 	}
 	b.listLeft()
 	return missed, b.ctx.Err()
+}
+
+// brief prints the C target, and the limits of sliver itself.
+func (b *bench) brief(sliver string) (missed int, err error) {
+	if err := b.c(); err != nil {
+		return 0, fmt.Errorf("the C target: %w", err)
+	}
+	return b.own(sliver, true)
+}
+
+func (b *bench) everything(sliver string) (missed int, err error) {
+	for _, t := range []struct {
+		name string
+		run  func() error
+	}{{"C", b.c}, {"Python", b.py}, {"redis", b.redis}} {
+		if err := t.run(); err != nil {
+			return 0, fmt.Errorf("the %s target: %w", t.name, err)
+		}
+	}
+	if missed, err = b.own(sliver, false); err != nil || b.turner == "" || b.herd == "" {
+		return missed, err
+	}
+	more, err := b.rows(sliver)
+	return missed + more, err
+}
+
+// rows prints the tables of limits of recordings.
+func (b *bench) rows(sliver string) (missed int, err error) {
+	if missed, err = b.limits(sliver, b.turner, b.herd); err != nil {
+		return missed, err
+	}
+	more, err := b.servers(sliver)
+	return missed + more, err
 }
 
 func (b *bench) listLeft() {
@@ -132,6 +163,7 @@ func (b *bench) heading() {
 // findTools lists the available tools, and records why others are missing.
 func (b *bench) findTools(sliver, pyspy, samply string) {
 	b.tools = []tool{alone(), sliverTool(sliver, b.dir)}
+	b.found = map[string]string{}
 	add := func(name, path string, make func(path, dir string) tool) {
 		if path == "" {
 			path, _ = exec.LookPath(name)
@@ -140,6 +172,7 @@ func (b *bench) findTools(sliver, pyspy, samply string) {
 			b.left = append(b.left, name+" (not there)")
 			return
 		}
+		b.found[name] = path
 		t := make(path, b.dir)
 		t.version = versionOf(path, name)
 		b.tools = append(b.tools, t)

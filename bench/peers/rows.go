@@ -3,8 +3,9 @@ package main
 import (
 	"bufio"
 	"cmp"
-	"errors"
+	"context"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -60,39 +61,30 @@ func (a *answering) answer() (float64, error) {
 type verdict struct {
 	what            string
 	measured, limit float64
+	peer            string // the best peer's name and figure, where one can do the same
 	note            string
 }
 
-// shares compares sliver's result for a program that alternates between work and sleep with the
-// program's own account, in points. Without a period it compares CPU time.
-func (b *bench) shares(sliver, turns string, work, period string) (off float64, note string, err error) {
+// seen records a process for a while, and returns the share of its time in which a function runs.
+type seen func(pid int) (share float64, err error)
+
+// shares compares the result of a tool for a program that alternates between work and sleep with
+// the program's own account, in points. Without a period it compares CPU time.
+func (b *bench) shares(turns, work, period string, look seen) (off float64, note string, err error) {
 	var offs, seen, truths []float64
 	for range b.rounds {
 		a, err := b.answering(turns, work, period)
 		if err != nil {
 			return 0, "", err
 		}
-		_, err = a.answer()
-		file := filepath.Join(b.dir, "turns.sliver")
-		folded := filepath.Join(b.dir, "turns.folded")
-		if period == "0" {
-			folded = filepath.Join(b.dir, "turns.cpu.folded")
+		var share, truth float64
+		if _, err = a.answer(); err == nil {
+			share, err = look(a.cmd.Process.Pid)
 		}
-		if err == nil {
-			_, _, err = ran(b.ctx, sliver, "record", "-p", strconv.Itoa(a.cmd.Process.Pid), "-d", b.span.String(), "-i", "1ms", "--max-overhead", "0", "-o", file)
-		}
-		var truth float64
 		if err == nil {
 			truth, err = a.answer()
 		}
 		a.end()
-		if err == nil {
-			_, _, err = ran(b.ctx, sliver, "export", file, "-o", folded)
-		}
-		var share float64
-		if err == nil {
-			share, err = shareOf(folded, ";work")
-		}
 		if err != nil {
 			return 0, "", err
 		}
@@ -100,6 +92,62 @@ func (b *bench) shares(sliver, turns string, work, period string) (off float64, 
 		seen, truths = append(seen, share*100), append(truths, truth*100)
 	}
 	return median(offs), fmt.Sprintf("%.0f %% of %.0f %%", median(seen), median(truths)), nil
+}
+
+// bySliver is the share of function work in a recording of sliver at 1 kHz; of the CPU time if cpu.
+func (b *bench) bySliver(sliver string, cpu bool) seen {
+	return func(pid int) (float64, error) {
+		file := filepath.Join(b.dir, "turns.sliver")
+		folded := filepath.Join(b.dir, "turns.folded")
+		if cpu {
+			folded = filepath.Join(b.dir, "turns.cpu.folded")
+		}
+		_, _, err := ran(b.ctx, sliver, "record", "-p", strconv.Itoa(pid), "-d", b.span.String(), "-i", "1ms", "--max-overhead", "0", "-o", file)
+		if err == nil {
+			_, _, err = ran(b.ctx, sliver, "export", file, "-o", folded)
+		}
+		if err != nil {
+			return 0, err
+		}
+		return shareOf(folded, ";work")
+	}
+}
+
+// byPerf is the same of the CPU time in a recording of perf at 1 kHz.
+func (b *bench) byPerf(perf string) seen {
+	return func(pid int) (float64, error) {
+		if _, err := perfAt(perf, b.dir, 1000).look(b.ctx, pid, b.span); err != nil {
+			return 0, err
+		}
+		// What perf prints on standard error is about missing symbols of the kernel.
+		text, err := exec.CommandContext(b.ctx, perf, "script", "-F", "ip,sym", "-i", filepath.Join(b.dir, "perf.data")).Output()
+		if err != nil {
+			return 0, fmt.Errorf("perf script: %w", err)
+		}
+		return shareOfScript(string(text), "work")
+	}
+}
+
+// shareOfScript returns the share of the stacks in the output of perf script that have a function.
+// Stacks are separated by empty lines; each line of one has an address and a name.
+func shareOfScript(text, function string) (float64, error) {
+	stacks, with := 0, 0
+	for stack := range strings.SplitSeq(text, "\n\n") {
+		if strings.TrimSpace(stack) == "" {
+			continue
+		}
+		stacks++
+		for line := range strings.Lines(stack) {
+			if f := strings.Fields(line); len(f) > 1 && f[1] == function {
+				with++
+				break
+			}
+		}
+	}
+	if stacks == 0 {
+		return 0, errNothing
+	}
+	return float64(with) / float64(stacks), nil
 }
 
 // shareOf returns the share of a folded file's time with a frame on its stacks.
@@ -126,15 +174,21 @@ func shareOf(file, frame string) (float64, error) {
 	return has / all, nil
 }
 
-// crowd measures how much a recording slows a worker beside many threads, alternating with no
-// recording.
-func (b *bench) crowd(sliver, herd, threads, period string) (loss, cpu float64, err error) {
+// looker runs a tool on a process for a while, as tool.look does.
+type looker func(ctx context.Context, pid int, span time.Duration) (outcome, error)
+
+// burden is the cost of a tool: the loss of the program that it records, and its CPU time, in % of
+// one CPU.
+type burden struct{ loss, cpu float64 }
+
+// crowd measures how much each of some tools slows a worker beside many threads, in turn, each after
+// a run with no tool. A tool that fails from the second on has no burden: NaN.
+func (b *bench) crowd(herd, threads, period string, tools ...looker) ([]burden, error) {
 	a, err := b.answering(herd, threads, period)
 	if err != nil {
-		return 0, 0, err
+		return nil, err
 	}
 	defer a.end()
-	var losses, cpus []float64
 	rate := func(f func() error) (float64, error) {
 		if _, err := a.answer(); err != nil {
 			return 0, err
@@ -145,22 +199,37 @@ func (b *bench) crowd(sliver, herd, threads, period string) (loss, cpu float64, 
 		return a.answer()
 	}
 	span := max(b.span, 3*time.Second) // the limit takes effect within it
+	losses, cpus := make([][]float64, len(tools)), make([][]float64, len(tools))
 	for range b.rounds {
-		alone, err := rate(func() error { time.Sleep(b.span); return b.ctx.Err() })
-		if err != nil {
-			return 0, 0, err
+		for i, look := range tools {
+			alone, err := rate(func() error { time.Sleep(b.span); return b.ctx.Err() })
+			if err != nil {
+				return nil, err
+			}
+			var o outcome
+			with, err := rate(func() (err error) {
+				o, err = look(b.ctx, a.cmd.Process.Pid, span)
+				return err
+			})
+			if err != nil && (i == 0 || b.ctx.Err() != nil) {
+				return nil, err
+			}
+			if err != nil {
+				continue
+			}
+			used := o.cpu
+			if o.sum.CPU > 0 {
+				used = time.Duration(o.sum.CPU) // while it samples
+			}
+			cpus[i] = append(cpus[i], float64(used)/float64(span)*100)
+			losses[i] = append(losses[i], (1-with/alone)*100)
 		}
-		with, err := rate(func() error {
-			o, err := record(b.ctx, sliver, b.dir, a.cmd.Process.Pid, span, "--max-overhead", "1%")
-			cpus = append(cpus, float64(o.sum.CPU)/float64(span)*100)
-			return err
-		})
-		if err != nil {
-			return 0, 0, err
-		}
-		losses = append(losses, (1-with/alone)*100)
 	}
-	return median(losses), median(cpus), nil
+	all := make([]burden, len(tools))
+	for i := range tools {
+		all[i] = burden{median(losses[i]), median(cpus[i])}
+	}
+	return all, nil
 }
 
 // overrun returns by how much a recording of many threads exceeds its duration, in ms, without
@@ -186,41 +255,74 @@ func (b *bench) overrun(sliver, herd, threads string) (ms float64, note string, 
 // limits prints the table of the cost and accuracy of a recording, the worst first.
 func (b *bench) limits(sliver, turns, herd string) (missed int, err error) {
 	var rows []verdict
-	add := func(what string, measured, limit float64, note string, err error) {
+	add := func(v verdict, err error) {
 		if err != nil && b.ctx.Err() == nil {
-			b.left = append(b.left, fmt.Sprintf("%s (%v)", what, errors.Unwrap(fmt.Errorf("%w", err))))
+			b.left = append(b.left, fmt.Sprintf("%s (%v)", v.what, err))
 			return
 		}
-		rows = append(rows, verdict{what, measured, limit, note})
+		rows = append(rows, v)
 	}
 	for _, x := range []struct{ name, work, period string }{
 		{"0.2", "84", "200"}, {"0.4", "168", "400"}, {"1", "420", "1000"}, {"3", "1260", "3000"},
 	} {
-		off, note, err := b.shares(sliver, turns, x.work, x.period)
-		add("share of time of a program with a period of "+x.name+" intervals at 1 kHz, points off", off, 4, note, err)
+		off, note, err := b.shares(turns, x.work, x.period, b.bySliver(sliver, false))
+		add(verdict{what: "share of time of a program with a period of " + x.name + " intervals at 1 kHz, points off", measured: off, limit: 4, note: note}, err)
 	}
+	perf := b.found["perf"]
 	for _, work := range []string{"1", "3"} {
-		off, note, err := b.shares(sliver, turns, work, "0")
-		add("bursts of "+work+" µs between system calls at 1 kHz, points off", off, 3, note, err)
+		v := verdict{what: "bursts of " + work + " µs between system calls at 1 kHz, points off", limit: 3}
+		v.measured, v.note, err = b.shares(turns, work, "0", b.bySliver(sliver, true))
+		if perf != "" && err == nil {
+			off, note, err := b.shares(turns, work, "0", b.byPerf(perf))
+			if err != nil {
+				b.left = append(b.left, fmt.Sprintf("perf beside bursts of %s µs (%v)", work, err))
+			} else {
+				v.peer = fmt.Sprintf("perf %.3g (%s)", off, note)
+			}
+		}
+		add(v, err)
 	}
-	loss, cpu, err := b.crowd(sliver, herd, "1000", "100")
-	add("worker beside 1,000 threads that wake 10 times a second, % lost at 100 Hz", loss, 2, "", err)
-	add("CPU of sliver there, % of one", cpu, 10, "", err)
-	_, cpu, err = b.crowd(sliver, herd, "4000", "0")
-	add("CPU of sliver beside 4,000 threads that sleep, % of one", cpu, 8, "", err)
+	b.crowds(sliver, herd, perf, add)
 	for _, threads := range []string{"1000", "4000"} {
 		ms, note, err := b.overrun(sliver, herd, threads)
-		add(threads+" threads at 1 kHz for 2 s, ms too long", ms, 200, note, err)
+		add(verdict{what: threads + " threads at 1 kHz for 2 s, ms too long", measured: ms, limit: 200, note: note}, err)
 	}
 	slices.SortStableFunc(rows, func(x, y verdict) int { return cmp.Compare(y.measured/y.limit, x.measured/x.limit) })
-	fmt.Printf("\n#### How true and how dear, the worst first\n\n| what | measured | limit | |\n|---|---|---|---|\n")
+	fmt.Printf("\n#### How true and how dear, the worst first\n\n| what | measured | limit | best peer | |\n|---|---|---|---|---|\n")
 	for _, r := range rows {
 		over := ""
 		if r.measured > r.limit {
 			over = " **over**"
 			missed++
 		}
-		fmt.Printf("| %s | %s%s | %s | %s |\n", r.what, figure(r.measured, "%.3g"), over, figure(r.limit, "%.3g"), r.note)
+		fmt.Printf("| %s | %s%s | %s | %s | %s |\n", r.what, figure(r.measured, "%.3g"), over, figure(r.limit, "%.3g"), r.peer, r.note)
 	}
 	return missed, b.ctx.Err()
+}
+
+// crowds adds the rows of a worker beside many threads.
+func (b *bench) crowds(sliver, herd, perf string, add func(verdict, error)) {
+	own := func(ctx context.Context, pid int, span time.Duration) (outcome, error) {
+		return record(ctx, sliver, b.dir, pid, span, "--max-overhead", "1%")
+	}
+	tools := []looker{own}
+	if perf != "" {
+		tools = append(tools, perfTool(perf, b.dir).look)
+	}
+	loss := verdict{what: "worker beside 1,000 threads that wake 10 times a second, % lost at 100 Hz", limit: 2}
+	cpu := verdict{what: "CPU of sliver there, % of one", limit: 10}
+	all, err := b.crowd(herd, "1000", "100", tools...)
+	if err == nil {
+		loss.measured, cpu.measured = all[0].loss, all[0].cpu
+		if len(all) > 1 && !math.IsNaN(all[1].loss) {
+			loss.peer, cpu.peer = fmt.Sprintf("perf %.3g", all[1].loss), fmt.Sprintf("perf %.3g", all[1].cpu)
+		}
+	}
+	add(loss, err)
+	add(cpu, err)
+	cpu = verdict{what: "CPU of sliver beside 4,000 threads that sleep, % of one", limit: 8}
+	if all, err = b.crowd(herd, "4000", "0", own); err == nil {
+		cpu.measured = all[0].cpu
+	}
+	add(cpu, err)
 }

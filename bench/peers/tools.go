@@ -121,9 +121,13 @@ func record(ctx context.Context, path, dir string, pid int, span time.Duration, 
 
 var perfSamples = regexp.MustCompile(`\(~?(\d+) samples\)`)
 
-func perfTool(path, dir string) tool {
-	return tool{name: "perf record -F 100 --call-graph dwarf", look: func(ctx context.Context, pid int, span time.Duration) (outcome, error) {
-		out, o, err := ran(ctx, path, "record", "-F", "100", "--call-graph", "dwarf", "-p", strconv.Itoa(pid),
+func perfTool(path, dir string) tool { return perfAt(path, dir, 100) }
+
+// perfAt is perf with a rate in Hz. It leaves its samples in perf.data of the folder.
+func perfAt(path, dir string, hz int) tool {
+	rate := strconv.Itoa(hz)
+	return tool{name: "perf record -F " + rate + " --call-graph dwarf", look: func(ctx context.Context, pid int, span time.Duration) (outcome, error) {
+		out, o, err := ran(ctx, path, "record", "-F", rate, "--call-graph", "dwarf", "-p", strconv.Itoa(pid),
 			"-o", filepath.Join(dir, "perf.data"), "--", "sleep", seconds(span))
 		if m := perfSamples.FindStringSubmatch(out); m != nil {
 			o.samples, _ = strconv.Atoi(m[1])
@@ -134,10 +138,14 @@ func perfTool(path, dir string) tool {
 
 var pyspySamples = regexp.MustCompile(`Samples: (\d+)`)
 
-func pyspyTool(path, dir string) tool {
-	return tool{name: "py-spy record -r 100", python: true, look: func(ctx context.Context, pid int, span time.Duration) (outcome, error) {
+func pyspyTool(path, dir string) tool { return pyspyAt(path, dir, 100) }
+
+// pyspyAt is py-spy with a rate in Hz.
+func pyspyAt(path, dir string, hz int) tool {
+	rate := strconv.Itoa(hz)
+	return tool{name: "py-spy record -r " + rate, python: true, look: func(ctx context.Context, pid int, span time.Duration) (outcome, error) {
 		whole := max(1, int(span.Round(time.Second).Seconds()))
-		out, o, err := ran(ctx, path, "record", "-r", "100", "-d", strconv.Itoa(whole), "-f", "raw", "-p", strconv.Itoa(pid),
+		out, o, err := ran(ctx, path, "record", "-r", rate, "-d", strconv.Itoa(whole), "-f", "raw", "-p", strconv.Itoa(pid),
 			"-o", filepath.Join(dir, "pyspy.txt"))
 		if m := pyspySamples.FindStringSubmatch(out); m != nil {
 			o.samples, _ = strconv.Atoi(m[1])
