@@ -408,7 +408,8 @@ func restricted(status []byte) bool {
 func (k *injector) call(h *held, gadget, nr uint64, args [6]uint64) (result int64, child int, err error) {
 	tid := uintptr(h.tid)
 	options := uintptr(optSysGood | optClone)
-	if k.seccomp(h.tid) {
+	filtered := k.seccomp(h.tid)
+	if filtered {
 		if traceCall(ptraceSetOptions, tid, 0, options|optSeccomp) == 0 {
 			options |= optSeccomp
 		} else if !k.force {
@@ -470,8 +471,9 @@ func (k *injector) call(h *held, gadget, nr uint64, args [6]uint64) (result int6
 	}
 	errno = getBlock(h.tid, &regs)
 	result = nativeReturned(&regs)
-	// A filter that traps puts the call's number back there, and sends SIGSYS.
-	trapped = child == 0 && result == int64(nr) && options&optSeccomp == 0
+	// A filter that traps puts the call's number back there, and sends SIGSYS. So may wait4 do, of a process with that
+	// number.
+	trapped = filtered && child == 0 && result == int64(nr) && options&optSeccomp == 0
 	// At the end of a call the kernel looks at the result no more: a restart code, put back
 	// there, would be seen by the program. In an event stop it does.
 	traceCall(ptraceInterrupt, tid, 0, 0)

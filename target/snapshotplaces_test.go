@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sliverprof/sliver/stack"
 )
 
@@ -46,6 +48,41 @@ func TestSnapshotNamespaces(t *testing.T) {
 			untraced(t, p.PID())
 			whole(t, outer)
 		})
+	}
+}
+
+// In a namespace of its own, a copy's number may be that of the call that waits for it, wait4.
+func TestSnapshotNumberedAsCall(t *testing.T) {
+	if os.Geteuid() != 0 {
+		need(t, "root", "makes namespaces")
+	}
+	outer := start(t, "/usr/bin/unshare", "--pid", "--fork", "--kill-child", "sleep", "100")
+	eventually(t, "the program runs", func() bool {
+		c := children(t, outer.pid())
+		return len(c) == 1 && c[0].Comm == "sleep" && state(t, c[0].PID, c[0].PID) == 'S'
+	})
+	p := openProcess(t, children(t, outer.pid())[0].PID)
+	met := false
+	for range unix.SYS_WAIT4 + 10 {
+		s := snapshot(t, p, SnapshotOptions{})
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.PID()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		st, err := ParseStatus(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		met = met || st.NSpid[len(st.NSpid)-1] == unix.SYS_WAIT4
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !met {
+		t.Error("no copy had that number")
+	}
+	if got := state(t, p.PID(), p.PID()); got != 'S' || len(children(t, p.PID())) > 0 {
+		t.Errorf("the program's state is %c, its children are %+v", got, children(t, p.PID()))
 	}
 }
 

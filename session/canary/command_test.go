@@ -123,11 +123,12 @@ func TestPythonCommand(t *testing.T) {
 			if t.Failed() {
 				t.Logf("%d stacks were walked, lost: %q", c.Stacks.Walked, c.Losses())
 			}
-			lacking := uint64(0)
+			// How many come before Python is found depends on the CPUs that this program gets.
+			lacking, early := uint64(0), c.Stacks.Incomplete[stack.ReasonNone]
 			for _, n := range c.Stacks.Incomplete {
 				lacking += n
 			}
-			if lacking > c.Stacks.Walked/20 {
+			if lacking -= early; lacking > c.Stacks.Walked/20 || early > c.Stacks.Walked/2 {
 				t.Errorf("%d of %d stacks lack frames: %v", lacking, c.Stacks.Walked, c.Losses())
 			}
 		})
