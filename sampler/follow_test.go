@@ -23,6 +23,8 @@ type followed struct {
 	born    stack.Time
 	image   uint64
 	named   []string // new names
+	execs   int      // that were reported
+	created func()   // is called after New; may be nil
 	waits   int
 	between func(f *followed) (more bool) // is called after each wait
 }
@@ -72,11 +74,15 @@ func (f *followed) wait(_ context.Context, poke <-chan struct{}, wait time.Durat
 func (f *followed) run() {
 	f.t.Helper()
 	s, err := New(f, Config{Groups: 1, Start: func(stack.ThreadInfo) Sink { return &memorySink{} },
-		Renamed: func(in stack.ThreadInfo, _ stack.Time) { f.named = append(f.named, in.Name) }})
+		Renamed: func(in stack.ThreadInfo, _ stack.Time) { f.named = append(f.named, in.Name) },
+		Exec:    func(stack.Time) { f.execs++ }})
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	f.s, f.clock, s.roll.image = s, followStart, f.image
+	if f.created != nil {
+		f.created()
+	}
+	f.s, f.clock = s, followStart
 	s.hooks.now, s.hooks.wait = func() time.Time { return f.clock }, f.wait
 	s.hooks.begin = func(*group) error { return nil }
 	if err := s.follow(context.Background()); err != nil {
@@ -230,5 +236,16 @@ func TestFollowExec(t *testing.T) {
 	f.run()
 	if late != early+1 || f.named[early] != "after" {
 		t.Errorf("names %q, %d before the exec", f.named, early)
+	}
+}
+
+// An exec between New and the first list is reported.
+func TestFollowExecBefore(t *testing.T) {
+	f := newFollowed(t)
+	f.between = func(*followed) bool { return false }
+	f.created = func() { f.image = 2 }
+	f.run()
+	if f.execs != 1 {
+		t.Errorf("%d execs are reported", f.execs)
 	}
 }

@@ -184,6 +184,7 @@ func New(t Target, cfg Config) (*Sampler, error) {
 		cfg.Selection, _ = ParseSelection("all")
 	}
 	s := &Sampler{cfg: cfg, target: t, cpus: runtime.NumCPU()}
+	s.roll.image, _ = t.Image() // an exec before Run is reported, too
 	s.roll.threads, s.roll.names, s.roll.roles = map[stack.TID]*thread{}, map[stack.TID]named{}, map[string]bool{}
 	s.list.poke = make(chan struct{}, 1)
 	s.ctl.ivl.Store(int64(cfg.Interval))
@@ -235,9 +236,10 @@ func (s *Sampler) Run(ctx context.Context) error {
 	if s.ctl.started.Swap(true) {
 		return errors.New("sampler: Run called twice")
 	}
-	var err error
-	if s.roll.image, err = s.target.Image(); err != nil {
+	if im, err := s.target.Image(); err != nil {
 		return err
+	} else if s.roll.image == 0 {
+		s.roll.image = im
 	}
 	var wg sync.WaitGroup
 	// Groups start with their first thread, because most programs have few.
