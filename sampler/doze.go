@@ -168,14 +168,19 @@ func (g *group) dozeOn(now stack.Time) bool {
 
 // dozeSpan is for how long, in ns, ticks are sampled by the clock alone: no longer than sleepers nap.
 func (g *group) dozeSpan() int64 {
-	return max(sleepSpan, min(g.tick.every<<g.s.gov.napLeast.Load(), mostDozeSpan))
+	return max(sleepSpan, g.leastNap())
+}
+
+// leastNap is for how long, in ns, the overhead bound makes sleepers nap at least, up to mostDozeSpan.
+func (g *group) leastNap() int64 {
+	return min(g.tick.every<<g.s.gov.napLeast.Load(), mostDozeSpan)
 }
 
 // dozeFresh is how old a reading of the clock may be. The kernel adds up the CPU times of all threads for one, which for
 // thousands takes as long as looks at some hundred. Where the overhead bound makes sleepers nap, it may be older by up to
 // 1/16 of a nap; a thread that wakes has as many more late ticks.
 func (g *group) dozeFresh() stack.Time {
-	return stack.Time(max(g.tick.every*2/3, min(g.tick.every<<g.s.gov.napLeast.Load(), mostDozeSpan)/16))
+	return stack.Time(max(g.tick.every*2/3, g.leastNap()/16))
 }
 
 // mostDozeSpan bounds, in ns, how old the samples of sleepers are when they are recorded.

@@ -11,9 +11,8 @@ import (
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 
-// restoredCode has a function with a frame pointer that calls two others. Both have restored the caller's frame
-// pointer when they return; their rules name its place on the stack until the end, as GCC's do. The rule of the
-// second one is an expression.
+// restoredCode: outer has a frame pointer and calls inner and other. Each restores the frame pointer before it returns;
+// the rules name its place on the stack until the end, as GCC's do. The rule of other is an expression.
 const restoredCode = `
 asm(".text\n"
 ".type outer,@function\n" "outer: .cfi_startproc\n"

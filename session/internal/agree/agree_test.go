@@ -73,10 +73,7 @@ func compare(our, their trace) (frames, equal int, early bool) {
 // eu-stack takes it for a function that was called, and omits what the signal interrupted.
 // gdb recognizes its instructions.
 func excuse(oracle string, our, their trace) (_ trace, known bool) {
-	i := 0 // the first frame that differs
-	for i < len(our.pcs) && i < len(their.pcs) && our.pcs[i] == their.pcs[i] {
-		i++
-	}
+	i := differs(our, their)
 	if i == 0 || i == len(our.pcs) && i == len(their.pcs) {
 		return their, false
 	}
@@ -95,16 +92,22 @@ func excuse(oracle string, our, their trace) (_ trace, known bool) {
 	return trace{their.pcs[:i], their.names[:i], "left out: see excuse"}, true
 }
 
+// differs returns the position of the first frame that differs, or the length of the shorter trace.
+func differs(our, their trace) int {
+	i := 0
+	for i < len(our.pcs) && i < len(their.pcs) && our.pcs[i] == their.pcs[i] {
+		i++
+	}
+	return i
+}
+
 // guessed cuts an oracle's trace that ends outside of all code, if it differs from ours as the caller of a function
 // whose frame no table describes: V8's builtin functions, also where they are mapped once more. There the oracle guesses.
 func guessed(our, their trace) trace {
 	if !strings.HasSuffix(their.cut, noCode) {
 		return their
 	}
-	i := 0
-	for i < len(our.pcs) && i < len(their.pcs) && our.pcs[i] == their.pcs[i] {
-		i++
-	}
+	i := differs(our, their)
 	if i == 0 || i >= len(our.names) || !strings.Contains(our.names[i], byFP) && !strings.Contains(our.names[i], byScan) {
 		return their
 	}
