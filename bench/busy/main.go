@@ -82,10 +82,10 @@ func (b *bench) run(slivers []string, java string, rounds int) (err error) {
 		argv []string
 	}
 	programs := []program{{"C", []string{filepath.Join(b.dir, "busy")}}}
-	if out, err := exec.Command("javac", "--release", "17", "-d", b.dir, filepath.Join(here, "Busy.java")).CombinedOutput(); err != nil {
+	if out, err := exec.Command("javac", "--release", "17", "-d", b.dir, "bench/clock/Threads.java").CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "busy: no Java: %v %s\n", err, out)
 	} else {
-		programs = append(programs, program{"Java", []string{java, "-Xmx64m", "-cp", b.dir, "Busy"}})
+		programs = append(programs, program{"Java", []string{java, "-Xmx64m", "-cp", b.dir, "Threads", filepath.Join(b.dir, "rounds")}})
 	}
 	fmt.Printf("%d threads that run, on %d CPUs, every %v; medians of %d rounds of %v\n\n", b.threads, runtime.NumCPU(), b.interval, rounds, b.span)
 	fmt.Println("| program | by | samples a second | stops a second | CPU, % of a core | CPU a sample, µs | stacks that are whole |")

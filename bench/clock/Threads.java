@@ -5,7 +5,7 @@ import java.nio.channels.FileChannel;
 
 /**
  * Threads FILE N: threads that work, some calls deep. Each counts its rounds in a word of 8 bytes of
- * the file, 64 bytes apart. Ends with its standard input.
+ * the file, 64 bytes apart. Prints "busy" when they run. Ends with its standard input.
  */
 public class Threads {
     static final int APART = 64;
@@ -34,10 +34,11 @@ public class Threads {
             out.order(ByteOrder.LITTLE_ENDIAN);
             for (int i = 0; i < n; i++) {
                 int k = i;
-                Thread t = new Thread(() -> work(k, out), "worker-" + i);
+                Thread t = new Thread(() -> work(k, out), "busy-" + i);
                 t.setDaemon(true);
                 t.start();
             }
+            System.out.println("busy");
             System.in.read();
         }
     }
