@@ -20,9 +20,10 @@ type glimpse struct {
 	from, to    stack.Time
 }
 
-// Threads take turns with a lock and log when. At least 99 of 100 samples inside a wait
-// must name the right lock, and the right holder if one thread held the lock during the
-// whole sample. No sample may name a wrong holder.
+// Threads take turns with a lock and log when. While one thread holds the lock, at least 99 of 100
+// samples of its waiters must name the right lock and the right holder. No sample may name a wrong
+// holder. A lock that changes hands identifies nothing, for as long as its next holder lacks a CPU: the
+// samples until then, and until the waiter's lock is resolved again, do not count.
 func TestTurns(t *testing.T) {
 	for _, c := range []struct{ how, kind string }{{"gcc", "normal"}, {"gcc", "recursive"}, {"gcc", "robust"}, {"gcc", "pi"},
 		{"gcc", "rwlock"}, {"musl-gcc", "recursive"}, {"musl-gcc", "robust"}} {
@@ -45,7 +46,8 @@ func TestTurns(t *testing.T) {
 					}
 				}
 			}
-			inside, rightLock, had, named, wrong := 0, 0, 0, 0, 0
+			inside, had, rightLock, named, wrong := 0, 0, 0, 0, 0
+			held := map[stack.TID]int{} // for how many looks the lock of this waiter had one holder
 			for _, g := range seen {
 				if !within(log.Turns, func(turn [4]int64) bool {
 					return stack.TID(turn[0]) == g.tid && turn[1] <= int64(g.from) && int64(g.to) <= turn[2]
@@ -53,35 +55,47 @@ func TestTurns(t *testing.T) {
 					continue
 				}
 				inside++
+				holder := holderAt(log.Turns, &g)
+				if holder == 0 {
+					held[g.tid] = 0
+					continue
+				}
+				if g.holder != 0 && g.holder != holder {
+					wrong++
+				}
+				if held[g.tid]++; held[g.tid] <= wait.LaterAgain {
+					continue
+				}
+				had++
 				if g.lock == hexa(t, s.Lock) {
 					rightLock++
 				}
-				for _, turn := range log.Turns {
-					if turn[2] > int64(g.from) || int64(g.to) > turn[3] {
-						continue
-					}
-					had++
-					switch g.holder {
-					case stack.TID(turn[0]):
-						named++
-					case 0:
-					default:
-						wrong++
-					}
+				if g.holder == holder {
+					named++
 				}
 			}
-			t.Logf("%d looks, %d inside a wait, lock right in %d; %d with one holder, named in %d, wrong in %d", len(seen), inside, rightLock, had, named, wrong)
+			t.Logf("%d looks, %d inside a wait, %d with one holder: lock right in %d, holder named in %d, wrong in %d", len(seen), inside, had, rightLock, named, wrong)
 			if inside < 50 || had < 50 {
 				t.Fatalf("too few looks: %d inside a wait, %d with one holder", inside, had)
 			}
-			if rightLock*100 < inside*99 {
-				t.Errorf("the right lock in %d of %d", rightLock, inside)
+			if rightLock*100 < had*99 {
+				t.Errorf("the right lock in %d of %d", rightLock, had)
 			}
 			if named*100 < had*99 || wrong != 0 {
 				t.Errorf("the right holder in %d of %d, a wrong one in %d", named, had, wrong)
 			}
 		})
 	}
+}
+
+// holderAt returns the thread that held the lock during the whole glimpse; 0: none did.
+func holderAt(turns [][4]int64, g *glimpse) stack.TID {
+	for _, turn := range turns {
+		if turn[2] <= int64(g.from) && int64(g.to) <= turn[3] {
+			return stack.TID(turn[0])
+		}
+	}
+	return 0
 }
 
 func within(turns [][4]int64, is func([4]int64) bool) bool {

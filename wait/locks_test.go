@@ -292,3 +292,47 @@ func TestGo(t *testing.T) {
 		}
 	}
 }
+
+// changing is the memory of a process in which the rwlock at addr has no holder yet, while on.
+type changing struct {
+	lock.Memory
+	addr uint64
+	on   bool
+}
+
+func (m *changing) ReadAt(b []byte, addr uint64) (int, error) {
+	n, err := m.Memory.ReadAt(b, addr)
+	if m.on {
+		for at := m.addr + 24; at < m.addr+28; at++ { // __cur_writer
+			if at >= addr && at < addr+uint64(n) {
+				b[at-addr] = 0
+			}
+		}
+	}
+	return n, err
+}
+
+// A lock that was handed on to a thread that lacks a CPU identifies nothing until that thread runs.
+// However many samples this takes, the waiters name the lock and its holder soon after it.
+func TestHandedOn(t *testing.T) {
+	p := testprog.Start(t, build(t, "gcc", "pthread.c"), "rwlock-write")
+	var s said
+	say(t, p, &s)
+	mem := &changing{addr: hexa(t, s.Lock), on: true}
+	v := lookAs(t, p.PID, func(c *wait.Config) { mem.Memory = c.Mem; c.Mem = mem })
+	var th wait.Thread
+	info := v.resolve(&th, s.Waiters[0], nil, "futex")
+	for range 1000 {
+		v.r.Refresh(&th)
+	}
+	if th.Proven() || info.Lock == nil || info.Lock.Holder.TID != 0 {
+		t.Fatalf("while it changes hands: %+v", info.Lock)
+	}
+	mem.on = false
+	for range wait.LaterAgain {
+		v.r.Refresh(&th)
+	}
+	if l := th.Info().Lock; !th.Proven() || l.Addr != mem.addr || l.Kind != kind.LockRW || l.Holder.TID != s.Holder {
+		t.Errorf("after it: %+v", l)
+	}
+}

@@ -152,12 +152,16 @@ type Thread struct {
 	info     Info
 	gave     stack.Call // the call before the kernel restarted it
 	nstid    int32
-	again    int // how often an unproven lock was resolved again
+	unproven int // looks at an unproven lock
 }
 
-// maxAgain bounds how often, in one wait, a lock is resolved again whose kind is
-// unproven because it changed hands during the read.
-const maxAgain = 16
+// In one wait, a lock whose kind is unproven is resolved again at the first soonAgain looks and then at
+// every laterAgain-th: it may have changed hands during the reads, and a change of hands lasts until the
+// next holder gets a CPU.
+const (
+	soonAgain  = 16
+	laterAgain = 32
+)
 
 // Info returns the result of the last sample; nil if there was none.
 func (t *Thread) Info() *Info {
@@ -279,9 +283,10 @@ func (r *Resolver) refresh(th *Thread) (changed bool) {
 	if b != lock.ByNothing && th.info.Lock.OfRuntime() {
 		return r.refreshMonitor(th)
 	}
-	if (b == lock.Likely || b == lock.ByNothing) && th.again < maxAgain {
-		th.again++
-		return r.prove(th)
+	if b == lock.Likely || b == lock.ByNothing {
+		if th.unproven++; th.unproven <= soonAgain || th.unproven%laterAgain == 0 {
+			return r.prove(th)
+		}
 	}
 	changed, err := lock.Refresh(&r.target, &th.info.Lock.Lock)
 	if err != nil {

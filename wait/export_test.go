@@ -1,0 +1,4 @@
+package wait
+
+// LaterAgain is for the tests.
+const LaterAgain = laterAgain
