@@ -166,8 +166,14 @@ func (n *Names) placeName(k LocKey) string {
 	return PlaceName(n.rec.Modules[k.Module].Path, k.Addr)
 }
 
+// probes is the mapping in which the kernel executes copies of instructions with uprobes. Their addresses mean nothing.
+const probes = "[uprobes]"
+
 // PlaceName names code at addr of a module that has no symbol.
 func PlaceName(module string, addr uint64) string {
+	if module == probes {
+		return probes
+	}
 	if module == "" {
 		module = "[anon]"
 	}

@@ -75,6 +75,11 @@ func (w *Walker) bySignalFrame(f *stack.Frame) Step {
 // byFramePointer steps over code without tables.
 func (w *Walker) byFramePointer(f *stack.Frame, e *entry) Step {
 	sp, fp := w.regs[w.sp], w.regs[w.fp]
+	if f.Exact {
+		if s, ok := w.byProbe(f, sp); ok {
+			return s
+		}
+	}
 	if e.flags&flagLast == 0 {
 		step := w.byCode
 		if !f.Exact {

@@ -38,20 +38,8 @@ func TestRestoredRegisters(t *testing.T) {
 	for _, name := range []string{"main", "outer", "afterinner", "afterother", "innerret", "otherret"} {
 		at[name] = testprog.Symbol(t, path, name).Vaddr
 	}
-	f, err := elf.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	maps := []stack.Mapping{{Start: 0x7f0000000000, End: 0x7f0000001000, Write: true}}
-	for _, p := range f.Progs {
-		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 {
-			maps = append(maps, stack.Mapping{Start: p.Vaddr &^ 4095, End: (p.Vaddr + p.Filesz + 4095) &^ 4095, Off: p.Off &^ 4095,
-				Inode: 1, Exec: true, Path: path})
-		}
-	}
 	s := unwind.NewSpace(rule.AMD64, unwind.HostFiles{}, nil)
-	s.Update(maps)
+	s.Update(append(codeOf(t, path), stack.Mapping{Start: 0x7f0000000000, End: 0x7f0000001000, Write: true}))
 	const sp = 0x7f0000000800
 	const fp = sp + 8 + 64
 	for _, name := range []string{"inner", "other"} {
@@ -68,4 +56,21 @@ func TestRestoredRegisters(t *testing.T) {
 			t.Errorf("at the return of %s: %+v, %v; want outer with CFA %#x, then main", name, frames, reason, uint64(fp+16))
 		}
 	}
+}
+
+// codeOf returns the mappings of a program's code, which is not relocated.
+func codeOf(t *testing.T, path string) (maps []stack.Mapping) {
+	t.Helper()
+	f, err := elf.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 {
+			maps = append(maps, stack.Mapping{Start: p.Vaddr &^ 4095, End: (p.Vaddr + p.Filesz + 4095) &^ 4095, Off: p.Off &^ 4095,
+				Inode: 1, Exec: true, Path: path})
+		}
+	}
+	return maps
 }

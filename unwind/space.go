@@ -77,6 +77,7 @@ type snapshot struct {
 	nr      uint64   // of the mappings, in order
 	epoch   uint64   // a cached rule is valid as long as epoch is unchanged
 	era     uint8    // of the most recent mappings: see turns
+	probed  bool     // a region has probes
 }
 
 // A region is one mapping.
@@ -84,6 +85,7 @@ type region struct {
 	start, end, off uint64
 	exec, main      bool    // main: the main thread's stack
 	made            bool    // a runtime may have code here: see markMade
+	probes          bool    // copies of instructions with probes: see byProbe
 	era             uint8   // see turns
 	mod             *module // nil for memory without a file
 }
@@ -117,7 +119,7 @@ func (s *Space) Update(maps []stack.Mapping) {
 		if m.End <= m.Start {
 			continue
 		}
-		r := region{start: m.Start, end: m.End, off: m.Off, exec: m.Exec, main: m.Path == "[stack]"}
+		r := region{start: m.Start, end: m.End, off: m.Off, exec: m.Exec, main: m.Path == "[stack]", probes: m.Path == "[uprobes]"}
 		if key, ok := keyOf(m); ok {
 			if r.mod = used[key]; r.mod == nil {
 				if r.mod = s.modules[key]; r.mod == nil || r.mod.gone.Load() || r.mod.again.Load() {
@@ -127,6 +129,7 @@ func (s *Space) Update(maps []stack.Mapping) {
 			}
 		}
 		next.regions = append(next.regions, r)
+		next.probed = next.probed || r.probes
 	}
 	slices.SortFunc(next.regions, func(a, b region) int { return cmp.Compare(a.start, b.start) })
 	if s.Properties().Has(Generates) {

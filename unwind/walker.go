@@ -49,6 +49,7 @@ type Walker struct {
 	data   []byte // the stack's copy
 	mem    *Copy
 	leaf   *stack.Regs // registers at the start of the walk
+	at     stack.Regs  // leaf of a thread in the trap of a probe: see trapped
 	regs   [64]uint64  // the first numRegs are used; 64 makes every index valid
 	known  uint64
 	saved  [64]uint64
@@ -118,6 +119,11 @@ func (w *Walker) walkFrom(th *Thread, regs *stack.Regs, mem *Copy, exact bool) (
 	w.beginReads()
 	defer w.meter.End()
 	th.knowTLS(regs)
+	if exact && w.snap.probed && w.trapped(regs.PC) {
+		w.at = *regs
+		w.at.PC--
+		regs = &w.at
+	}
 	w.leaf, w.th = regs, th
 	w.begin(regs)
 	w.with = w.space.runtimes.Load()
