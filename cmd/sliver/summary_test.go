@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -131,5 +132,13 @@ func TestShare(t *testing.T) {
 		if got := share(x); got != want {
 			t.Errorf("share(%v) is %s, want %s", x, got, want)
 		}
+	}
+}
+
+func TestTracedNames(t *testing.T) {
+	functions := [][2]string{{"step", "/srv/work"}, {"handle", "/srv/work"}, {"step", "/lib/libc.so.6"}}
+	got := tracedNames(len(functions), func(i int) (string, string) { return functions[i][0], functions[i][1] })
+	if want := []string{"step (work)", "handle", "step (libc.so.6)"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -537,6 +537,7 @@ func (c *callPrinter) end() error {
 	}
 	fmt.Fprintf(c.w, "\n%10s %9s %9s %9s %9s %9s %9s  %s\n", "calls", "p50", "p90", "p99", "max", "total", "left", "function")
 	quiet := 0
+	names := tracedNames(len(sum.Functions), func(i int) (string, string) { return sum.Functions[i].Function, sum.Functions[i].Module })
 	for i := range sum.Functions {
 		x := &sum.Functions[i]
 		if x.Calls == 0 && len(sum.Functions) > 20 {
@@ -548,7 +549,7 @@ func (c *callPrinter) end() error {
 			left = fmt.Sprint(*x.Left)
 		}
 		fmt.Fprintf(c.w, "%10d %9s %9s %9s %9s %9s %9s  %s\n", x.Calls, callTime(x.P50), callTime(x.P90), callTime(x.P99), callTime(x.Max),
-			callTime(x.Total), left, printable(x.Function))
+			callTime(x.Total), left, names[i])
 	}
 	if quiet > 0 {
 		fmt.Fprintf(c.w, "%d more functions were not called\n", quiet)

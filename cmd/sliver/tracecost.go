@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"path"
 	"strconv"
 	"strings"
 
@@ -39,6 +40,24 @@ func limitText(l exact.Limit) string {
 	return l.String()
 }
 
+// tracedNames returns the names of n traced functions as messages have them: with the file's name where several have one
+// name.
+func tracedNames(n int, function func(i int) (name, module string)) []string {
+	count := map[string]int{}
+	for i := range n {
+		name, _ := function(i)
+		count[name]++
+	}
+	out := make([]string, n)
+	for i := range out {
+		name, module := function(i)
+		if out[i] = printable(name); count[name] > 1 && module != "" {
+			out[i] += " (" + printable(path.Base(module)) + ")"
+		}
+	}
+	return out
+}
+
 // hotLine says why a function was detached, and what shows it from then on.
 func hotLine(name string, h *exact.Hot, limit exact.Limit, then string) string {
 	return fmt.Sprintf("%s was called too often to trace: %.0f times a second, which cost %s of a CPU (limit %s, --trace-limit); it was detached, %s",
@@ -54,8 +73,8 @@ func costLine(st *exact.Stats) string {
 	if st.Hit.Assumed {
 		how = ", as assumed"
 	}
-	return fmt.Sprintf("tracing cost the program about %s, %s of a CPU: %d entries and exits, %s for an entry and %s for an exit%s", callTime(int64(st.Cost)),
-		share(tracedShare(st)), hitsOf(st), callTime(int64(st.Hit.Enter)), callTime(int64(st.Hit.Exit)), how)
+	return fmt.Sprintf("tracing cost the program about %s, %s of a CPU: %d entries and exits, %s for an entry and %s for an exit%s", span(st.Cost),
+		share(tracedShare(st)), hitsOf(st), moment(int64(st.Hit.Enter)), moment(int64(st.Hit.Exit)), how)
 }
 
 // tracedShare is the cost of tracing as a share of a CPU.

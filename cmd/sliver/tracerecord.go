@@ -117,13 +117,18 @@ func writeCalls(w io.Writer, c *session.Calls, flags *callFlags) {
 	for _, note := range c.Notes {
 		fmt.Fprintf(w, "  %s\n", printable(note))
 	}
+	names := tracedNames(len(c.Functions), func(i int) (string, string) { return c.Functions[i].Name, c.Functions[i].Module })
 	for n, i := range c.Busiest() {
 		if n == maxCallRows {
 			fmt.Fprintf(w, "  %s more ('sliver report' shows them)\n", fnCount(len(c.Funcs)-n))
 			break
 		}
 		s := &c.Funcs[i]
-		fmt.Fprintf(w, "  %s: %d calls, p50 %s, p99 %s, longest %s", printable(c.Functions[i].Name), s.Calls, callTime(s.Times.Percentile(.5)),
+		if s.Calls == 0 && s.Left == 0 {
+			fmt.Fprintf(w, "  %s: not called\n", names[i])
+			continue
+		}
+		fmt.Fprintf(w, "  %s: %d calls, p50 %s, p99 %s, longest %s", names[i], s.Calls, callTime(s.Times.Percentile(.5)),
 			callTime(s.Times.Percentile(.99)), callTime(s.Times.Max))
 		if s.Left > 0 {
 			fmt.Fprintf(w, ", %d left without a return", s.Left)
