@@ -120,17 +120,36 @@ func liveTraced(t *testing.T, what ...string) {
 	for c := range rec.Calls() {
 		exact[[2]stack.Time{c.Enter, c.Exit}] = true
 	}
+	pages := map[string]map[[2]stack.Time]int{"the live page": maps.Clone(live), "the page of the file": maps.Clone(file)}
 	for _, m := range []map[[2]stack.Time]int{live, file} { // samples alone show the others
 		maps.DeleteFunc(m, func(k [2]stack.Time, _ int) bool { return !exact[k] })
+	}
+	around := func(k [2]stack.Time) { // shows what may have made the difference
+		for page, m := range pages {
+			for x, n := range m {
+				if x[0] <= k[1]+20e6 && k[0]-20e6 <= x[1] {
+					t.Logf("near it, %s has %d from %d to %d, exact: %v", page, n, x[0]-rec.Begin(), x[1]-rec.Begin(), exact[x])
+				}
+			}
+		}
+		for i := range rec.Threads {
+			for e := range rec.Events(rec.Threads[i].Seq) {
+				if e.Time <= k[1]+20e6 && k[0]-20e6 <= e.Time {
+					t.Logf("thread %d, %d: %v", rec.Threads[i].TID, e.Time-rec.Begin(), e)
+				}
+			}
+		}
 	}
 	for k, n := range file {
 		if live[k] != n {
 			t.Errorf("from %d to %d the file has %d slices, the live page %d", k[0]-rec.Begin(), k[1]-rec.Begin(), n, live[k])
+			around(k)
 		}
 	}
 	for k, n := range live {
 		if file[k] == 0 {
 			t.Errorf("from %d to %d the live page has %d slices, the file none", k[0]-rec.Begin(), k[1]-rec.Begin(), n)
+			around(k)
 		}
 	}
 	if t.Logf("%d calls", len(file)); len(file) < 5 {
