@@ -49,7 +49,7 @@ if ! command -v go >/dev/null; then
 	echo "test.sh: Go is missing: https://go.dev/dl (go.mod says which version)" >&2
 	exit 2
 fi
-PATH=$PATH:$(go env GOPATH)/bin
+export PATH=$PATH:$(go env GOPATH)/bin CGO_ENABLED=0 # as sliver is built; the race detector needs 1
 export SLIVER_TEST_CACHE=${SLIVER_TEST_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/sliver-test}
 cache=$SLIVER_TEST_CACHE && mkdir -p "$cache" || exit 2
 if [[ -z ${SLIVER_HPROF_CORPUS-} && -d ../shared/corpus ]]; then
@@ -105,11 +105,11 @@ format() {
 	}
 }
 
-targets_vet() { (cd testdata/targets/go/chain && go vet . && { ! command -v gcc >/dev/null || go vet -tags chaincgo .; }); }
+targets_vet() { (cd testdata/targets/go/chain && export CGO_ENABLED=1 && go vet . && { ! command -v gcc >/dev/null || go vet -tags chaincgo .; }); }
 
 # static builds the program for a machine and looks whether it would load anything.
 static() {
-	GOARCH=$1 CGO_ENABLED=0 go build -o "$work/sliver-$1" ./cmd/sliver || return
+	GOARCH=$1 go build -o "$work/sliver-$1" ./cmd/sliver || return
 	command -v readelf >/dev/null || return 0
 	if readelf -lW "$work/sliver-$1" | grep -E 'INTERP|DYNAMIC'; then
 		echo "sliver for $1 is not a static program"
@@ -133,12 +133,12 @@ for p in "${packages[@]}"; do
 	[[ " $layer " != *" big "* ]] || big+=("$p")
 done
 
-unit_tests() { go test -vet=off -race -timeout=10m $short "${unit[@]}"; } # go vet is a step of its own
+unit_tests() { CGO_ENABLED=1 go test -vet=off -race -timeout=10m $short "${unit[@]}"; } # go vet is a step of its own
 big_tests() { go test -vet=off -timeout=10m $short "${big[@]}"; }
 # Two packages at a time: one after another they leave half of two CPUs idle.
 live_tests() { go test -vet=off -p=2 -timeout=50m $short "${live[@]}"; }
 # The step before has required all that these need.
-raced_tests() { SLIVER_HPROF_CORPUS='' SLIVER_REQUIRE='' go test -vet=off -race -short -p=2 -timeout=10m "${raced[@]}"; }
+raced_tests() { SLIVER_HPROF_CORPUS='' SLIVER_REQUIRE='' CGO_ENABLED=1 go test -vet=off -race -short -p=2 -timeout=10m "${raced[@]}"; }
 # A day of churn goes by at 50 times its speed.
 long_tests() { SLIVER_LONG=1 SLIVER_CHURN=1728s go test -count=1 -p=1 -timeout=12h "${packages[@]}"; }
 # benchmarks shows that they run; the figures are had without -short.
@@ -150,8 +150,8 @@ tool() { ! command -v "$2" >/dev/null || "$1" "${@:2}"; }
 # What needs Go alone runs while the tools are fetched.
 checks() {
 	all "gofmt" format
-	step "go vet" env CGO_ENABLED=0 go vet "${packages[@]}"
-	all "go vet, arm64" env GOARCH=arm64 CGO_ENABLED=0 go vet ./...
+	step "go vet" go vet "${packages[@]}"
+	all "go vet, arm64" env GOARCH=arm64 go vet ./...
 	all "one static program, amd64" static amd64
 	all "one static program, arm64" static arm64
 }
