@@ -125,6 +125,7 @@ func liveTraced(t *testing.T, what ...string) {
 		maps.DeleteFunc(m, func(k [2]stack.Time, _ int) bool { return !exact[k] })
 	}
 	around := func(k [2]stack.Time) { // shows what may have made the difference
+		t.Logf("lost %d, dropped %d", rec.Traced.Lost, rec.Traced.Dropped)
 		for page, m := range pages {
 			for x, n := range m {
 				if x[0] <= k[1]+20e6 && k[0]-20e6 <= x[1] {
