@@ -21,6 +21,18 @@ func pathOf(t *testing.T, dir string, command ...string) (x report.Report) {
 	if err := json.Unmarshal([]byte(sliver(t, dir, "report", "--json", "x.sliver").out), &x); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		if !t.Failed() {
+			return
+		}
+		for _, ask := range []string{
+			"select id, pid, ppid, name, began, ended, samples from processes",
+			`select t.process, w.call, w.file, w.waits_for, w.waker_process, w.waker_by, count(*), sum(w.dur) from waits w
+				join threads t on t.id = w.thread group by 1, 2, 3, 4, 5, 6`,
+		} {
+			t.Log(sliver(t, dir, "sql", "x.sliver", ask).out)
+		}
+	})
 	at := int64(-1)
 	for _, s := range x.CriticalPath {
 		if at >= 0 && s.Begin != at {
