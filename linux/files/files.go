@@ -120,6 +120,7 @@ type Table struct {
 	fds     map[int]cached
 	sockets sockets
 	ends    ends
+	near    ends
 	met     map[uint64]int64 // when pipes and sockets were first described, by inode
 	unsure  bool             // an answer is pending in Later
 	owed    bool             // since the last call of Owes
@@ -136,7 +137,7 @@ func New(c Config) *Table {
 // Forget drops the whole cache: the process executed another program.
 func (t *Table) Forget() {
 	clear(t.fds)
-	t.sockets, t.ends = sockets{}, ends{by: map[uint64][]end{}}
+	t.sockets, t.ends, t.near = sockets{}, ends{by: map[uint64][]end{}}, ends{}
 }
 
 const forever = 1<<63 - 1

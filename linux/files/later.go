@@ -15,8 +15,12 @@ type Later struct {
 	Open func() (proc, sys Dir, done func(), err error)
 	// Ends reads the descriptors of all processes for the Laters of several processes. nil: this one does.
 	Ends *Later
+	// Near returns the processes whose descriptors are also read by themselves, which takes a small part of the time:
+	// pipes often connect the processes of a recording. nil: there are none.
+	Near func() []int
 
 	mu      sync.Mutex
+	near    reading[ends]
 	ends    reading[ends]
 	sockets reading[sockets]
 }
@@ -46,7 +50,7 @@ func (l *Later) ofEnds() *Later {
 func (l *Later) Going(now int64) bool {
 	e := l.ofEnds()
 	e.mu.Lock()
-	ends := e.ends.awaited(now)
+	ends := e.ends.awaited(now) || e.near.awaited(now)
 	e.mu.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -150,3 +150,47 @@ func TestLaterShared(t *testing.T) {
 		t.Errorf("%d reads of all descriptors, then %d", n, reads.Load())
 	}
 }
+
+// While the descriptors of all processes are being read, which takes long on a busy machine, those of near processes are
+// known.
+func TestLaterNear(t *testing.T) {
+	proc, sys, _, _ := fixture()
+	done := make(chan bool)
+	defer close(done)
+	var near []int
+	all := &Later{Near: func() []int { return near }}
+	all.Open = func() (Dir, Dir, func(), error) { return nil, slow{sys, done}, func() {}, nil }
+	l := &Later{Ends: all, Open: func() (Dir, Dir, func(), error) { return proc, sys, func() {}, nil }}
+	for _, c := range []struct {
+		near []int
+		want int
+	}{{nil, 0}, {[]int{50, 77}, 77}} {
+		near = c.near
+		all.mu.Lock()
+		all.near = reading[ends]{}
+		all.mu.Unlock()
+		tab := New(Config{PID: 50, Proc: proc, Sys: sys, Now: func() int64 { return 1 }, TTL: 1 << 40, Later: l})
+		tab.Describe(14)
+		for reading := true; reading; runtime.Gosched() {
+			all.mu.Lock()
+			reading = all.near.going
+			all.mu.Unlock()
+		}
+		if d := tab.Describe(14); d.PeerPID != c.want || !tab.Owes() {
+			t.Errorf("with near processes %v: %+v, owes %v; want the peer %d", c.near, d, tab.Owes(), c.want)
+		}
+	}
+}
+
+// slow does not list /proc before done is closed.
+type slow struct {
+	Dir
+	done <-chan bool
+}
+
+func (d slow) ReadDir(name string, most int) ([]string, error) {
+	if name == "." {
+		<-d.done
+	}
+	return d.Dir.ReadDir(name, most)
+}

@@ -3,6 +3,7 @@ package files
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -39,20 +40,39 @@ func (t *Table) scan() {
 		if e != nil {
 			t.ends = *e
 		}
+		if l.Near != nil {
+			if e, _ := take(l, &l.near, t.c.Now, endsTimes*t.c.TTL, l.nearEnds); e != nil {
+				t.near = *e
+			}
+		}
 		t.unsure = t.unsure || !fresh
 		return
 	}
 	if t.ends.until != 0 && t.c.Now() < t.ends.until {
 		return
 	}
-	t.ends = *readEnds(t.c.Sys)
+	t.ends = *readEnds(t.c.Sys, nil)
 	t.ends.until = t.c.Now() + endsTimes*t.c.TTL
 }
 
 // endsTimes is how many TTLs the table of descriptors is cached: a scan costs more than a table of sockets.
 const endsTimes = 4
 
-func laterEnds(_, sys Dir) *ends { return readEnds(sys) }
+func laterEnds(_, sys Dir) *ends { return readEnds(sys, nil) }
+
+func (l *Later) nearEnds(_, sys Dir) *ends { return readEnds(sys, append([]int{}, l.Near()...)) }
+
+// endsOf returns the processes that have a pipe or socket open: those of the last reading of all, and others that a
+// reading of near ones has found.
+func (t *Table) endsOf(inode uint64) []end {
+	all := t.ends.by[inode]
+	for _, e := range t.near.by[inode] {
+		if !slices.Contains(all, e) {
+			all = append(slices.Clip(all), e)
+		}
+	}
+	return all
+}
 
 // missing is called if the table of descriptors lacks the other end of a pipe or socket. If it was read before this
 // Table met the inode, another reading decides.
@@ -61,8 +81,12 @@ func (t *Table) missing(inode uint64) {
 		return
 	}
 	l := t.c.Later.ofEnds()
-	if !since(l, &l.ends, t.metAt(inode), t.c.Now, endsTimes*t.c.TTL, laterEnds) {
+	met := t.metAt(inode)
+	if !since(l, &l.ends, met, t.c.Now, endsTimes*t.c.TTL, laterEnds) {
 		t.unsure = true
+	}
+	if l.Near != nil {
+		since(l, &l.near, met, t.c.Now, endsTimes*t.c.TTL, l.nearEnds)
 	}
 }
 
@@ -79,19 +103,23 @@ func (t *Table) metAt(inode uint64) int64 {
 	return at
 }
 
-// readEnds reads the descriptors of all visible processes.
-func readEnds(sys Dir) *ends {
+// readEnds reads the descriptors of processes; nil: of all visible ones.
+func readEnds(sys Dir, pids []int) *ends {
 	e := &ends{by: map[uint64][]end{}, fifos: map[string][]end{}}
-	pids, err := sys.ReadDir(".", maxPIDs)
-	if err != nil {
-		return e
+	if pids == nil {
+		names, err := sys.ReadDir(".", maxPIDs)
+		if err != nil {
+			return e
+		}
+		for _, name := range names {
+			if pid, err := strconv.Atoi(name); err == nil {
+				pids = append(pids, pid)
+			}
+		}
 	}
 	total := 0
-	for _, name := range pids {
-		pid, err := strconv.Atoi(name)
-		if err != nil {
-			continue
-		}
+	for _, pid := range pids {
+		name := strconv.Itoa(pid)
 		fds, err := sys.ReadDir(name+"/fd", maxFDs)
 		if err != nil {
 			continue // owned by another user, or gone
@@ -162,7 +190,7 @@ func (t *Table) pipe(fd int, link, what string) Desc {
 	if t.c.Sys == nil {
 		return d
 	}
-	all := t.ends.by[d.Inode]
+	all := t.endsOf(d.Inode)
 	if what != "pipe" {
 		all = t.ends.fifos[link]
 	}
@@ -231,7 +259,7 @@ func (t *Table) process(pid int) string {
 // holder returns a process other than the target that has the inode open, and whether more processes have it.
 func (t *Table) holder(inode uint64) (pid int, more, ok bool) {
 	t.scan()
-	for _, e := range t.ends.by[inode] {
+	for _, e := range t.endsOf(inode) {
 		switch {
 		case e.pid == t.c.PID:
 			ok = true

@@ -76,6 +76,7 @@ func newTarget(p *target.Process, s *Shared, onMap func(maps []stack.Mapping, at
 	t := &Target{proc: p, shares: shares{of: s}, onMap: onMap, locks: lockReader{pid: p.PID()}, later: wait.Later{Open: openLater(p)}, changed: make(chan struct{}, 1)}
 	if s != nil {
 		t.later.Ends = &s.ends
+		s.joins(p.PID(), 1)
 	}
 	t.space = unwind.NewSpace(arch, (*files)(t), (*memory)(t), stacks()...)
 	if _, err := t.remap(false, 0); err != nil {
@@ -89,6 +90,7 @@ func newTarget(p *target.Process, s *Shared, onMap func(maps []stack.Mapping, at
 func (t *Target) Release() {
 	if t.shares.of != nil {
 		t.shares.of.without(t.engines)
+		t.shares.of.joins(t.proc.PID(), -1)
 	}
 	t.shares.release()
 }

@@ -1,6 +1,8 @@
 package live
 
 import (
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/sliverprof/sliver/engine/ptrace"
@@ -26,7 +28,8 @@ type Shared struct {
 	unused []*SharedFile             // least recently used first
 	closed bool
 
-	ends wait.Later // the descriptors of all processes
+	ends wait.Later  // the descriptors of all processes
+	pids map[int]int // Targets, by process
 
 	tracers *ptrace.Tracers
 
@@ -62,7 +65,25 @@ type SharedFile struct {
 
 // NewShared returns an empty Shared. Close it after all Targets.
 func NewShared() *Shared {
-	return &Shared{ends: wait.Later{Open: openSystem}, tracers: ptrace.NewTracers(), files: map[FileKey][]*SharedFile{}, engines: map[*ptrace.Engine]bool{}}
+	s := &Shared{tracers: ptrace.NewTracers(), files: map[FileKey][]*SharedFile{}, engines: map[*ptrace.Engine]bool{}, pids: map[int]int{}}
+	s.ends = wait.Later{Open: openSystem, Near: s.processes}
+	return s
+}
+
+// processes returns the processes of the Targets.
+func (s *Shared) processes() []int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.pids))
+}
+
+// joins counts the Targets of a process: n is 1 for a new one, -1 for the end of one.
+func (s *Shared) joins(pid, n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.pids[pid] += n; s.pids[pid] <= 0 {
+		delete(s.pids, pid)
+	}
 }
 
 // with begins to count the helpers of an engine.
