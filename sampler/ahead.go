@@ -69,6 +69,8 @@ const (
 	// mostRest limits for how many rounds nothing is planned after runs that ended at once. The
 	// pause is one round after the first such run and doubles each time.
 	mostRest = 16
+	// noClocks is ahead.clocked if no thread is left out.
+	noClocks = math.MaxInt64
 )
 
 // ahead is a group's state for running ticks ahead.
@@ -76,9 +78,11 @@ type ahead struct {
 	plan  Ahead
 	order []*thread // of the items
 	rest  int       // rounds for which nothing is planned
-	// clocked: some threads are left out of the plan, since their clocks take their samples.
-	clocked bool
-	failed  int // length of that pause after the last failure; 0: the last run succeeded
+	// clocked is for how many ticks threads may be left out of the plan, since their clocks take their
+	// samples. passed is for how many ticks they were, since the last round.
+	clocked, passed int64
+	ticks           int64 // of the plan
+	failed          int   // length of that pause after the last failure; 0: the last run succeeded
 	// blind are the ticks in which only the process's clock was read. They count for a thread
 	// once it is known not to have run since: see confirm.
 	blind []stack.Time
@@ -115,7 +119,7 @@ func (g *group) foresee(now stack.Time) bool {
 	f := &g.ahead
 	a := &f.plan
 	a.ByClock, a.Fresh = len(g.threads)-runs > fewSleep, g.tick.every*2/3
-	if (runs > 0 || f.clocked) && a.ByClock || a.Pause < leastBudget {
+	if (runs > 0 || f.clocked < noClocks) && a.ByClock || a.Pause < leastBudget {
 		return false
 	}
 	n := g.ticksAhead(runs)
@@ -126,7 +130,7 @@ func (g *group) foresee(now stack.Time) bool {
 	if g.s.cfg.Delays != nil { // see mayLeave
 		a.Slept = longCall
 	}
-	return g.foreseeTicks(n) && g.foreseeItems()
+	return g.foreseeItems() && g.foreseeTicks(n)
 }
 
 // mayForesee reports whether the Engine can run ticks ahead, and nothing waits for the group.
@@ -140,17 +144,18 @@ func (g *group) mayForesee() bool {
 // an ordinary round.
 func (g *group) foreseeThreads(now stack.Time) (runs int, ok bool) {
 	f := &g.ahead
-	f.clocked = false
+	f.clocked = noClocks
 	f.plan.Pause = math.MaxInt64
 	for _, th := range g.threads {
 		if th.life.traced || th.pend.is != settled || th.life.dropped.Load() {
 			return 0, false // of naps it is not known whether they lasted until now
 		}
 		if th.clock.on && th.life.active {
-			if th.usage.share < clockSteady {
+			n := th.leaveOut()
+			if n < 2 {
 				return 0, false // a round takes its copies, or finds it asleep
 			}
-			th.ahead.mayRun, f.clocked = false, true
+			th.ahead.mayRun, f.clocked = false, min(f.clocked, n)
 			continue
 		}
 		steady := th.ahead.steady >= steadyFor
@@ -190,30 +195,37 @@ func (g *group) ticksAhead(runs int) int64 {
 	if runs > 0 {
 		n = min(max(aheadSpan/g.tick.every, 1), int64(aheadStops/runs))
 	}
-	if g.ahead.clocked {
-		n = min(n, aheadSpan/g.tick.every, clockTicks)
+	if clocked := g.ahead.clocked; clocked < noClocks {
+		n = min(n, aheadSpan/g.tick.every, clocked)
 	}
 	return min(n, aheadTicks)
 }
 
 // foreseeTicks plans the times of the next n ticks, or of fewer if sampling ends before. It
-// reports whether there are any.
+// reports whether there are any. In ticks without items the Engine only watches the list of threads, so
+// it leaves out all but some that are as far apart as the follower's checks, and the last one.
 func (g *group) foreseeTicks(n int64) bool {
-	a := &g.ahead.plan
-	a.Due, a.End = a.Due[:0], a.End[:0]
-	end := g.s.run.end.Load()
-	for i := range n {
-		due := g.tick.due
-		if i > 0 {
-			due = g.tick.dueOf(g.tick.k + i)
+	a, t := &g.ahead.plan, &g.tick
+	due := func(i int64) stack.Time {
+		if i == 0 {
+			return t.due
 		}
-		if end > 0 && int64(due) >= end {
-			break
-		}
-		a.Due = append(a.Due, due)
-		a.End = append(a.End, g.tick.dueOf(g.tick.k+i+1))
+		return t.dueOf(t.k + i)
 	}
-	return len(a.Due) > 0
+	for end := stack.Time(g.s.run.end.Load()); end > 0 && n > 0 && due(n-1) >= end; {
+		n--
+	}
+	each := int64(1)
+	if len(a.Items) == 0 && !a.ByClock {
+		each = max(1, int64(g.s.followEvery())/t.every)
+	}
+	a.Due, a.End = a.Due[:0], a.End[:0]
+	for i := max(n-1, 0) % each; i < n; i += each {
+		a.Due = append(a.Due, due(i))
+		a.End = append(a.End, due(i+1))
+	}
+	g.ahead.ticks = n
+	return n > 0
 }
 
 // foreseeItems plans the visits to the threads, first to those that may run. There are none if
@@ -274,6 +286,10 @@ func (g *group) goAhead() (ok bool) {
 	ok = g.engine.GoAhead(a)
 	g.s.list.away.Add(-1)
 	now := g.engine.Now()
+	if ok && len(a.Items) == 0 && !a.ByClock {
+		g.passClocked(now)
+		return true
+	}
 	if !ok || a.Ticks == 0 && a.Done == 0 && a.Err == nil && !a.Asleep && now >= g.tick.due {
 		f.failed = min(max(2*f.failed, 1), mostRest)
 		f.rest = f.failed
@@ -282,8 +298,9 @@ func (g *group) goAhead() (ok bool) {
 	if a.Ticks > 0 {
 		f.failed = 0
 	}
-	if f.clocked {
+	if f.clocked < noClocks {
 		f.rest = 1 // the next round takes the copies
+		f.passed += int64(a.Ticks)
 	}
 	if a.ByClock {
 		f.blind, f.stood = append(f.blind[:0], a.At[:a.Ticks]...), a.Stood
@@ -310,6 +327,18 @@ func (g *group) goAhead() (ok bool) {
 		g.round(now)
 	}
 	return true
+}
+
+// passClocked leaves out the ticks of a run in which only clocks took samples, except the last one, whose
+// round takes the copies.
+func (g *group) passClocked(now stack.Time) {
+	f := &g.ahead
+	f.rest = 1
+	if n := min(g.tick.at(now)-g.tick.k, f.ticks-1); n > 0 {
+		f.passed += n
+		g.tick.k += n
+		g.tick.due = g.tick.dueOf(g.tick.k)
+	}
 }
 
 // takeAhead processes the results of a run.

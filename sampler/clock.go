@@ -49,8 +49,9 @@ const (
 	timerCost     = 9_000
 	// clockFirst is the CPU time, in ns, of which the switches count if they were not yet counted over clockLook.
 	clockFirst = 10_000_000
-	// clockSteady is the least recent share of CPU time for which ticks leave out a thread with a
-	// clock, at most clockTicks in a row: fewer than copies fit into its buffer.
+	// clockSteady is the least share of the last second or so that a thread with a clock used a CPU or waited for
+	// one, for which ticks leave it out: at most clockTicks in a row, fewer than copies fit into its
+	// buffer. With a clock of all CPUs, it is the share of CPU time.
 	clockSteady = .97
 	clockTicks  = 6
 	// clockDraw is after how many copies a new period is drawn, so that no program keeps in step
@@ -433,7 +434,7 @@ func (g *group) lastCopies(th *thread) {
 // thread where it was last seen on one: to stop, it would have to get a CPU first.
 func (g *group) clocked(th *thread, c *Counters) (done bool) {
 	k := &th.clock
-	queued := th.life.started && th.stood(c, 1)
+	queued := th.life.started && th.stood(c, 1, g.ahead.passed+1)
 	th.life.active, th.seen.blocked, th.reuse.kept.ok = true, false, false
 	th.seen.counters = *c
 	switch {
@@ -449,6 +450,17 @@ func (g *group) clocked(th *thread, c *Counters) (done bool) {
 	g.put(th)
 	s.Stack = nil // the group's own memory comes with the next walk
 	return true
+}
+
+// leaveOut returns for how many ticks in a row a thread with a clock need not be looked at, since it was
+// hardly asleep recently. A look accounts for one tick that met the thread waiting for a CPU, so there is
+// not more than one of those in that time.
+func (th *thread) leaveOut() int64 {
+	u := &th.usage
+	if u.lately < clockSteady && (u.awake < clockSteady || th.clock.machine()) {
+		return 0
+	}
+	return int64(min(1/(1-min(u.lately, clockSteady)), clockTicks))
 }
 
 // unmet estimates the CPU time up to s, in ns, that the ticks of a clock of all CPUs cannot have met, from met, what they

@@ -309,6 +309,7 @@ func (g *group) round(now stack.Time) {
 		g.dozeAgain(was, known)
 	}
 	g.dozing.tried(g.threads)
+	g.ahead.passed = 0
 	kept := g.threads[:0]
 	for _, th := range g.threads {
 		th.round.done = false

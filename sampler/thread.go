@@ -124,8 +124,10 @@ const usageFor = 1_000_000_000
 type usage struct {
 	share  float64    // of the recent time, as of at
 	lately float64    // of the last second or so, or since from
+	awake  float64    // the same of the time that it used a CPU or waited for one
 	from   stack.Time // of the first look
-	cpu    int64      // CPU time then
+	cpu    int64      // CPU time at the last look
+	delay  int64      // time of waiting for a CPU then
 	at     stack.Time // of the last look
 }
 
@@ -133,13 +135,19 @@ type usage struct {
 // the current burst of work.
 func (u *usage) add(c *Counters, at stack.Time) {
 	if u.at != 0 && at > u.at {
-		share := min(max(float64(c.CPU-u.cpu)/float64(at-u.at), 0), 1)
-		u.share += (share - u.share) / 8
-		u.lately += (share - u.lately) * float64(at-u.at) / float64(min(at-u.from, max(usageFor, at-u.at)))
+		// The kernel adds up the time of a thread that runs at its own ticks, some ms apart, so the time
+		// since the last look may seem to be more than all of it. That evens out in the next looks, and
+		// a bound here would leave too little.
+		since := float64(at - u.at)
+		cpu, awake := max(float64(c.CPU-u.cpu)/since, 0), max(float64(c.CPU-u.cpu+c.Delay-u.delay)/since, 0)
+		part := since / float64(min(at-u.from, max(usageFor, at-u.at)))
+		u.share += (min(cpu, 1) - u.share) / 8
+		u.lately += (cpu - u.lately) * part
+		u.awake += (awake - u.awake) * part
 	} else if u.at == 0 {
 		u.from = at
 	}
-	u.cpu, u.at = c.CPU, at
+	u.cpu, u.delay, u.at = c.CPU, c.Delay, at
 }
 
 // A thread that was woken by its call's timeout and has not left the kernel yet must not be
@@ -232,7 +240,7 @@ func (g *group) didAt(th *thread, c *Counters, try int) (stack.State, stack.Call
 		return stack.StateRunnable, none
 	case th.clock.on: // samples on a CPU come from its clock; this stop represents its time waiting
 		return stack.StateRunnable, none
-	case v.Found == ActivityUnknown && v.Call.Nr < 0 && th.life.started && th.stood(c, try):
+	case v.Found == ActivityUnknown && v.Call.Nr < 0 && th.life.started && th.stood(c, try, 1):
 		return stack.StateRunnable, none
 	}
 	return stack.StateRunning, none
@@ -255,18 +263,18 @@ func (g *group) stopped(th *thread, c Counters) {
 	g.put(th)
 }
 
-// Reports whether a thread that has run since the last look counts as having waited for a
-// CPU. The share of such samples matches the share of its time; the remainder carries over to the
-// next sample.
-func (th *thread) stood(c *Counters, try int) bool {
+// Reports whether a thread that has run since the last look, ticks ago, counts as having waited for a
+// CPU. The share of such samples among the ticks matches the share of its time; the remainder carries
+// over to the next sample.
+func (th *thread) stood(c *Counters, try int, ticks int64) bool {
 	delay, cpu := c.Delay-th.seen.counters.Delay, c.CPU-th.seen.counters.CPU
 	if delay <= 0 || cpu < 0 {
 		return false
 	}
-	owed := th.late.owed + delay
-	yes := owed > (delay+cpu)/2
+	owed, tick := th.late.owed+delay, (delay+cpu)/ticks
+	yes := owed > tick/2
 	if yes {
-		owed -= delay + cpu
+		owed -= tick
 	}
 	if try == 1 { // further tries of this look are of the same time
 		th.late.owed = max(min(owed, delay+cpu), -delay-cpu)
