@@ -67,7 +67,8 @@ type governor struct {
 
 	mu    sync.Mutex // guards what follows
 	begun bool
-	leaps bool // since the last check, sleepers hardly ever ran: naps lose nothing, and grow by several levels at once
+	leaps bool  // since the last check, sleepers hardly ever ran: naps lose nothing
+	naps  int32 // level of the mean nap of sleepers since the last check
 	looks int
 	low   int
 	high  int
@@ -146,6 +147,7 @@ func (s *Sampler) govern(now stack.Time) {
 		return
 	}
 	cost, sleepers := v.cost(&l, s.cpus)
+	v.napped(l.asleep-v.was.asleep, float64(l.at-v.was.at)/float64(s.ctl.ivl.Load())/v.factor()*float64(s.Threads()))
 	v.was = l
 	v.looked(now)
 	v.steer(s, cost/s.cfg.MaxOverhead, sleepers)
@@ -184,6 +186,11 @@ func (v *governor) cost(l *ledger, cpus int) (cost, sleepers float64) {
 	asleep, awake := float64(l.asleep-v.was.asleep), float64(l.awake-v.was.awake)
 	v.leaps = float64(l.moved-v.was.moved) < leapShare*asleep
 	return cost, asleep / max(asleep+awake, 1)
+}
+
+// napped notes that there were looks at sleepers, of all threads' ticks.
+func (v *governor) napped(looks uint64, ticks float64) {
+	v.naps = int32(min(max(math.Log2(ticks/float64(max(looks, 1))), 0), napMost))
 }
 
 // idles notes the share of all CPUs' time that was idle; below 0, unknown, counts as none.
@@ -246,14 +253,16 @@ func (v *governor) steer(s *Sampler, load, sleepers float64) {
 	}
 }
 
-// longer returns the next nap level of sleepers that cost over times too much.
+// longer returns the next nap level of sleepers that cost over times too much. They nap up to napMost on their own,
+// and levels up to that of their mean nap change nothing. Naps that lose samples are rather too short.
 func (v *governor) longer(nap int32, over float64) int32 {
-	if v.leaps { // they nap up to napMost on their own
-		nap, over = max(nap, napMost), min(over, mostLeap)
+	more := math.Log2(min(over, mostLeap))
+	if v.leaps {
+		nap, more = max(nap, napMost), math.Ceil(more)
 	} else {
-		over = min(over, 2)
+		nap, more = max(nap, v.naps), max(math.Floor(more), 1)
 	}
-	return min(nap+int32(math.Ceil(math.Log2(over))), mostNap)
+	return min(nap+int32(more), mostNap)
 }
 
 // Cost is the cost of a recording so far.

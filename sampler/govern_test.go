@@ -78,7 +78,8 @@ func TestGovernCost(t *testing.T) {
 	}
 }
 
-// Naps lose nothing of threads that sleep, so the bound holds after few corrections. Those of a Limit come one by one.
+// The bound holds after few corrections: naps lose nothing of threads that sleep, and levels up to those of other
+// sleepers' own naps are left out. Corrections of a Limit come one by one.
 func TestGovernLeaps(t *testing.T) {
 	for _, c := range []struct {
 		leaps bool
@@ -88,10 +89,13 @@ func TestGovernLeaps(t *testing.T) {
 		{true, 1.1, []int32{napMost + 1, napMost + 2, mostNap, mostNap}},
 		{true, 6, []int32{napMost + 2, mostNap}},
 		{true, 100, []int32{napMost + 2, mostNap, mostNap}},
-		{false, 100, []int32{1, 2, 3}},
+		{false, 100, []int32{napMost + 2, mostNap}},
+		{false, 2.5, []int32{napMost + 1, napMost + 2, mostNap}},
+		{false, 1.1, []int32{napMost + 1, napMost + 2, mostNap}},
 	} {
 		s := &Sampler{}
 		s.gov.leaps = c.leaps
+		s.gov.napped(1000, 8000) // at each eighth tick
 		for i, want := range c.want {
 			if s.gov.steer(s, c.load, .9); s.gov.napLeast.Load() != want {
 				t.Errorf("load %v: level %d after %d corrections, want %d", c.load, s.gov.napLeast.Load(), i+1, want)
@@ -104,6 +108,16 @@ func TestGovernLeaps(t *testing.T) {
 		}
 		if checks < mostNap+highLooks-2 || checks > mostNap+highLooks {
 			t.Errorf("load %v: the interval grows after %d checks", c.load, checks)
+		}
+	}
+}
+
+// The mean nap follows from the looks, up to what sleepers take on their own.
+func TestGovernNapped(t *testing.T) {
+	for looks, want := range map[uint64]int32{0: napMost, 10: napMost, 100: napMost, 200: 2, 399: 1, 401: 0, 800: 0, 2000: 0} {
+		v := &governor{}
+		if v.napped(looks, 800); v.naps != want {
+			t.Errorf("%d looks in 800 ticks: level %d, want %d", looks, v.naps, want)
 		}
 	}
 }
