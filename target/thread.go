@@ -29,8 +29,9 @@ type Thread struct {
 	// For OnCPU: the excess of switches in over switches out while the thread is on no CPU, and
 	// how often in a row it seemed to be on none.
 	ahead  int64
-	known  bool
-	asleep int // how often it was read while it was blocked, up to measureAt
+	known  bool // ahead was measured
+	asked  bool // OnCPU needed it
+	slept  bool // the thread was read while it was blocked
 	absent int
 	plain  bool // see WithoutPrograms
 
@@ -41,8 +42,10 @@ type Thread struct {
 
 	names threadNames
 
-	line  [512]byte // for the files above
-	again [128]byte // schedstat a second time
+	line     [512]byte // for the files above
+	again    [128]byte // schedstat as of readAt, of againLen bytes
+	againLen int
+	readAt   stack.Time
 }
 
 // Counters are the scheduler's accounts of a thread.
@@ -141,10 +144,12 @@ func answer(b []byte, n int, errno unix.Errno) ([]byte, error) {
 // Counters reads the scheduler's accounts of the thread: one pread, no allocation. If Switches
 // and CPU equal those of an earlier call, the thread has not run since then.
 func (t *Thread) Counters(c *Counters) error {
+	t.readAt, t.againLen = monotonic(), 0
 	b, err := pread(t.schedstat, t.line[:])
 	if err != nil {
 		return err
 	}
+	t.againLen = copy(t.again[:], b)
 	err = parseSchedstat(b, c)
 	t.switches = c.Switches
 	return err
@@ -174,28 +179,26 @@ func (t *Thread) Syscall(c *stack.Call) (running bool, pc, sp uint64, err error)
 // considered wrong.
 const absentMax = 20
 
-// measureAt is the reading of a blocked thread that measures that difference: it takes as long as all else of a
-// reading, and most threads of a large process never run again after the first one.
-const measureAt = 2
-
 // OnCPU reports whether a running thread is on a CPU, as opposed to waiting for one: it has been
 // given a CPU once more often than it left one. The kernel's two accounts (sched_info_arrive and
 // __schedule in kernel/sched) may differ by a small constant, which changes only in rare cases,
-// so ReadBlocked measures it from time to time. In doubt OnCPU returns true, except before
-// that: a stop of a thread that waits for a CPU may restart a timeout.
+// so the next ReadBlocked measures it. That takes as long as all else of a reading, and most threads of a
+// large process are never found running, so it happens only after an OnCPU. In doubt OnCPU returns true,
+// except before that: a stop of a thread that waits for a CPU may restart a timeout.
 func (t *Thread) OnCPU() (bool, error) {
 	ahead, err := t.switchesAhead()
 	if err != nil {
 		return false, err
 	}
-	if ahead > t.ahead && (t.known || t.asleep == 0 || t.asleep == measureAt) {
+	t.asked = true
+	if ahead > t.ahead && (t.known || !t.slept) {
 		t.absent = 0
 		return true, nil
 	}
 	if t.absent++; t.absent < absentMax {
 		return false, nil
 	}
-	t.absent, t.known = 0, false
+	t.absent, t.known, t.slept = 0, false, false
 	return true, nil
 }
 
@@ -280,24 +283,26 @@ func StateOf(letter byte) stack.State {
 	return stack.StateUnknown
 }
 
+// freshFor is for how long, in ns, counters are those before a reading: little longer than a reading of them takes. Hardly
+// a thread runs in that time.
+const freshFor = 8_000
+
 // ReadBlocked reads a blocked thread without stopping it. The scheduler's counters, read before
 // and after, act as a sequence lock: equal counters mean that the thread did not run in between,
-// so call, registers and stack are consistent. If the thread runs or ran, ok is false and w is
-// invalid.
+// so call, registers and stack are consistent. Counters that were read up to freshFor ago count as read before.
+// If the thread runs or ran, ok is false and w is invalid.
 //
 // w.Regs then has only PC and SP, or what w.Registers reads, and w.Call the call. Short spans are as in Capture.
 func (t *Thread) ReadBlocked(w *Window) (ok bool, err error) {
 	w.reset()
-	w.Asked = monotonic()
-	before, err := pread(t.schedstat, t.line[:])
-	if err != nil {
+	if monotonic()-t.readAt >= freshFor || t.againLen == 0 {
+		if err := t.Counters(&w.Counters); err != nil {
+			return false, err
+		}
+	} else if err := parseSchedstat(t.again[:t.againLen], &w.Counters); err != nil {
 		return false, err
 	}
-	w.Stopped = monotonic() // between the two readings of the counters
-	if err := parseSchedstat(before, &w.Counters); err != nil {
-		return false, err
-	}
-	n := copy(t.again[:], before)
+	w.Asked, w.Stopped = t.readAt, monotonic() // between the two readings of the counters
 	running, pc, sp, err := t.Syscall(&w.Call)
 	if err != nil || running || sp == 0 {
 		w.Call.Nr = -1
@@ -321,11 +326,12 @@ func (t *Thread) ReadBlocked(w *Window) (ok bool, err error) {
 		return false, err
 	}
 	w.Resumed = monotonic()
-	if !bytes.Equal(t.again[:n], after) {
+	if !bytes.Equal(t.again[:t.againLen], after) {
+		t.againLen = 0
 		return false, nil
 	}
-	t.asleep = min(t.asleep+1, measureAt)
-	if !t.known && t.asleep == measureAt {
+	t.slept = true
+	if !t.known && t.asked {
 		if ahead, err := t.switchesAhead(); err == nil {
 			t.ahead, t.known = ahead, true // if it woke since then, OnCPU detects it
 		}
