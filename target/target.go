@@ -363,6 +363,21 @@ func (p *Process) read(name string, limit int) ([]byte, error) {
 	}
 }
 
+// readLine is read for a file of one line, which the kernel returns whole if it is shorter than b. Most of the cost of taking
+// up a thread are such files, so it makes no second call to find the end.
+func (p *Process) readLine(name string, b []byte) ([]byte, error) {
+	fd, err := p.openat(name, unix.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	line, err := preadLocked(fd, b)
+	if err == nil && len(line) == len(b) {
+		err = fmt.Errorf("/proc/%d/%s is longer than %d bytes", p.pid, name, len(b)-1)
+	}
+	return line, err
+}
+
 func (p *Process) link(name string) (string, error) {
 	b := make([]byte, 4097)
 	dir := p.dirOf(name)
@@ -396,7 +411,8 @@ func (p *Process) status(sub string) (Stat, Status, error) {
 
 // statOf reads stat, as status does.
 func (p *Process) statOf(sub string) (Stat, error) {
-	b, err := p.read(sub+"stat", maxStatus)
+	var buf [1024]byte
+	b, err := p.readLine(sub+"stat", buf[:])
 	if err != nil {
 		return Stat{}, err
 	}
@@ -482,7 +498,8 @@ func (p *Process) ThreadInfo(tid stack.TID) (ThreadInfo, error) {
 	if n := len(status.NSpid); n > 0 {
 		ti.NSTID = status.NSpid[n-1]
 	}
-	b, err := p.read(sub+"schedstat", 256)
+	var buf [256]byte
+	b, err := p.readLine(sub+"schedstat", buf[:])
 	if err != nil {
 		return ti, gone(err)
 	}
