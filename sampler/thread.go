@@ -12,22 +12,24 @@ import (
 
 // thread is one sampled thread. All fields except acc belong to its group.
 type thread struct {
+	// What a tick reads of a thread that naps comes first: few lines of memory.
+	life  life
+	round inRound
+	pend  pending
+	sleep sleep
+	seen  seen
+	gaps  gaps
+
 	info stack.ThreadInfo
 	file Thread
 	sink Sink
 	walk unwind.Thread
 	acc  account
-	life life
 	task uint64 // last recorded payload of event.Task
 
-	seen   seen
 	wait   pendingWait
-	round  inRound
-	pend   pending
 	ahead  threadAhead
 	late   late
-	gaps   gaps
-	sleep  sleep
 	leave  leave
 	reuse  reuse
 	usage  usage
