@@ -85,7 +85,7 @@ func TestPassClocked(t *testing.T) {
 				st       stack.State
 				want, by float64
 			}{
-				{stack.StateRunning, float64(c.burst) / sum, .08}, // a period that is drawn anew begins at once
+				{stack.StateRunning, float64(c.burst) / sum, .08}, // each newly drawn period starts over
 				{stack.StateRunnable, float64(c.queue) / sum, .02}, {stack.StateBlocked, float64(c.nap) / sum, .02},
 			} {
 				if got := n[x.st] / ticks; math.Abs(got-x.want) > x.by+4.5*math.Sqrt(x.want*(1-x.want)/ticks) {
