@@ -47,10 +47,10 @@ func (s *Sampler) follow(ctx context.Context) error {
 	f := follower{s: s, known: roster{clock: s.hooks.now}}
 	for due := true; ; {
 		every := s.followEvery()
-		if n := s.awakes(); n == f.awake {
+		n := s.awakes()
+		ran := n != f.awake
+		if f.awake = n; !ran {
 			every = max(every, s.idleFollow())
-		} else {
-			f.awake = n
 		}
 		if !f.list(due) {
 			return nil
@@ -63,7 +63,12 @@ func (s *Sampler) follow(ctx context.Context) error {
 			s.ctl.yielded.Store(s.target.Traced())
 		}
 		var ok bool
-		if due, ok = f.rest(ctx, every); !ok {
+		if s.list.reported.Load() && !s.cfg.Yield {
+			due, ok = f.restReported(ctx, every, ran)
+		} else {
+			due, ok = f.rest(ctx, every)
+		}
+		if !ok {
 			return nil
 		}
 	}
@@ -74,6 +79,7 @@ func (s *Sampler) follow(ctx context.Context) error {
 func (f *follower) list(due bool) bool {
 	s := f.s
 	begin := s.hooks.now()
+	s.list.looked.Store(int64(s.target.Now()))
 	if stamp, err := s.target.Stamp(); err == nil {
 		s.list.stamp.Store(stamp) // read before the list, so that later changes are noticed
 	}
@@ -156,6 +162,9 @@ func waitPoked(ctx context.Context, poke <-chan struct{}, wait time.Duration) (p
 func (s *Sampler) peek(now stack.Time) {
 	s.govern(now)
 	s.cfg.Limit.check(s, now)
+	if s.list.reported.Load() {
+		return
+	}
 	last := s.list.peeked.Load()
 	if int64(now)-last < int64(s.followEvery())*3/4 || !s.list.peeked.CompareAndSwap(last, int64(now)) {
 		return

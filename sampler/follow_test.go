@@ -12,21 +12,22 @@ import (
 // followed is a target whose list takes a while, on a clock of its own that jumps over waits.
 type followed struct {
 	fakeTarget
-	t       *testing.T
-	s       *Sampler
-	clock   time.Time
-	cost    time.Duration // of one list
-	links   uint64
-	lists   []time.Duration // when the list was read, since the start
-	stamps  int
-	reads   map[stack.TID]int
-	born    stack.Time
-	image   uint64
-	named   []string // new names
-	execs   int      // that were reported
-	created func()   // is called after New; may be nil
-	waits   int
-	between func(f *followed) (more bool) // is called after each wait
+	t        *testing.T
+	s        *Sampler
+	clock    time.Time
+	cost     time.Duration // of one list
+	links    uint64
+	lists    []time.Duration // when the list was read, since the start
+	stamps   int
+	reads    map[stack.TID]int
+	born     stack.Time
+	image    uint64
+	named    []string // new names
+	execs    int      // that were reported
+	created  func()   // is called after New; may be nil
+	waits    int
+	between  func(f *followed) (more bool) // is called after each wait
+	reported bool                          // see LivesReported
 }
 
 var followStart = time.Unix(1000, 0)
@@ -83,6 +84,9 @@ func (f *followed) run() {
 		f.created()
 	}
 	f.s, f.clock = s, followStart
+	if f.reported {
+		s.LivesReported()
+	}
 	s.hooks.now, s.hooks.wait = func() time.Time { return f.clock }, f.wait
 	s.hooks.begin = func(*group) error { return nil }
 	if err := s.follow(context.Background()); err != nil {

@@ -121,8 +121,11 @@ type listWatch struct {
 	peeks  atomic.Int64 // number of peeks
 	away   atomic.Int32 // groups whose Engine watches for changes
 	stamp  atomic.Uint64
-	// reported says that Look is called for each exec and end.
+	// reported says that Look is called for each exec and end, and Changed for threads.
 	reported atomic.Bool
+	soon     atomic.Bool  // Changed will call look
+	named    atomic.Bool  // a thread has a new name
+	looked   atomic.Int64 // time of the last list
 }
 
 // controls are what a user or the target changes while groups sample.

@@ -104,7 +104,10 @@ func (s *Session) recordingBegan() stack.Time {
 // begin records the First processes, and follows the others until ctx ends or all have ended.
 func (f *family) begin(ctx context.Context) {
 	ctx, f.cancel = context.WithCancel(ctx)
-	f.execs = f.s.o.Set.OnExec(f.execed)
+	if f.execs = f.s.o.Set.OnChange(f.changed); f.execs {
+		f.s.live.ExecsReported()
+		f.s.smp.LivesReported()
+	}
 	for _, m := range f.s.o.First {
 		f.join(ctx, m)
 	}
@@ -222,14 +225,19 @@ func (f *family) record(ctx context.Context, m procset.Member) {
 	f.done = append(f.done, r)
 }
 
-// execed makes the sampler of a process look which program it runs now, or whether it has ended. The kernel reports an exec before the new
+// changed makes the sampler of a process look at what the kernel reported: which program it runs now, whether it has
+// ended, its threads or their names. The kernel reports an exec before the new
 // program can be recognized (load_elf_binary of fs/binfmt_elf.c sets its addresses later), on a busy machine by
 // some time: further looks follow, and the sampler's own ten times as late.
-func (f *family) execed(pid int) {
+func (f *family) changed(pid int, what target.BirthKind) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	look := func(s *Session) {
-		if s.proc.PID() == pid {
+		switch {
+		case s.proc.PID() != pid:
+		case what == target.Threaded || what == target.Renamed:
+			s.smp.Changed(what == target.Renamed)
+		default:
 			s.smp.Look()
 			for _, later := range []time.Duration{2 * time.Millisecond, 10 * time.Millisecond, 40 * time.Millisecond} {
 				time.AfterFunc(later, s.smp.Look)

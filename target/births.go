@@ -19,9 +19,11 @@ type BirthKind uint8
 
 // Kinds of Birth.
 const (
-	Born   BirthKind = iota // a process was made by fork, vfork or clone
-	Execed                  // a process became another program
-	Ended                   // the first thread of a process ended
+	Born     BirthKind = iota // a process was made by fork, vfork or clone
+	Execed                    // a process became another program
+	Ended                     // the first thread of a process ended
+	Threaded                  // a process started a thread
+	Renamed                   // a thread of a process got a name, other than by an exec
 )
 
 // Birth is a change in the life of a process, as the kernel reports it.
@@ -30,10 +32,10 @@ type Birth struct {
 	PID    int
 	Parent int // of Born: the process that made it
 	At     stack.Time
-	Comm   string // of Execed: the new name
+	Comm   string // of Execed and Renamed: the new name
 }
 
-// Births reports processes as they are made, exec and end. It uses the records that the kernel
+// Births reports processes as they are made, exec and end, and their threads as they begin and get names. It uses the records that the kernel
 // writes for perf events (PERF_RECORD_FORK, _COMM and _EXIT of linux/perf_event.h). It stops and
 // traces nothing. Next and Held are for one goroutine; the other methods may be called from any.
 type Births struct {
@@ -103,8 +105,12 @@ func (b *Births) Wake() { b.rouse() }
 // (kernel/time/timekeeping.c, ktime_get_mono_fast_ns).
 const clockSlack = 100_000
 
+// gather is how long Next waits for more after the first report: a birth, an exec and an end often follow each other,
+// and a wake-up costs more than their reports.
+const gather = time.Millisecond
+
 // Next waits until the kernel reports something, Wake is called or the time is over, and returns
-// the reports by time. The slice is valid until the next call.
+// the reports by time. Reports are up to gather old. The slice is valid until the next call.
 //
 // Of all that is returned, everything that came before it has been returned. The rings of the CPUs are read one
 // after another: a process may be started after the first was read, and start one itself on the CPU that is read next.
@@ -112,26 +118,11 @@ const clockSlack = 100_000
 // complete. The others are held back for the next call.
 func (b *Births) Next(wait time.Duration) []Birth {
 	if len(b.held) > 0 {
-		wait = min(wait, 2*clockSlack)
+		wait = min(wait, gather)
 	}
 	fds := b.pollFDs()
-	// A ring whose CPU or process is gone is always ready: it must not end the wait.
-	deadline := time.Now().Add(wait)
-	for {
-		left := max(time.Until(deadline), 0)
-		ts := [2]int64{int64(left / time.Second), int64(left % time.Second)}
-		n, errno := sleep(&fds[0], len(fds), &ts)
-		if errno == unix.EINTR {
-			continue
-		}
-		ready := errno != 0 || n == 0
-		for i := range fds {
-			ready = ready || fds[i].Revents&unix.POLLIN != 0
-		}
-		forgetGone(fds)
-		if ready {
-			break
-		}
+	if b.await(fds, wait) && fds[0].Revents == 0 && len(b.held) == 0 {
+		b.await(fds[:1], gather)
 	}
 	var drain [8]byte
 	_, _ = unix.Read(b.wake, drain[:])
@@ -155,6 +146,27 @@ func (b *Births) Next(wait time.Duration) []Birth {
 	return b.found[:n]
 }
 
+// await waits until one of fds can be read, or the time is over. It reports whether one can.
+func (b *Births) await(fds []unix.PollFd, wait time.Duration) (ready bool) {
+	// A ring whose CPU or process is gone is always ready: it must not end the wait.
+	deadline := time.Now().Add(wait)
+	for {
+		left := max(time.Until(deadline), 0)
+		ts := [2]int64{int64(left / time.Second), int64(left % time.Second)}
+		n, errno := sleep(&fds[0], len(fds), &ts)
+		if errno == unix.EINTR {
+			continue
+		}
+		for i := range fds {
+			ready = ready || fds[i].Revents&unix.POLLIN != 0
+		}
+		forgetGone(fds)
+		if ready || errno != 0 || n == 0 {
+			return ready
+		}
+	}
+}
+
 // Held reports whether the last call of Next has held back reports.
 func (b *Births) Held() bool { return len(b.held) > 0 }
 
@@ -164,7 +176,7 @@ func (b *Births) Close() {
 }
 
 // parseBirth parses a record of perf_event_open(2), with PERF_SAMPLE_TIME at its end. It returns
-// ok false for records about threads other than the first, and lost for PERF_RECORD_LOST.
+// ok false for records about the ends of threads other than the first, and lost for PERF_RECORD_LOST.
 func parseBirth(b []byte) (x Birth, lost uint64, ok bool) {
 	const header, tail = 8, 8
 	if len(b) < header+tail {
@@ -181,19 +193,28 @@ func parseBirth(b []byte) (x Birth, lost uint64, ok bool) {
 		}
 		return x, lost, false
 	case unix.PERF_RECORD_FORK, unix.PERF_RECORD_EXIT: // pid, ppid, tid, ptid, time
-		if len(body) < 24 || word(0) != word(2) || word(0) <= 0 {
+		if len(body) < 24 || word(0) <= 0 {
 			return x, 0, false
 		}
-		x.PID, x.Kind = word(0), Ended
-		if typ == unix.PERF_RECORD_FORK {
+		first, born := word(0) == word(2), typ == unix.PERF_RECORD_FORK
+		switch x.PID = word(0); {
+		case born && first:
 			x.Parent, x.Kind = word(1), Born
+		case born:
+			x.Kind = Threaded
+		case first:
+			x.Kind = Ended
+		default:
+			return Birth{}, 0, false
 		}
 		return x, 0, true
 	case unix.PERF_RECORD_COMM: // pid, tid, name
-		if len(body) < 8 || misc&commExec == 0 || word(0) <= 0 {
+		if len(body) < 8 || word(0) <= 0 {
 			return x, 0, false
 		}
-		x.PID, x.Kind = word(0), Execed
+		if x.PID, x.Kind = word(0), Renamed; misc&commExec != 0 {
+			x.Kind = Execed
+		}
 		name, _, _ := bytes.Cut(body[8:], []byte{0})
 		x.Comm = string(name)
 		return x, 0, true

@@ -61,7 +61,8 @@ type Set struct {
 	kin    map[int]*kin   // processes of the set, by number
 	due    []*kin         // those to open, and processes to match, in no order
 	wake   chan struct{}
-	execs  func(pid int) // see OnExec
+	change func(pid int, what target.BirthKind) // see OnChange
+	lost   uint64                               // reports of which the caller of OnChange knows
 
 	mu    sync.Mutex // guards the fields below, and parent, name and born of each kin
 	at    int        // processes that were delivered and are not done, or are being opened
@@ -126,11 +127,19 @@ func New(o Options) *Set {
 	return s
 }
 
-// OnExec makes Follow call do for each exec and end of a process of the set. It returns false if they are not reported. Call
-// it before Follow.
-func (s *Set) OnExec(do func(pid int)) bool {
-	s.execs = do
+// OnChange makes Follow call do for each exec and end of a process of the set, and for its threads' births and new names.
+// If reports were lost, it is called for all processes as if they had exec'ed and their threads had new names. It
+// returns false if they are not reported. Call it before Follow.
+func (s *Set) OnChange(do func(pid int, what target.BirthKind)) bool {
+	s.change = do
 	return s.births != nil
+}
+
+// changed calls the function of OnChange.
+func (s *Set) changed(pid int, what target.BirthKind) {
+	if s.change != nil {
+		s.change(pid, what)
+	}
 }
 
 // Close releases what the set holds. Follow must have returned.
@@ -318,6 +327,15 @@ func (s *Set) next(wait time.Duration) {
 	for _, b := range s.births.Next(wait) {
 		s.apply(&b)
 	}
+	if lost := s.births.Lost(); lost != s.lost {
+		s.lost = lost
+		for pid, k := range s.kin {
+			if !k.ended {
+				s.changed(pid, target.Execed)
+				s.changed(pid, target.Renamed)
+			}
+		}
+	}
 }
 
 // rouse ends the wait of next.
@@ -353,7 +371,7 @@ func (s *Set) apply(b *target.Birth) {
 		if !belongs && s.finder == nil {
 			return
 		}
-		k = &kin{pid: b.PID, born: b.At, due: time.Now().Add(max(grace, s.o.Grace)), stranger: !belongs}
+		k = &kin{pid: b.PID, born: b.At, due: after(b, max(grace, s.o.Grace)), stranger: !belongs}
 		if parent != nil {
 			k.parent, k.name = parent.pid, parent.name
 		}
@@ -366,12 +384,10 @@ func (s *Set) apply(b *target.Birth) {
 			s.mu.Lock()
 			k.name = b.Comm
 			s.mu.Unlock()
-			k.due = time.Now().Add(s.o.Grace)
-			if s.execs != nil {
-				s.execs(k.pid)
-			}
+			k.due = after(b, s.o.Grace)
+			s.changed(k.pid, b.Kind)
 		case s.finder != nil:
-			k = &kin{pid: b.PID, born: s.bornAs(b.PID), name: b.Comm, due: time.Now().Add(s.o.Grace), stranger: true}
+			k = &kin{pid: b.PID, born: s.bornAs(b.PID), name: b.Comm, due: after(b, s.o.Grace), stranger: true}
 			s.kin[k.pid] = k
 			s.due = append(s.due, k)
 		}
@@ -382,9 +398,7 @@ func (s *Set) apply(b *target.Birth) {
 		// Its other threads may still start processes: the number stays in the set until
 		// another process has it.
 		k.ended = true
-		if s.execs != nil {
-			s.execs(k.pid)
-		}
+		s.changed(k.pid, b.Kind)
 		s.lived(k.pid, times{born: k.born, gone: b.At})
 		s.drop(k)
 		if k.stranger {
@@ -393,7 +407,16 @@ func (s *Set) apply(b *target.Birth) {
 		if len(s.kin) > maxKin {
 			s.forget(func(k *kin) bool { return k.ended })
 		}
+	case target.Threaded, target.Renamed:
+		if k != nil && !k.stranger {
+			s.changed(k.pid, b.Kind)
+		}
 	}
+}
+
+// after returns the moment that is that time after a report's event.
+func after(b *target.Birth, d time.Duration) time.Time {
+	return time.Now().Add(d - time.Duration(target.Now()-b.At))
 }
 
 // listedBefore reports whether a report is of the birth of k, which a list of processes showed before the report was

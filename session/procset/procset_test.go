@@ -90,7 +90,7 @@ func TestFollow(t *testing.T) {
 			// The set ends when all processes have, this one too.
 			wg.Go(func() { awaitEnd(root); s.Done() })
 			execs := map[int]bool{} // Follow's until it returns
-			if reported := s.OnExec(func(pid int) { execs[pid] = true }); reported == poll {
+			if reported := s.OnChange(func(pid int, _ target.BirthKind) { execs[pid] = true }); reported == poll {
 				t.Errorf("execs are reported: %v", reported)
 			}
 			over := make(chan struct{})
