@@ -121,11 +121,11 @@ func (v *governor) factor() float64 {
 }
 
 // govern runs a check if one is due. Groups call it between two rounds. Without a bound of its own, it measures
-// the cost for Config.Limit.
+// the cost for Config.Limit, unless s shares its OS thread: another Sampler then measures the cost of all.
 func (s *Sampler) govern(now stack.Time) {
 	v := &s.gov
 	bounds := s.cfg.MaxOverhead > 0 && !s.cfg.OverheadOfCPU
-	if !bounds && s.cfg.Limit == nil || !v.isDue(s, now) {
+	if !bounds && (s.cfg.Limit == nil || s.cfg.Hosts != nil) || !v.isDue(s, now) {
 		return
 	}
 	v.mu.Lock()

@@ -196,8 +196,6 @@ func (f *family) record(ctx context.Context, m procset.Member) {
 		f.problem(facts.PID, err)
 	}
 	r := Recorded{PID: facts.PID, Parent: m.Parent, Comm: s.name(), Found: m.Found, First: s.smp.First(), Reason: reason}
-	st := s.stats()
-	r.Threads, r.Stats = len(st.Threads), st.Total()
 	res, err := s.Finish(reason)
 	f.mu.Lock()
 	delete(f.live, s)
@@ -219,7 +217,7 @@ func (f *family) record(ctx context.Context, m procset.Member) {
 		if res.IO != nil {
 			r.IO = res.IO
 		}
-		r.Stats, r.Exit = res.Stats.Total(), res.Exit
+		r.Threads, r.Stats, r.Exit = res.Threads, res.Stats.Total(), res.Exit
 		addStats(&f.stats, &res.Stats)
 	}
 	f.done = append(f.done, r)

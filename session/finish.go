@@ -82,8 +82,11 @@ func (s *Session) Finish(reason string) (res *Result, err error) {
 		began = st.At
 	}
 	res = &Result{Reason: reason, Exit: s.exit(reason), Duration: time.Duration(st.At - began), Releasing: time.Duration(max(released-st.At, 0)), Threads: len(st.Threads), Tasks: s.tasks.left(), FirstSample: s.FirstSample(),
-		Children: time.Duration(max(0, s.proc.ChildrenCPU()-s.children)),
-		Asked:    s.o.Duration, Untaken: s.smp.Untaken(), Interval: s.smp.Interval(), Cost: s.smp.Cost(s.smp.Ended())}
+		Children: time.Duration(max(0, s.childrenCPU()-s.children)),
+		Asked:    s.o.Duration, Untaken: s.smp.Untaken(), Interval: s.smp.Interval()}
+	if s.member == nil { // that of all processes is the first one's
+		res.Cost = s.smp.Cost(s.smp.Ended())
+	}
 	if s.traced != nil {
 		res.Calls = s.traced.account()
 	}
@@ -160,6 +163,14 @@ func (s *Session) Finish(reason string) (res *Result, err error) {
 		return s.keep(res), errors.Join(failed...)
 	}
 	return res, nil
+}
+
+// childrenCPU returns the CPU time in ns of the target's children. The first process of several has all of it.
+func (s *Session) childrenCPU() int64 {
+	if s.member != nil {
+		return 0
+	}
+	return s.proc.ChildrenCPU()
 }
 
 // shown opens the finished recording for the outputs other than recordings; nil: there are none. To open a

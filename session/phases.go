@@ -81,6 +81,9 @@ func (s *Session) Account() Account {
 
 // settleAccount stores the current state for later calls of Account.
 func (s *Session) settleAccount() {
+	if s.member != nil {
+		return // only that of the first process is published
+	}
 	a := s.Account()
 	s.accountMu.Lock()
 	defer s.accountMu.Unlock()

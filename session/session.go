@@ -303,7 +303,7 @@ func (s *Session) Run(ctx context.Context) (reason string, err error) {
 		timeout = timer.C
 		s.smp.EndAfter(s.o.Duration)
 	}
-	s.children = s.proc.ChildrenCPU()
+	s.children = s.childrenCPU()
 	what, endBeside, err := s.beside(ctx)
 	defer func() {
 		if e := endBeside(); err == nil {
