@@ -345,6 +345,16 @@ func (f *family) unnamed(s *Session) {
 // modules in memory, some 100 kB.
 const maxOpened = 512
 
+// hasVDSO reports whether the section of the first process, which is in the file from the start, has the image of the
+// vDSO with this build ID. f may be nil.
+func (f *family) hasVDSO(id string) bool {
+	if f == nil {
+		return false
+	}
+	has := f.s.mods.vdso.id.Load()
+	return id != "" && has != nil && *has == id
+}
+
 // addNames writes the names of the processes that have ended, and prepares o to name rec, the
 // first process, together with them. It extends span by their time.
 func (f *family) addNames(rec *trace.Recording, mods *modules, o *naming.Options, span *span) (problems []string, err error) {
@@ -355,6 +365,7 @@ func (f *family) addNames(rec *trace.Recording, mods *modules, o *naming.Options
 	o.Together.Add(rec, mods, o)
 	kept := make([]*trace.Recording, min(len(all), maxOpened))
 	err = eachOf(len(all), func(i int) (*trace.Recording, error) { return all[i].section.Open() }, func(i int, one *trace.Recording) error {
+		one.Borrow(rec)
 		all[i].options.Captured, all[i].options.Together = one.Captured, o.Together
 		o.Together.Add(one, all[i].mods, &all[i].options)
 		if len(one.Threads) > 0 {

@@ -31,7 +31,7 @@ type modules struct {
 	// changed is signaled when there was a generation since the last receive.
 	changed chan struct{}
 
-	vdso bool // used by the goroutine only
+	vdso vdsoNote
 
 	sending sync.Mutex   // one change at a time goes into queue; guards the fields below
 	recent  []generation // the last few, by time
@@ -63,6 +63,13 @@ type generation struct {
 	at     stack.Time
 	exec   bool
 	reused bool // generated code has replaced other code
+}
+
+// vdsoNote says which vDSO's image is in the recording: it is in no file.
+type vdsoNote struct {
+	met bool                   // used by the goroutine only
+	id  atomic.Pointer[string] // its build ID; nil: none yet
+	has func(id string) bool   // whether the file has it in a section that lends it: see trace.Recording.Borrow; nil: no
 }
 
 type moduleKey struct {
@@ -260,14 +267,21 @@ func (m *modules) open(mp *stack.Mapping) (trace.Module, target.File) {
 	for _, s := range segs {
 		mod.Segments = append(mod.Segments, trace.Segment{Off: s[0], Vaddr: s[1], Size: s[2]})
 	}
-	if mp.Path == "[vdso]" && !m.vdso {
-		m.vdso = true
-		b := make([]byte, f.Size())
-		if _, err := f.ReadAt(b, 0); err == nil || err == io.EOF {
-			m.rec.Capture(trace.Captured{What: "vdso", At: target.Now(), Data: b})
+	if mp.Path == "[vdso]" && !m.vdso.met {
+		m.vdso.met = true
+		if m.vdso.has == nil || !m.vdso.has(mod.BuildID) { // nil: that of a Flight
+			m.captureVDSO(mod.BuildID, f)
 		}
 	}
 	return mod, f
+}
+
+func (m *modules) captureVDSO(id string, f target.File) {
+	b := make([]byte, f.Size())
+	if _, err := f.ReadAt(b, 0); err == nil || err == io.EOF {
+		m.rec.Capture(trace.Captured{What: trace.VDSO, At: target.Now(), Data: b})
+		m.vdso.id.Store(&id)
+	}
 }
 
 func (m *modules) file(mp *stack.Mapping) (target.File, error) {

@@ -173,7 +173,7 @@ func (s *Session) prepare() (err error) {
 	}
 	s.recorder = s.rec
 	s.mods = newModules(p, s.rec)
-	s.mods.whole, s.mods.shared = true, s.shared
+	s.mods.whole, s.mods.shared, s.mods.vdso.has = true, s.shared, s.member.hasVDSO
 	if o.Live {
 		s.names = s.newLiveNames()
 		s.mods.noted = s.names.Maps

@@ -227,6 +227,7 @@ func openSections(r io.ReaderAt, size int64) (*Recording, error) {
 		if rec == nil {
 			rec = one
 		} else {
+			one.Borrow(rec)
 			rec.Others = append(rec.Others, one)
 		}
 	}
@@ -237,6 +238,33 @@ func openSections(r io.ReaderAt, size int64) (*Recording, error) {
 		rec.problem(p)
 	}
 	return rec, nil
+}
+
+// VDSO is Captured.What of the image of the vDSO.
+const VDSO = "vdso"
+
+// Borrow takes the image of the vDSO from first, the recording of the first section, if rec has the same vDSO by its
+// build ID, without an image: such a section was written after that of first.
+func (rec *Recording) Borrow(first *Recording) {
+	id, own := rec.vdso()
+	if has, image := first.vdso(); own == nil && image != nil && id != "" && id == has {
+		rec.Captured = append(rec.Captured, *image)
+	}
+}
+
+// vdso returns the build ID of the vDSO, "" if it is unknown, and its image, nil if the recording has none.
+func (rec *Recording) vdso() (id string, image *Captured) {
+	for i := range rec.Modules {
+		if m := &rec.Modules[i]; m.Path == "[vdso]" && id == "" {
+			id = m.BuildID
+		}
+	}
+	for i := range rec.Captured {
+		if rec.Captured[i].What == VDSO {
+			image = &rec.Captured[i]
+		}
+	}
+	return id, image
 }
 
 // findSections returns the parts of the file by section. It does not know the section of
