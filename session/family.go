@@ -345,6 +345,23 @@ func (f *family) unnamed(s *Session) {
 // modules in memory, some 100 kB.
 const maxOpened = 512
 
+// statsEvery is the time between two writings of a process's statistics, of which only a killed recording needs all but
+// the last, and statsCrowd the number of further processes for which each writes them that much less often.
+const (
+	statsEvery = 5 * time.Second
+	statsCrowd = 32
+)
+
+// statsEvery returns that time at present. f may be nil.
+func (f *family) statsEvery() time.Duration {
+	if f == nil {
+		return statsEvery
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return statsEvery * time.Duration(1+len(f.live)/statsCrowd)
+}
+
 // hasVDSO reports whether the section of the first process, which is in the file from the start, has the image of the
 // vDSO with this build ID. f may be nil.
 func (f *family) hasVDSO(id string) bool {

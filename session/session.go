@@ -354,7 +354,7 @@ func (s *Session) Run(ctx context.Context) (reason string, err error) {
 		}
 		s.tasks.end()
 	}()
-	stats := time.NewTicker(5 * time.Second)
+	stats := time.NewTicker(statsEvery)
 	defer stats.Stop()
 	reason = targetEnded
 	for {
@@ -379,6 +379,7 @@ func (s *Session) Run(ctx context.Context) (reason string, err error) {
 			return s.settle(reason, done)
 		case <-stats.C:
 			s.recorder.Stats(s.stats())
+			stats.Reset(s.member.statsEvery())
 		}
 	}
 }
