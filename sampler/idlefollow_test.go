@@ -33,7 +33,7 @@ func TestIdleFollow(t *testing.T) {
 func TestFollowReported(t *testing.T) {
 	f := newFollowed(t)
 	f.born = -10_000_000_000 // its threads have had their names for long
-	var at, then time.Time // of the report, and when the next wait ended
+	var at, then time.Time   // of the report, and when the next wait ended
 	f.between = func(f *followed) bool {
 		switch f.waits {
 		case 4:
