@@ -151,7 +151,7 @@ tool() { ! command -v "$2" >/dev/null || "$1" "${@:2}"; }
 checks() {
 	all "gofmt" format
 	step "go vet" go vet "${packages[@]}"
-	all "go vet, arm64" env GOARCH=arm64 go vet ./...
+	all "go vet, arm64" internal/policy/shape.sh arm64 $short
 	all "one static program, amd64" static amd64
 	all "one static program, arm64" static arm64
 }
@@ -171,7 +171,7 @@ beside() {
 	renice -n 19 -p "$BASHPID" >/dev/null
 	all "go vet, target programs" targets_vet
 	tool all gocognit internal/policy/shape.sh complexity
-	tool all deadcode internal/policy/shape.sh dead
+	tool all deadcode internal/policy/shape.sh dead $short
 	tool step staticcheck staticcheck "${packages[@]}"
 	((${#unit[@]} == 0)) || step "unit tests, raced: ${#unit[@]} packages" unit_tests
 	((${#big[@]} == 0)) || step "unit tests, big files: ${#big[@]} packages" big_tests

@@ -1,8 +1,9 @@
 #!/bin/bash
 # Checks the whole module with tools that need no build of their own: run it in the module's root.
 #
-#	internal/policy/shape.sh complexity   no function is harder to follow than the limit
-#	internal/policy/shape.sh dead         no function is unreachable from a program and a test
+#	internal/policy/shape.sh complexity      no function is harder to follow than the limit
+#	internal/policy/shape.sh dead [-short]   no function is unreachable from a program and, without -short, a test
+#	internal/policy/shape.sh arm64 [-short]  go vet for arm64; with -short, of the packages that leave out files there
 set -uo pipefail
 
 # complexity: gocognit counts branches, those inside others more.
@@ -39,7 +40,9 @@ complexity)
 	}
 	;;
 dead)
-	all=$(deadcode ./...) && tests=$(deadcode -test ./...) || exit
+	all=$(deadcode ./...) || exit
+	tests=''
+	[[ ${2-} == -short ]] || tests=$(deadcode -test ./...) || exit
 	# An example without output is compiled and not run.
 	found=$(printf '%s\n%s\n' "$all" "$(grep -v ' Example[A-Za-z_]*$' <<<"$tests")" | sort -u | grep . | grep -vEf <(in_use))
 	[[ -z $found ]] || {
@@ -47,8 +50,14 @@ dead)
 		exit 1
 	}
 	;;
+arm64)
+	export GOARCH=arm64
+	packages=./...
+	[[ ${2-} != -short ]] || packages=$(go list -f '{{if or .IgnoredGoFiles .IgnoredOtherFiles}}{{.ImportPath}}{{end}}' ./...) || exit
+	go vet $packages
+	;;
 *)
-	echo "usage: internal/policy/shape.sh complexity | dead" >&2
+	echo "usage: internal/policy/shape.sh complexity | dead [-short] | arm64 [-short]" >&2
 	exit 2
 	;;
 esac
