@@ -119,6 +119,12 @@ func table(rows map[string]*row, names []string) {
 		return (median(r.taken) - idle) / median(r.taken) * median(r.each)
 	}
 	own := each("sliver")
+	ratio := func(n string) float64 {
+		if e := each(n); e > 0 && own > 0 {
+			return e / own
+		}
+		return math.NaN()
+	}
 	for _, n := range names {
 		r := rows[n]
 		if n == untouched {
@@ -126,7 +132,7 @@ func table(rows map[string]*row, names []string) {
 			continue
 		}
 		fmt.Printf("| `%s` | %s | %s | %s | %s | %s | %s | %s |\n", n, figure(median(r.rate), "%.3g"), percent(median(r.gaps)),
-			percent(median(r.taken)-idle), figure(each(n), "%.3g"), figure(each(n)/own, "%.3g"), figure(median(r.cpu), "%.4g"),
+			percent(median(r.taken)-idle), figure(each(n), "%.3g"), figure(ratio(n), "%.3g"), figure(median(r.cpu), "%.4g"),
 			figure(median(r.rss), "%.3g"))
 	}
 }
@@ -136,7 +142,8 @@ const untouched = "no tool"
 
 const explain = `*In gaps*: share of the thread's time in which its clock did not advance. *Taken*: the same without the time
 it waited for a CPU by the scheduler's account, and without the share in the run with no tool. *Ratio*: taken
-per sample, against sliver. CPU and memory are of the tool's whole run, with its start and end.`
+per sample, against sliver; without one, a tool took less than the noise of the machine. CPU and memory are of the
+tool's whole run, with its start and end.`
 
 func (b *bench) c() error {
 	fmt.Printf("\n#### A C loop, 30 frames deep, 100 Hz\n\n")
