@@ -259,6 +259,11 @@ func (g *group) clockEvery(th *thread) int64 {
 	return max(min(every, g.tick.every), k.cpus.tick)
 }
 
+// dense returns the part of a copy's cost, in ns, that is due to copies beyond one an interval: see clockUse.
+func (k *clock) dense(interval int64) int64 {
+	return k.copy - int64(float64(k.copy)*min(1, float64(k.every)/float64(max(interval, 1))))
+}
+
 // drawClock draws a period around the mean.
 func (g *group) drawClock(th *thread) {
 	k := &th.clock
@@ -401,6 +406,7 @@ func (g *group) takeCopy(th *thread, cpu int64, kernel []stack.Frame) (end clock
 		end = clockEnds
 	}
 	g.s.clocks.cost.Add(k.copy)
+	g.s.clocks.dense.Add(k.dense(g.tick.every))
 	th.life.active, th.seen.blocked, th.reuse.kept.ok = true, false, false
 	th.seen.state, th.seen.call = s.State, s.Call
 	th.ahead.steady = 0

@@ -502,6 +502,20 @@ func TestClockLost(t *testing.T) {
 	}
 }
 
+// TestClockDense: of the copies of a thread that runs little, the bound of the interval counts as many as there would be
+// with one an interval.
+func TestClockDense(t *testing.T) {
+	const ms = 1_000_000
+	for _, c := range []struct{ every, interval, want int64 }{
+		{10 * ms, 10 * ms, 0}, {15 * ms, 10 * ms, 0}, {5 * ms, 10 * ms, 6000}, {ms, 10 * ms, 10_800}, {ms, 40 * ms, 11_700},
+	} {
+		k := clock{every: c.every, copy: 12_000}
+		if got := k.dense(c.interval); got != c.want {
+			t.Errorf("a copy each %d ns of CPU time, interval %d: %d ns, want %d", c.every, c.interval, got, c.want)
+		}
+	}
+}
+
 // TestClockEvery: threads that run little are copied more often, as far as the bound, the number of clocks and the
 // buffers allow, also where the interval is stretched.
 func TestClockEvery(t *testing.T) {

@@ -86,6 +86,7 @@ type ledger struct {
 	at            stack.Time
 	costs         Costs
 	spent, held   int64
+	dense         int64 // part of held that the interval does not change
 	asleep, awake uint64
 	moved         uint64
 }
@@ -95,7 +96,7 @@ func (s *Sampler) ledger(now stack.Time) (l ledger, ok bool) {
 	if l.costs, ok = s.target.Costs(); !ok {
 		return l, false
 	}
-	l.at, l.held, l.spent = now, s.Held(), s.spent()
+	l.at, l.dense, l.held, l.spent = now, s.clocks.dense.Load(), s.Held(), s.spent()
 	l.asleep, l.awake = s.looks()
 	for _, g := range s.groups {
 		l.moved += g.tally.moved.Load()
@@ -181,7 +182,7 @@ func (v *governor) cost(l *ledger, cpus int) (cost, sleepers float64) {
 	own := float64(spent) + politeWeight*float64(max(min(l.costs.Own-v.was.costs.Own-spent, spent), 0))
 	cost = weight * own / since / float64(cpus)
 	if ran := float64(l.costs.Target - v.was.costs.Target); ran > leastTarget*since {
-		cost += float64(l.held-v.was.held) / ran
+		cost += float64(l.held-v.was.held-(l.dense-v.was.dense)) / ran
 	}
 	asleep, awake := float64(l.asleep-v.was.asleep), float64(l.awake-v.was.awake)
 	v.leaps = float64(l.moved-v.was.moved) < leapShare*asleep

@@ -55,23 +55,24 @@ func TestGovern(t *testing.T) {
 
 // TestGovernCost: own work counts fully if no CPU is idle, and one fifth if some are. Work that
 // is not for samples counts at most as much as work that is, and has a lower weight. Stops count
-// as a share of the target's time.
+// as a share of the target's time, without those that no longer interval saves.
 func TestGovernCost(t *testing.T) {
 	const second = 1_000_000_000
 	for _, c := range []struct {
 		idle             float64
 		own, spent, held int64
-		ran              int64
+		dense, ran       int64
 		want, wantAsleep float64
 	}{
-		{0, second / 10, second / 10, 0, second, .05, .75},
-		{.5, second / 10, second / 10, 0, second, .01, .75},
-		{-1, second / 10, second / 10, second / 100, second, .06, .75},
-		{0, second, second / 100, 0, second, .00625, .75},
-		{0, 0, 0, second / 10, second / 100, 0, .75}, // it hardly runs
+		{0, second / 10, second / 10, 0, 0, second, .05, .75},
+		{.5, second / 10, second / 10, 0, 0, second, .01, .75},
+		{-1, second / 10, second / 10, second / 100, 0, second, .06, .75},
+		{-1, second / 10, second / 10, second / 50, second / 100, second, .06, .75},
+		{0, second, second / 100, 0, 0, second, .00625, .75},
+		{0, 0, 0, second / 10, 0, second / 100, 0, .75}, // it hardly runs
 	} {
 		v := &governor{}
-		l := ledger{at: second, costs: Costs{Own: c.own, Target: c.ran, Idle: c.idle}, spent: c.spent, held: c.held, asleep: 30, awake: 10}
+		l := ledger{at: second, costs: Costs{Own: c.own, Target: c.ran, Idle: c.idle}, spent: c.spent, held: c.held, dense: c.dense, asleep: 30, awake: 10}
 		if cost, asleep := v.cost(&l, 2); math.Abs(cost-c.want) > 1e-9 || asleep != c.wantAsleep {
 			t.Errorf("%+v: %v, %v", c, cost, asleep)
 		}

@@ -145,6 +145,9 @@ type clockUse struct {
 	machineRefused atomic.Bool  // … and one of all CPUs
 	all, own       atomic.Int32 // threads that have one, and that have one of their own
 	cost           atomic.Int64 // ns that copies of clocks are assumed to have cost
+	// dense is the part of cost that no longer interval saves, since a thread runs little and has more than one copy an
+	// interval of CPU time. clockEvery bounds it.
+	dense atomic.Int64
 }
 
 // hooks are what tests replace.
