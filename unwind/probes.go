@@ -1,6 +1,8 @@
 package unwind
 
 import (
+	"encoding/binary"
+
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/unwind/rule"
 )
@@ -19,21 +21,17 @@ func (w *Walker) trapped(pc uint64) bool {
 	if w.arch != rule.AMD64 || w.space.mem == nil {
 		return false
 	}
-	r := w.snap.find(pc - 1)
-	if r == nil || !r.exec || r.mod == nil {
-		return false
-	}
-	var now, file [1]byte
+	var now [1]byte
 	if n, _ := w.space.mem.ReadAt(now[:], int64(pc-1)); n == 0 || now[0] != breakpoint {
 		return false
 	}
-	r.mod.load()
-	bias, ok := r.mod.bias(r)
-	return ok && r.mod.file != nil && r.mod.code(file[:], pc-1-bias) == 1 && file[0] != breakpoint
+	file := w.textAt(pc-1, 1)
+	return len(file) == 1 && file[0] != breakpoint
 }
 
 // byProbe steps out of the copy of an instruction with a probe. Probes are at entries and returns of functions, where
-// the frame pointer is the caller's. ok is false for other code, and for other places of a function if a word shows it.
+// the frame pointer is the caller's and the return address is on top of the stack, or above the frame that the
+// instruction has just made. ok is false for other code, and for other places of a function if the words show it.
 func (w *Walker) byProbe(f *stack.Frame, sp uint64) (s Step, ok bool) {
 	if r := w.snap.find(f.PC); r == nil || !r.probes {
 		return s, false
@@ -41,8 +39,56 @@ func (w *Walker) byProbe(f *stack.Frame, sp uint64) (s Step, ok bool) {
 	if w.arch == rule.ARM64 {
 		return w.byLink(f, sp, stack.TrustScan)
 	}
+	if f.PC%slotSize != 0 { // it was executed
+		for n := uint64(8); n <= mostMade; n += 8 {
+			if ra, ok := w.word(sp + n); ok && w.frameOf(ra) == n {
+				return w.top(f, 0, sp+n, sp+n+8)
+			}
+		}
+	}
 	if ra, ok := w.word(sp); !ok || !w.called(ra) {
 		return s, false
 	}
 	return w.top(f, 0, sp, sp+8)
+}
+
+// slotSize is the distance of two copies (UPROBE_XOL_SLOT_BYTES, arch/x86/include/asm/uprobes.h), each of which is at the
+// beginning of its slot.
+const slotSize = 128
+
+// mostMade bounds the frame, in bytes, that an executed copy of a function's first instruction may have made.
+const mostMade = 1 << 10
+
+// frameOf returns the size of the frame that the first instruction of the function makes whose call ends at ra, 0 if
+// another instruction or call is there. Words of a new frame may be old return addresses: only one whose function makes a frame of
+// that size is the caller's.
+func (w *Walker) frameOf(ra uint64) uint64 {
+	call := w.textAt(ra-5, 5)
+	if len(call) < 5 || call[0] != 0xe8 { // call rel32
+		return 0
+	}
+	first := w.textAt(ra+uint64(int64(int32(binary.LittleEndian.Uint32(call[1:])))), 7)
+	switch {
+	case len(first) < 7 || first[0] != 0x48 || first[2] != 0xec:
+	case first[1] == 0x83: // sub $n, %rsp
+		return uint64(first[3])
+	case first[1] == 0x81:
+		return uint64(binary.LittleEndian.Uint32(first[3:]))
+	}
+	return 0
+}
+
+// textAt returns n bytes of a file's code at addr, without the breakpoints of probes; nil if no file has code there.
+func (w *Walker) textAt(addr uint64, n int) []byte {
+	r := w.snap.find(addr)
+	if r == nil || !r.exec || r.mod == nil {
+		return nil
+	}
+	r.mod.load()
+	bias, ok := r.mod.bias(r)
+	if !ok || r.mod.file == nil {
+		return nil
+	}
+	b := make([]byte, n)
+	return b[:r.mod.code(b, addr-bias)]
 }

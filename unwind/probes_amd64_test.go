@@ -108,3 +108,43 @@ func TestProbeTrap(t *testing.T) {
 		}
 	}
 }
+
+// probedCode: outer calls framed, whose first instruction makes a frame.
+const probedCode = `
+asm(".text\n"
+".type outer,@function\n" "outer: .cfi_startproc\n"
+"sub $8,%rsp\n .cfi_def_cfa_offset 16\n call framed\n" "afterframed: add $8,%rsp\n .cfi_def_cfa_offset 8\n ret\n .cfi_endproc\n .size outer,.-outer\n"
+".type framed,@function\n" "framed: .cfi_startproc\n"
+"sub $24,%rsp\n .cfi_def_cfa_offset 32\n add $24,%rsp\n .cfi_def_cfa_offset 8\n ret\n .cfi_endproc\n .size framed,.-framed\n");
+void outer(void);
+int main(void) { outer(); return 0; }
+`
+
+// The copy of a first instruction that makes a frame has been executed: the return address is above that frame, in which an
+// older one is left.
+func TestProbedFrame(t *testing.T) {
+	testprog.Need(t, "gcc")
+	path := testprog.GCC(t, "probed", probedCode, "-O1", "-no-pie")
+	at := func(name string) uint64 { return testprog.Symbol(t, path, name).Vaddr }
+	const sp, probes = 0x7f0000000800, 0x7fffffffe000
+	s := unwind.NewSpace(rule.AMD64, unwind.HostFiles{}, nil)
+	s.Update(append(codeOf(t, path), stack.Mapping{Start: 0x7f0000000000, End: 0x7f0000001000, Write: true},
+		stack.Mapping{Start: probes, End: probes + 4096, Exec: true, Path: "[uprobes]"}))
+	old, ra, main := at("afterframed"), at("afterframed"), at("main")+9 // behind sub and call
+	for _, c := range []struct {
+		name  string
+		pc    uint64
+		words []uint64
+	}{
+		{"not executed", probes + 128, []uint64{ra, 0, main}},
+		{"executed", probes + 128 + 4, []uint64{old, 0, 0, ra, 0, main}},
+	} {
+		r := stack.Regs{PC: c.pc}
+		r.Set(rule.AMD64.SP(), sp)
+		r.Set(6, 1)
+		frames, reason := unwind.NewWalker(s).Walk(&unwind.Thread{}, &r, &unwind.Copy{Blocks: []unwind.Block{unwind.Words(sp, append(c.words, 0, 0, 0)...)}})
+		if len(frames) < 3 || frames[1].Func != at("outer") || frames[1].CFA != sp+8*uint64(len(c.words)) || frames[2].Func != at("main") {
+			t.Errorf("%s: %+v, %v; want outer and main", c.name, frames, reason)
+		}
+	}
+}
