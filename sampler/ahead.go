@@ -216,7 +216,7 @@ func (g *group) foreseeTicks(n int64) bool {
 		n--
 	}
 	each := int64(1)
-	if len(a.Items) == 0 && !a.ByClock {
+	if a.watches() {
 		each = max(1, int64(g.s.followEvery())/t.every)
 	}
 	a.Due, a.End = a.Due[:0], a.End[:0]
@@ -286,7 +286,7 @@ func (g *group) goAhead() (ok bool) {
 	ok = g.engine.GoAhead(a)
 	g.s.list.away.Add(-1)
 	now := g.engine.Now()
-	if ok && len(a.Items) == 0 && !a.ByClock {
+	if ok && a.watches() {
 		g.passClocked(now)
 		return true
 	}
@@ -328,6 +328,9 @@ func (g *group) goAhead() (ok bool) {
 	}
 	return true
 }
+
+// watches reports whether a run looks at no thread: the Engine only watches the list of threads.
+func (a *Ahead) watches() bool { return len(a.Items) == 0 && !a.ByClock }
 
 // passClocked leaves out the ticks of a run in which only clocks took samples, except the last one, whose
 // round takes the copies.

@@ -18,7 +18,7 @@ func (tr *clockForeseer) Can() Abilities { return Abilities{Stops: true, Ahead: 
 
 func (tr *clockForeseer) GoAhead(a *Ahead) bool {
 	a.At, a.Ticks, a.Done, a.Stops, a.Err, a.Asleep = a.At[:0], 0, 0, 0, nil, false
-	if len(a.Items) > 0 || a.ByClock {
+	if !a.watches() {
 		return false
 	}
 	for i, due := range a.Due {
@@ -51,7 +51,6 @@ func TestPassClocked(t *testing.T) {
 		{"sleeps now and then", 44 * ms, 0, 4 * ms, .9, math.MaxFloat64},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-
 			th := worker(c.burst, c.queue, c.nap)
 			exact := th.at
 			th.at = func(now stack.Time) (Counters, bool, stack.State) {

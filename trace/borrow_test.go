@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"io"
 	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/sliverprof/sliver/stack"
@@ -13,15 +12,7 @@ import (
 
 // TestBorrow: a section without the image of its vDSO has that of the first section, if both have the same vDSO.
 func TestBorrow(t *testing.T) {
-	f, err := os.Create(filepath.Join(t.TempDir(), "several"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	all, first, err := NewSections(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f, all, first := newSections(t)
 	for i, c := range []struct{ id, own string }{{"a", "image a"}, {"a", ""}, {"a", "own image"}, {"b", ""}, {"", ""}} {
 		p := first
 		if i > 0 {

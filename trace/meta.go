@@ -170,7 +170,7 @@ type mapsChunk struct {
 // Captured is a piece of the target that may not exist when names are looked up, such as
 // its perf map.
 type Captured struct {
-	What string     `json:"what"` // "perf-map", "gdb-jit", "jitdump", "vdso"
+	What string     `json:"what"` // "perf-map", "gdb-jit", "jitdump", VDSO
 	At   stack.Time `json:"at"`
 	Data []byte     `json:"data"`
 }

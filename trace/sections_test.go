@@ -15,19 +15,25 @@ import (
 	"github.com/sliverprof/sliver/trace/event"
 )
 
-// recordSeveral records processes 10, 11 and 12 in turns, and 13 without events, and
-// returns the file.
-func recordSeveral(t testing.TB) []byte {
+// newSections makes a file with sections in it.
+func newSections(t testing.TB) (f *os.File, all *Sections, first *Section) {
 	t.Helper()
 	f, err := os.Create(filepath.Join(t.TempDir(), "several"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
-	all, first, err := NewSections(f)
-	if err != nil {
+	t.Cleanup(func() { f.Close() })
+	if all, first, err = NewSections(f); err != nil {
 		t.Fatal(err)
 	}
+	return f, all, first
+}
+
+// recordSeveral records processes 10, 11 and 12 in turns, and 13 without events, and
+// returns the file.
+func recordSeveral(t testing.TB) []byte {
+	t.Helper()
+	f, all, first := newSections(t)
 	parts := []*Section{first, all.Add(), all.Add(), all.Add()}
 	check := func(err error) {
 		t.Helper()

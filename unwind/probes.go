@@ -25,8 +25,8 @@ func (w *Walker) trapped(pc uint64) bool {
 	if n, _ := w.space.mem.ReadAt(now[:], int64(pc-1)); n == 0 || now[0] != breakpoint {
 		return false
 	}
-	file := w.textAt(pc-1, 1)
-	return len(file) == 1 && file[0] != breakpoint
+	var file [1]byte
+	return len(w.textAt(file[:], pc-1)) == 1 && file[0] != breakpoint
 }
 
 // byProbe steps out of the copy of an instruction with a probe. Probes are at entries and returns of functions, where
@@ -63,11 +63,12 @@ const mostMade = 1 << 10
 // another instruction or call is there. Words of a new frame may be old return addresses: only one whose function makes a frame of
 // that size is the caller's.
 func (w *Walker) frameOf(ra uint64) uint64 {
-	call := w.textAt(ra-5, 5)
+	var buf [7]byte
+	call := w.textAt(buf[:5], ra-5)
 	if len(call) < 5 || call[0] != 0xe8 { // call rel32
 		return 0
 	}
-	first := w.textAt(ra+uint64(int64(int32(binary.LittleEndian.Uint32(call[1:])))), 7)
+	first := w.textAt(buf[:], ra+uint64(int64(int32(binary.LittleEndian.Uint32(call[1:])))))
 	switch {
 	case len(first) < 7 || first[0] != 0x48 || first[2] != 0xec:
 	case first[1] == 0x83: // sub $n, %rsp
@@ -78,8 +79,8 @@ func (w *Walker) frameOf(ra uint64) uint64 {
 	return 0
 }
 
-// textAt returns n bytes of a file's code at addr, without the breakpoints of probes; nil if no file has code there.
-func (w *Walker) textAt(addr uint64, n int) []byte {
+// textAt reads a file's code at addr, which has no breakpoints of probes; it returns what there is.
+func (w *Walker) textAt(b []byte, addr uint64) []byte {
 	r := w.snap.find(addr)
 	if r == nil || !r.exec || r.mod == nil {
 		return nil
@@ -89,6 +90,5 @@ func (w *Walker) textAt(addr uint64, n int) []byte {
 	if !ok || r.mod.file == nil {
 		return nil
 	}
-	b := make([]byte, n)
 	return b[:r.mod.code(b, addr-bias)]
 }

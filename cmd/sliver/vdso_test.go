@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -16,8 +15,7 @@ import (
 func TestVDSOOfSeveral(t *testing.T) {
 	testprog.Need(t, "gcc", "ptrace")
 	dir := t.TempDir()
-	source := filepath.Join(dir, "ticks.c")
-	const program = `
+	program := testprog.GCC(t, "ticks", `
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -31,14 +29,8 @@ int main(void) {
 	ticks();
 	while (wait(0) > 0) ;
 }
-`
-	if err := os.WriteFile(source, []byte(program), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.Command("gcc", "-O1", "-o", filepath.Join(dir, "ticks"), source).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	if r := sliver(t, dir, "record", "-i", "2ms", "-o", "x.sliver", "--", "./ticks"); r.status != 0 {
+`, "-O1")
+	if r := sliver(t, dir, "record", "-i", "2ms", "-o", "x.sliver", "--", program); r.status != 0 {
 		t.Fatalf("%+v", r)
 	}
 	path := filepath.Join(dir, "x.sliver")

@@ -36,7 +36,7 @@ func (t *Table) scan() {
 	}
 	if t.c.Later != nil {
 		l := t.c.Later.ofEnds()
-		e, fresh := take(l, &l.ends, t.c.Now, endsTimes*t.c.TTL, laterEnds)
+		e, fresh := take(l, &l.ends, t.c.Now, endsTimes*t.c.TTL, allEnds)
 		if e != nil {
 			t.ends = *e
 		}
@@ -51,16 +51,29 @@ func (t *Table) scan() {
 	if t.ends.until != 0 && t.c.Now() < t.ends.until {
 		return
 	}
-	t.ends = *readEnds(t.c.Sys, nil)
+	t.ends = *allEnds(nil, t.c.Sys)
 	t.ends.until = t.c.Now() + endsTimes*t.c.TTL
 }
 
 // endsTimes is how many TTLs the table of descriptors is cached: a scan costs more than a table of sockets.
 const endsTimes = 4
 
-func laterEnds(_, sys Dir) *ends { return readEnds(sys, nil) }
+// allEnds reads the descriptors of all visible processes.
+func allEnds(_, sys Dir) *ends {
+	names, err := sys.ReadDir(".", maxPIDs)
+	if err != nil {
+		return readEnds(sys, nil)
+	}
+	var pids []int
+	for _, name := range names {
+		if pid, err := strconv.Atoi(name); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return readEnds(sys, pids)
+}
 
-func (l *Later) nearEnds(_, sys Dir) *ends { return readEnds(sys, append([]int{}, l.Near()...)) }
+func (l *Later) nearEnds(_, sys Dir) *ends { return readEnds(sys, l.Near()) }
 
 // endsOf returns the processes that have a pipe or socket open: those of the last reading of all, and others that a
 // reading of near ones has found.
@@ -82,7 +95,7 @@ func (t *Table) missing(inode uint64) {
 	}
 	l := t.c.Later.ofEnds()
 	met := t.metAt(inode)
-	if !since(l, &l.ends, met, t.c.Now, endsTimes*t.c.TTL, laterEnds) {
+	if !since(l, &l.ends, met, t.c.Now, endsTimes*t.c.TTL, allEnds) {
 		t.unsure = true
 	}
 	if l.Near != nil {
@@ -103,20 +116,9 @@ func (t *Table) metAt(inode uint64) int64 {
 	return at
 }
 
-// readEnds reads the descriptors of processes; nil: of all visible ones.
+// readEnds reads the descriptors of processes.
 func readEnds(sys Dir, pids []int) *ends {
 	e := &ends{by: map[uint64][]end{}, fifos: map[string][]end{}}
-	if pids == nil {
-		names, err := sys.ReadDir(".", maxPIDs)
-		if err != nil {
-			return e
-		}
-		for _, name := range names {
-			if pid, err := strconv.Atoi(name); err == nil {
-				pids = append(pids, pid)
-			}
-		}
-	}
 	total := 0
 	for _, pid := range pids {
 		name := strconv.Itoa(pid)

@@ -343,7 +343,7 @@ func (g *gatherer) set(module int, vaddr uint64, frames []symbol.Frame) {
 func open(mods Modules, id int, m *trace.Module, kept []trace.Captured) (io.ReaderAt, io.Closer, error) {
 	if m.Path == "[vdso]" {
 		for _, c := range kept {
-			if c.What == "vdso" {
+			if c.What == trace.VDSO {
 				return bytes.NewReader(c.Data), nil, nil
 			}
 		}
