@@ -121,7 +121,7 @@ type Table struct {
 	sockets sockets
 	ends    ends
 	near    ends
-	met     map[uint64]int64 // when pipes and sockets were first described, by inode
+	met     map[string]int64 // when pipes, sockets and FIFOs were first described, by the link of their descriptors
 	unsure  bool             // an answer is pending in Later
 	owed    bool             // since the last call of Owes
 }
@@ -131,13 +131,13 @@ func New(c Config) *Table {
 	if c.TTL == 0 {
 		c.TTL = DefaultTTL
 	}
-	return &Table{c: c, fds: map[int]cached{}, met: map[uint64]int64{}, ends: ends{by: map[uint64][]end{}}}
+	return &Table{c: c, fds: map[int]cached{}, met: map[string]int64{}, ends: ends{by: map[string][]end{}}}
 }
 
 // Forget drops the whole cache: the process executed another program.
 func (t *Table) Forget() {
 	clear(t.fds)
-	t.sockets, t.ends, t.near = sockets{}, ends{by: map[uint64][]end{}}, ends{}
+	t.sockets, t.ends, t.near = sockets{}, ends{by: map[string][]end{}}, ends{}
 }
 
 const forever = 1<<63 - 1
@@ -246,6 +246,9 @@ func inodeOf(link string) uint64 {
 	n, _ := strconv.ParseUint(strings.TrimSuffix(s, "]"), 10, 64)
 	return n
 }
+
+// socketLink is the link of a socket's descriptors.
+func socketLink(inode uint64) string { return "socket:[" + strconv.FormatUint(inode, 10) + "]" }
 
 // maxInfo bounds /proc/PID/fdinfo/FD: an epoll descriptor has a line for each
 // descriptor it watches.

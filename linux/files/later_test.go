@@ -2,6 +2,7 @@ package files
 
 import (
 	"errors"
+	"io/fs"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -154,7 +155,10 @@ func TestLaterShared(t *testing.T) {
 // While the descriptors of all processes are being read, which takes long on a busy machine, those of near processes are
 // known.
 func TestLaterNear(t *testing.T) {
-	proc, sys, _, _ := fixture()
+	tree, sys, _, _ := fixture()
+	tree.t["fd/31"], tree.t["fdinfo/31"] = "→/run/queue", "flags:\t0100001\n"
+	sys.t["77/fd/31"], sys.t["77/fdinfo/31"] = "→/run/queue", "flags:\t0100000\n"
+	proc := fifos{tree}
 	done := make(chan bool)
 	defer close(done)
 	var near []int
@@ -162,22 +166,23 @@ func TestLaterNear(t *testing.T) {
 	all.Open = func() (Dir, Dir, func(), error) { return nil, slow{sys, done}, func() {}, nil }
 	l := &Later{Ends: all, Open: func() (Dir, Dir, func(), error) { return proc, sys, func() {}, nil }}
 	for _, c := range []struct {
+		fd   int
 		near []int
 		want int
-	}{{nil, 0}, {[]int{50, 77}, 77}} {
+	}{{14, nil, 0}, {14, []int{50, 77}, 77}, {31, nil, 0}, {31, []int{50, 77}, 77}} {
 		near = c.near
 		all.mu.Lock()
 		all.near = reading[ends]{}
 		all.mu.Unlock()
 		tab := New(Config{PID: 50, Proc: proc, Sys: sys, Now: func() int64 { return 1 }, TTL: 1 << 40, Later: l})
-		tab.Describe(14)
+		tab.Describe(c.fd)
 		for reading := true; reading; runtime.Gosched() {
 			all.mu.Lock()
 			reading = all.near.going
 			all.mu.Unlock()
 		}
-		if d := tab.Describe(14); d.PeerPID != c.want || !tab.Owes() {
-			t.Errorf("with near processes %v: %+v, owes %v; want the peer %d", c.near, d, tab.Owes(), c.want)
+		if d := tab.Describe(c.fd); d.PeerPID != c.want || !tab.Owes() {
+			t.Errorf("descriptor %d with near processes %v: %+v, owes %v; want the peer %d", c.fd, c.near, d, tab.Owes(), c.want)
 		}
 	}
 }
@@ -194,3 +199,8 @@ func (d slow) ReadDir(name string, most int) ([]string, error) {
 	}
 	return d.Dir.ReadDir(name, most)
 }
+
+// fifos is a tree in which all paths are FIFOs.
+type fifos struct{ Dir }
+
+func (f fifos) Stat(string) (fs.FileMode, uint64, uint64, error) { return fs.ModeNamedPipe, 0, 9, nil }

@@ -19,11 +19,9 @@ const (
 // An end is a process that has a pipe or socket open.
 type end struct{ pid, fd int }
 
-// ends maps pipes and sockets to the processes that have them open, as far as this user
-// may see them.
+// ends maps pipes, sockets and FIFOs to the processes that have them open, as far as this user may see them.
 type ends struct {
-	by    map[uint64][]end
-	fifos map[string][]end
+	by    map[string][]end // by the link of a descriptor: "pipe:[INODE]", "socket:[INODE]", or a path
 	until int64
 	cut   bool // a limit was hit
 }
@@ -75,11 +73,11 @@ func allEnds(_, sys Dir) *ends {
 
 func (l *Later) nearEnds(_, sys Dir) *ends { return readEnds(sys, l.Near()) }
 
-// endsOf returns the processes that have a pipe or socket open: those of the last reading of all, and others that a
-// reading of near ones has found.
-func (t *Table) endsOf(inode uint64) []end {
-	all := t.ends.by[inode]
-	for _, e := range t.near.by[inode] {
+// endsOf returns the processes that have a pipe, socket or FIFO open: those of the last reading of all, and others that
+// a reading of near ones has found.
+func (t *Table) endsOf(link string) []end {
+	all := t.ends.by[link]
+	for _, e := range t.near.by[link] {
 		if !slices.Contains(all, e) {
 			all = append(slices.Clip(all), e)
 		}
@@ -87,14 +85,14 @@ func (t *Table) endsOf(inode uint64) []end {
 	return all
 }
 
-// missing is called if the table of descriptors lacks the other end of a pipe or socket. If it was read before this
-// Table met the inode, another reading decides.
-func (t *Table) missing(inode uint64) {
-	if t.c.Later == nil || inode == 0 {
+// missing is called if the table of descriptors lacks the other end of a pipe, socket or FIFO. If it was read before
+// this Table met the link, another reading decides.
+func (t *Table) missing(link string) {
+	if t.c.Later == nil {
 		return
 	}
 	l := t.c.Later.ofEnds()
-	met := t.metAt(inode)
+	met := t.metAt(link)
 	if !since(l, &l.ends, met, t.c.Now, endsTimes*t.c.TTL, allEnds) {
 		t.unsure = true
 	}
@@ -103,22 +101,22 @@ func (t *Table) missing(inode uint64) {
 	}
 }
 
-// metAt returns when the Table first described a pipe or socket.
-func (t *Table) metAt(inode uint64) int64 {
-	at, ok := t.met[inode]
+// metAt returns when the Table first described a pipe, socket or FIFO.
+func (t *Table) metAt(link string) int64 {
+	at, ok := t.met[link]
 	if !ok {
 		if len(t.met) >= maxCached {
 			clear(t.met)
 		}
 		at = t.c.Now()
-		t.met[inode] = at
+		t.met[link] = at
 	}
 	return at
 }
 
 // readEnds reads the descriptors of processes.
 func readEnds(sys Dir, pids []int) *ends {
-	e := &ends{by: map[uint64][]end{}, fifos: map[string][]end{}}
+	e := &ends{by: map[string][]end{}}
 	total := 0
 	for _, pid := range pids {
 		name := strconv.Itoa(pid)
@@ -135,17 +133,12 @@ func readEnds(sys Dir, pids []int) *ends {
 			if err != nil {
 				continue
 			}
-			switch {
-			case strings.HasPrefix(link, "pipe:["), strings.HasPrefix(link, "socket:["):
-				n := inodeOf(link)
-				e.by[n] = append(e.by[n], end{pid, fd})
-			case strings.HasPrefix(link, "/") && !strings.HasPrefix(link, "/dev/"):
-				// Files too: the link does not show which of them are FIFOs, and only
-				// requested ones are examined.
-				e.fifos[link] = append(e.fifos[link], end{pid, fd})
-			default:
+			// Files too: the link does not show which of them are FIFOs, and only requested ones are examined.
+			path := strings.HasPrefix(link, "/") && !strings.HasPrefix(link, "/dev/")
+			if !path && !strings.HasPrefix(link, "pipe:[") && !strings.HasPrefix(link, "socket:[") {
 				continue
 			}
+			e.by[link] = append(e.by[link], end{pid, fd})
 			if total++; total >= maxEnds {
 				e.cut = true
 				break
@@ -192,14 +185,10 @@ func (t *Table) pipe(fd int, link, what string) Desc {
 	if t.c.Sys == nil {
 		return d
 	}
-	all := t.endsOf(d.Inode)
-	if what != "pipe" {
-		all = t.ends.fifos[link]
-	}
 	var names []string
 	own, more := false, 0
 	seen := map[int]bool{}
-	for _, e := range all {
+	for _, e := range t.endsOf(link) {
 		if e.pid == t.c.PID && e.fd == fd || seen[e.pid] {
 			continue
 		}
@@ -227,7 +216,7 @@ func (t *Table) pipe(fd int, link, what string) Desc {
 		word = " to "
 	}
 	if len(names) == 0 && !own {
-		t.missing(d.Inode)
+		t.missing(link)
 	}
 	d.Peers = len(names) > 1 || own && len(names) > 0
 	switch {
@@ -258,10 +247,11 @@ func (t *Table) process(pid int) string {
 	return fmt.Sprintf("PID %d (%s)", pid, strings.TrimSuffix(string(b), "\n"))
 }
 
-// holder returns a process other than the target that has the inode open, and whether more processes have it.
+// holder returns a process other than the target that has the socket open, and whether more processes have it.
 func (t *Table) holder(inode uint64) (pid int, more, ok bool) {
+	link := socketLink(inode)
 	t.scan()
-	for _, e := range t.endsOf(inode) {
+	for _, e := range t.endsOf(link) {
 		switch {
 		case e.pid == t.c.PID:
 			ok = true
@@ -275,7 +265,7 @@ func (t *Table) holder(inode uint64) (pid int, more, ok bool) {
 		return t.c.PID, false, true
 	}
 	if pid == 0 {
-		t.missing(inode)
+		t.missing(link)
 	}
 	return pid, more || ok && pid != 0, pid != 0
 }

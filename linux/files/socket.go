@@ -51,7 +51,7 @@ func (t *Table) find(inode uint64) (conn, bool) {
 		}
 		t.unsure = t.unsure || !fresh
 		c, ok := s.by[inode]
-		if !ok && !since(l, &l.sockets, t.metAt(inode), t.c.Now, t.c.TTL, readSockets) {
+		if !ok && !since(l, &l.sockets, t.metAt(socketLink(inode)), t.c.Now, t.c.TTL, readSockets) {
 			t.unsure = true
 		}
 		return c, ok
