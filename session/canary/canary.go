@@ -283,11 +283,12 @@ func (c *Canary) sums() {
 // relist lists the open descriptors. The next read, which has the records of all closes before this,
 // closes the others.
 func (c *Canary) relist() {
+	at := target.Now() // one that is opened during the listing may be missing in it
 	fds := c.list()
 	if len(fds) == 0 {
 		return // the process ends, or has no descriptors any more and makes no calls
 	}
-	c.listed, c.listedAt = map[int32]bool{}, target.Now()
+	c.listed, c.listedAt = map[int32]bool{}, at
 	for _, fd := range fds {
 		c.listed[fd] = true
 	}
