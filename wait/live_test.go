@@ -26,6 +26,7 @@ import (
 // compilers are the ways to build the programs of testdata/targets/locks.
 var compilers = map[string][]string{
 	"gcc":         {"gcc", "-O2", "-g", "-pthread"},
+	"openmp":      {"gcc", "-O2", "-g", "-fopenmp"},
 	"static":      {"gcc", "-O2", "-g", "-pthread", "-static"},
 	"musl-gcc":    {"musl-gcc", "-O2", "-g", "-pthread"},
 	"musl-static": {"musl-gcc", "-O2", "-g", "-pthread", "-static"},

@@ -15,6 +15,7 @@ const (
 	LockJoin      Lock = "join"
 	LockOnce      Lock = "once"
 	LockPark      Lock = "park"  // a parked thread that waits for another thread to unpark it
+	LockEvent     Lock = "event" // a result or a count that other threads complete: C++'s futures and latches
 	LockStdio     Lock = "stdio" // the lock of a C stream
 	LockLibc      Lock = "libc"  // a lock inside libc
 	LockGoRuntime Lock = "go runtime"
@@ -61,6 +62,7 @@ var locks = map[Lock]lockTraits{
 	LockJoin:         {shares: true},
 	LockOnce:         {inner: true},
 	LockPark:         {waker: WakerTold, shares: true},
+	LockEvent:        {shares: true},
 	LockStdio:        {},
 	LockLibc:         {inner: true},
 	LockGoRuntime:    {waker: WakerTold, shares: true},

@@ -2,7 +2,7 @@
 // of lock, the address of the lock itself (often around the futex word) and its holder,
 // if that kind of lock keeps one. It uses the names of the functions on the stack if
 // the caller has them, and the word and its surroundings in memory: the layouts of
-// glibc, musl and Rust's standard library, and the kernel's for priority inheritance.
+// glibc, musl, Rust's standard library and libgomp, and the kernel's for priority inheritance.
 //
 // It reads memory through a small interface, knows no process and has no state. All
 // functions may be called concurrently if the Target allows it. The caller checks
@@ -36,7 +36,7 @@ type Lock struct {
 	Value  uint32 // of the word when it was read
 	Kind   kind.Lock
 	Type   string // "recursive", "errorcheck", "robust PI", "read", "write", …; "" for the plain one
-	Impl   string // implementation: "glibc", "musl", "rust", "go", "kernel", "hotspot", Ruby; "" if unknown
+	Impl   string // implementation: "glibc", "musl", "rust", "go", "kernel", "hotspot", "libgomp", "c++", Ruby; "" if unknown
 	Basis  Basis
 	Shared bool   // other processes may use it too
 	Mutex  uint64 // of a condition variable: the mutex that the wait released; 0 if unknown
@@ -151,7 +151,10 @@ func noOwner(l *Lock) string {
 	switch l.Kind {
 	case kind.LockUnknown:
 		return "not a known kind of lock"
-	case kind.LockCond, kind.LockSemaphore, kind.LockBarrier, kind.LockPark, kind.LockChannel, kind.LockSelect, kind.LockWaitGroup, kind.LockSleep, kind.LockPoll, kind.LockIdle:
+	case kind.LockCond, kind.LockSemaphore, kind.LockBarrier, kind.LockPark, kind.LockEvent, kind.LockChannel, kind.LockSelect, kind.LockWaitGroup, kind.LockSleep, kind.LockPoll, kind.LockIdle:
+		if l.Kind == kind.LockEvent || l.Kind == kind.LockIdle {
+			return "an " + string(l.Kind) + " has no holder"
+		}
 		return "a " + string(l.Kind) + " has no holder"
 	case kind.LockGoRuntime:
 		return "the Go runtime keeps no owner"
@@ -224,12 +227,12 @@ func (r *recogniser) run() {
 
 // order returns the checks, starting with those that need the most words as proof.
 func (r *recogniser) order() []func() bool {
-	glibc := []func() bool{r.glibcJoin, r.glibcCond, r.glibcMutex, r.glibcStdio, r.arena, r.glibcRWLock, r.glibcBarrier, r.glibcSemaphore}
-	musl := []func() bool{r.muslJoin, r.muslCond, r.muslMutex, r.muslRWLock, r.muslSemaphore, r.muslBarrier}
+	glibc := []func() bool{r.glibcJoin, r.glibcCond, r.glibcMutex, r.glibcStdio, r.arena, r.gompBarrier, r.glibcRWLock, r.glibcBarrier, r.glibcSemaphore}
+	musl := []func() bool{r.muslJoin, r.muslCond, r.muslMutex, r.gompBarrier, r.muslRWLock, r.muslSemaphore, r.muslBarrier}
 	tail := []func() bool{r.rustUnnamed}
 	switch r.t.Libc {
 	case Glibc:
-		return append(glibc, tail...)
+		return append(append(glibc, r.gompWord), tail...)
 	case Musl:
 		return append(musl, tail...)
 	}

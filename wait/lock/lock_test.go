@@ -116,6 +116,27 @@ func TestLayouts(t *testing.T) {
 			}
 		}, Futex{Word: base + 0x100, Val: 2, Private: true},
 			Lock{Addr: base + 0x100, Kind: kind.LockLibc, Type: ArenaType, Impl: "glibc"}},
+		{"libgomp's barrier", "amd64", Glibc, func(m *image) { m.put32(base+0x100, 4, 24); m.put32(base+0x140, 3, 4) },
+			Futex{Word: base + 0x104, Val: 24, Private: true},
+			Lock{Addr: base + 0x100, Kind: kind.LockBarrier, Impl: gomp}},
+		{"libgomp's barrier at the end of a region, with tasks", "arm64", Musl, func(m *image) { m.put32(base+0x100, 4, 27); m.put32(base+0x140, 4, 1) },
+			Futex{Word: base + 0x104, Val: 24, Private: true},
+			Lock{Addr: base + 0x100, Kind: kind.LockBarrier, Impl: gomp}},
+		{"libgomp's pool", "amd64", AnyLibc, func(m *image) {
+			m.put32(base+0xc0, base+0x1000, 0, 5, 4)
+			m.put32(base+0x100, 4, 24)
+			m.put32(base+0x140, 1, 4)
+		}, Futex{Word: base + 0x104, Val: 24, Private: true},
+			Lock{Addr: base + 0x100, Kind: kind.LockIdle, Impl: gomp}},
+		{"libgomp's barrier, if it were one", "amd64", Glibc, func(m *image) { m.put32(base+0x100, 4, 24); m.put32(base+0x140, 4, 4) },
+			Futex{Word: base + 0x104, Val: 24, Private: true},
+			Lock{Addr: base + 0x104, Kind: kind.LockUnknown}},
+		{"libgomp's mutex", "amd64", Glibc, func(m *image) { m.put32(base+0x100, gompContended) },
+			Futex{Word: base + 0x100, Val: gompContended, Private: true},
+			Lock{Addr: base + 0x100, Kind: kind.LockMutex, Impl: gomp}},
+		{"libgomp's semaphore", "amd64", Glibc, func(m *image) { m.put32(base+0x100, gompSleepers) },
+			Futex{Word: base + 0x100, Val: gompSleepers, Private: true},
+			Lock{Addr: base + 0x100, Kind: kind.LockSemaphore, Impl: gomp}},
 		{"zeros", "amd64", AnyLibc, func(m *image) {}, Futex{Word: base + 0x100, Private: true},
 			Lock{Addr: base + 0x100, Kind: kind.LockUnknown}},
 	} {
@@ -192,6 +213,15 @@ func TestNames(t *testing.T) {
 		{"runtime.futex runtime.futexsleep runtime.notesleep runtime.mPark runtime.stopm runtime.findRunnable", kind.LockIdle, ""},
 		{"runtime.futex runtime.futexsleep runtime.notesleep runtime.templateThread", kind.LockIdle, ""},
 		{"__pthread_mutex_unlock_usercnt f", "", ""},
+		{"syscall std::__atomic_futex_unsigned_base::_M_futex_wait_until std::__basic_future<int>::_M_get_result", kind.LockEvent, "future"},
+		{"syscall std::__detail::__platform_wait<int> std::__atomic_wait_address<int> std::latch::wait", kind.LockEvent, "latch"},
+		{"syscall std::__1::__libcpp_atomic_wait std::__1::latch::wait[abi:v160006]() f", kind.LockEvent, "latch"},
+		{"syscall std::__atomic_wait_address_v<long,std::__atomic_base<long>::wait()::{lambda()#1}> std::__atomic_base<long>::wait on_value", kind.LockPark, "atomic"},
+		{"syscall std::__detail::__platform_wait<int> std::__tree_barrier<std::__empty_completion>::wait", kind.LockBarrier, ""},
+		{"syscall std::__atomic_semaphore::_M_acquire std::counting_semaphore<8l>::acquire", kind.LockSemaphore, ""},
+		{"syscall libglib-2.0.so.0.7400.6+0x8a1d0 g_mutex_lock f", kind.LockMutex, ""},
+		{"syscall g_cond_wait g_async_queue_pop", kind.LockCond, ""},
+		{"std::atomic<int>::store main", "", ""},
 		{"read main", "", ""},
 		{strings.Repeat("f ", maxNames) + "pthread_join", "", ""},
 	} {
@@ -231,7 +261,8 @@ func TestIdlers(t *testing.T) {
 		}
 	}
 	for _, n := range []string{"_ZN10GangWorker4loopEv", "_ZN2os11signal_waitEv", "_ZN4node9inspector12_GLOBAL__N_117StartIoThreadMainEPv", "JVM_WaitForReferencePendingList",
-		"_ZN16LinuxWaitBarrier4waitEi", "_ZN15PlatformMonitor4waitEm", "_ZN2os15PlatformMonitor4waitEl"} {
+		"_ZN16LinuxWaitBarrier4waitEi", "_ZNKSt5latch4waitEv", "_ZNSt28__atomic_futex_unsigned_base19_M_futex_wait_untilEPjjbNSt6chrono8durationIlSt5ratioILl1ELl1EEEENS2_IlS3_ILl1ELl1000000000EEEE",
+		"_ZN15PlatformMonitor4waitEm", "_ZN2os15PlatformMonitor4waitEl"} {
 		if !MayTell(n) {
 			t.Errorf("%s does not tell", n)
 		}

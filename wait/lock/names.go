@@ -151,13 +151,13 @@ func MayTell(name string) bool {
 		return true
 	}
 	has := func(part string) bool { return strings.Contains(name, part) }
-	return slices.ContainsFunc([]string{"futex", "Futex", "park", "Once", "once", "Mutex"}, has) || hasTelling(name)
+	return slices.ContainsFunc([]string{"futex", "Futex", "park", "Once", "once", "Mutex", "5latch", "barrier", "semaphore", "__atomic_base", "atomic_flag"}, has) || hasTelling(name)
 }
 
 // Tells reports whether a function's name identifies a wait when it is on the stack.
 func Tells(name string) bool {
 	note, _ := goReason([]string{name})
-	return function(name).kind != "" || note != "" || goFunction(name) != nil || idlers[name] != "" || name == poolWorker || name == poolWait || nativeMonitor(name)
+	return function(name).kind != "" || note != "" || goFunction(name) != nil || idlers[name] != "" || name == poolWorker || name == poolWait || nativeMonitor(name) || gompStarts(name)
 }
 
 // function parses one name. C names may have leading underscores, a version suffix, and
@@ -200,6 +200,12 @@ func function(name string) named {
 		return named{kind: kind.LockOnce, note: "another thread runs the initialisation"}
 	case n == "flockfile":
 		return named{kind: kind.LockStdio}
+	case n == "g_mutex_lock":
+		return named{kind: kind.LockMutex, impl: glib}
+	case n == "g_cond_wait", n == "g_cond_wait_until":
+		return named{kind: kind.LockCond, impl: glib}
+	case strings.HasPrefix(n, "GOMP_critical_"), n == "GOMP_atomic_start", n == "omp_set_lock", n == "omp_set_nest_lock":
+		return named{kind: kind.LockMutex, impl: gomp}
 	case strings.HasPrefix(n, "lll_lock_wait"):
 		return named{kind: kind.LockLibc, impl: "glibc"}
 	}
@@ -237,6 +243,35 @@ func qualified(name string) named {
 		return named{kind: kind.LockSafepoint, impl: "hotspot"}
 	case strings.HasPrefix(name, "std::call_once"):
 		return named{kind: kind.LockOnce, note: "another thread runs the initialisation"}
+	}
+	return standardCpp(name)
+}
+
+// The Impl of GLib's locks, and of those of C++'s standard libraries.
+const glib, cpp = "glib", "c++"
+
+// standardCpp parses names of C++'s standard libraries (libstdc++ 11 to 16: atomic_futex.h, atomic_wait.h, atomic_base.h,
+// latch, barrier, semaphore_base.h; libc++, whose names have an inner namespace).
+func standardCpp(name string) named {
+	n, ok := strings.CutPrefix(name, "std::")
+	if !ok {
+		return named{}
+	}
+	n = strings.TrimPrefix(n, "__1::")
+	has := func(prefixes ...string) bool {
+		return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(n, p) })
+	}
+	switch {
+	case has("__atomic_futex_unsigned"):
+		return named{kind: kind.LockEvent, typ: "future", impl: cpp}
+	case has("latch::wait", "latch::arrive_and_wait"):
+		return named{kind: kind.LockEvent, typ: "latch", impl: cpp}
+	case has("barrier<", "__tree_barrier<", "__barrier_base<"):
+		return named{kind: kind.LockBarrier, impl: cpp}
+	case has("counting_semaphore<", "__atomic_semaphore::", "__atomic_semaphore_base::", "__platform_semaphore::"):
+		return named{kind: kind.LockSemaphore, impl: cpp}
+	case has("atomic<", "__atomic_base<", "atomic_flag::", "atomic_ref<") && strings.HasSuffix(n, "::wait"):
+		return named{kind: kind.LockPark, typ: "atomic", impl: cpp, note: "it waits until the value changes"}
 	}
 	return named{}
 }
