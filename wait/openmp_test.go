@@ -1,6 +1,7 @@
 package wait_test
 
 import (
+	"runtime"
 	"testing"
 	"time"
 
@@ -34,7 +35,7 @@ func TestOpenMP(t *testing.T) {
 						}
 						return i.Kind == kind.WaitLock && i.Lock != nil && i.Lock.Kind == c.want && i.Lock.Impl == "libgomp" && i.Lock.Holder.Why != ""
 					}
-					for deadline := time.Now().Add(time.Minute); !got(); time.Sleep(time.Millisecond) {
+					for deadline := time.Now().Add(time.Minute); !got(); runtime.Gosched() {
 						if time.Now().After(deadline) {
 							t.Fatalf("names %v: %+v %+v", names, i, i.Lock)
 						}

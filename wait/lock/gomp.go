@@ -62,7 +62,7 @@ func (r *recogniser) gomp(k kind.Lock) bool {
 	return r.wants(k) && r.w.Op == opWait && r.w.Private && r.w.Timeout == 0
 }
 
-// dock reports whether a barrier of so many threads is that of a pool. The thread that starts a parallel region comes
+// dock reports whether a barrier of that number of threads is a pool's. The thread that starts a parallel region comes
 // last, and is not idle if it sleeps there.
 func (r *recogniser) dock(barrier uint64, total uint32) bool {
 	var b [gompPoolUsed + 4]byte
