@@ -127,6 +127,9 @@ func TestAttackGoroutines(t *testing.T) {
 func TestAttackPython(t *testing.T) {
 	for _, version := range []string{"python3.11", "python3.12"} {
 		t.Run(version, func(t *testing.T) {
+			if version != "python3.12" {
+				testprog.Whole(t, "another Python")
+			}
 			testprog.Need(t, "ptrace")
 			p := testprog.Start(t, testprog.Tool(t, version), filepath.Join(testprog.Root(t), "testdata/targets/hostile/frames.py"))
 			p.Line("ready")

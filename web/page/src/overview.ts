@@ -278,8 +278,9 @@ function locksCard(a: Analysis, act: Actions): HTMLElement | null {
             { class: 'facts3' },
             h('dt', null, 'held by'),
             h('dd', null, names(l.holders) || l.no_holder || 'not known'),
-            h('dt', null, 'held in'),
-            h('dd', null, names(l.holder_functions) || 'not known'),
+            ...(l.holders.length || l.holder_functions.length
+              ? [h('dt', null, 'held in'), h('dd', null, names(l.holder_functions) || 'not known')]
+              : []),
             h('dt', null, 'wanted in'),
             h('dd', null, names(l.waiter_functions) || 'not known'),
           ),
