@@ -90,6 +90,8 @@ type Sharp struct {
 	limit  int            // frames that exist yet
 	next   stackChange
 	seen   stack.Time    // of the last sample
+	state  stack.State   // of the thread
+	guess  bool          // the sample at hand shows where a clock met the thread before it lost its CPU, and no later call
 	held   []event.Event // since then
 	high   stack.Time    // of the last event for out
 
@@ -187,9 +189,18 @@ func (s *Sharp) Apply(e event.Event) {
 	case k <= event.Move:
 		s.change(e)
 	case k == event.Seen:
-		s.sample(e.Time)
+		way, _, _ := event.SeenFields(e.Payload())
+		if s.guess = way == stack.WayClock && s.state == stack.StateRunnable; s.guess {
+			s.settle(e.Time)
+		} else {
+			s.sample(e.Time)
+		}
+		s.guess = false
 		s.pass(e)
 	default:
+		if k == event.State {
+			s.state, _ = event.StateFields(e.Payload())
+		}
 		s.held = append(s.held, e)
 		why, _ := event.GapFields(e.Payload())
 		if lost := k == event.Gap && why == stack.WhyLost; lost || len(s.held) >= maxHeld {

@@ -134,7 +134,7 @@ func (s *Sharp) match(t stack.Time, sample bool) []stage {
 			m.frame(&m.add[i], m.keep+i+1)
 		}
 	}
-	if (sample || x.on) && m.whole && m.keep+len(m.add) > 0 {
+	if (sample || x.on) && m.whole && !s.guess && m.keep+len(m.add) > 0 {
 		for ; m.done < len(m.open); m.done++ {
 			if c := m.open[m.done]; c.stale() && c.enter < t-sharpSkew {
 				s.open.over(c, t)

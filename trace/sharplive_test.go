@@ -126,3 +126,29 @@ func TestLiveSharpEnds(t *testing.T) {
 		t.Errorf("late calls make %v of %v", late, plain)
 	}
 }
+
+// TestLiveSharpGuess: a thread that lost its CPU after its call began, before it ran any of it, is shown where a clock
+// met it last. That does not end the call.
+func TestLiveSharpGuess(t *testing.T) {
+	b := exporttest.New(t)
+	th := b.Thread(1, "main")
+	for i, x := range []exporttest.Look{{State: stack.StateRunning, Way: stack.WayClock, Stack: "main"},
+		{State: stack.StateRunnable, Way: stack.WayClock, Stack: "main"}, {State: stack.StateBlocked, Stack: "main handle"},
+		{State: stack.StateRunnable, Way: stack.WayClock, Stack: "main"}, {State: stack.StateBlocked, Stack: "main"}} {
+		x.At = int64(i) * 10 * ms
+		th.Look(x)
+	}
+	b.Exact(1, "handle", "main", 5*ms, 35*ms, calls.Returned)
+	rec := b.Finish(60 * ms)
+	var want []event.Event
+	trace.SharpEvents(rec, 0, func(e event.Event) { want = append(want, e) })
+	for _, every := range []int64{ms, 7 * ms, 33 * ms} {
+		var until []stack.Time
+		for at := int64(0); at < 60*ms; at += every {
+			until = append(until, exporttest.Start+stack.Time(at))
+		}
+		if got := grow(rec, append(until, 1<<62)); !slices.Equal(got, want) {
+			t.Errorf("batches of %d ns: %v, want %v", every, got, want)
+		}
+	}
+}
