@@ -13,12 +13,15 @@ import (
 	"github.com/sliverprof/sliver/internal/hungfs"
 )
 
-// quick gives the pool a short timeout, and restores its state after the test.
-func quick(t *testing.T) {
+// Timeouts: of requests that are answered, however busy the machine is, and of those that are not.
+const answered, hung = time.Minute, 300 * time.Millisecond
+
+// waits sets the pool's timeout, and restores its state after the test.
+func waits(t *testing.T, d time.Duration) {
 	t.Helper()
 	helpers.mu.Lock()
 	defer helpers.mu.Unlock()
-	helpers.wait = 300 * time.Millisecond
+	helpers.wait = d
 	t.Cleanup(func() {
 		helpers.mu.Lock()
 		defer helpers.mu.Unlock()
@@ -38,7 +41,7 @@ func TestHungFileSystem(t *testing.T) {
 	for _, op := range []string{"lookup", "getattr", "open", "read"} {
 		t.Run(op, func(t *testing.T) {
 			fs := hungfs.Mount(t, map[string][]byte{"a": big, "b": big, "c": big})
-			quick(t)
+			waits(t, answered)
 			mine := Root("").For("hung " + op)
 			f, err := mine.Open(filepath.Join(fs.Dir, "a"))
 			if err != nil {
@@ -53,6 +56,7 @@ func TestHungFileSystem(t *testing.T) {
 				t.Fatalf("before it hangs: %v", err)
 			}
 			fs.Hang(op)
+			waits(t, hung)
 			// Only a read from the page cache does not involve the file system.
 			_, err = mine.Open(filepath.Join(fs.Dir, "b"))
 			if op == "read" && err == nil {
@@ -65,8 +69,8 @@ func TestHungFileSystem(t *testing.T) {
 			if !errors.Is(err, ErrHung) {
 				t.Fatalf("the file system hangs in %s: %v", op, err)
 			}
-			if hung := helpers.hungNow(); !slices.Contains(hung, "hung "+op) {
-				t.Errorf("not reported as hung: %v", hung)
+			if all := helpers.hungNow(); !slices.Contains(all, "hung "+op) {
+				t.Errorf("not reported as hung: %v", all)
 			}
 			// A file system known to hang receives no further requests.
 			before := helpers.stuckNow()
@@ -78,6 +82,7 @@ func TestHungFileSystem(t *testing.T) {
 			if now := helpers.stuckNow(); now > before {
 				t.Errorf("%d helpers were stuck, now %d", before, now)
 			}
+			waits(t, answered)
 			g, err := Root("").For("fine").Open(other)
 			if got := content(t, g, err); got != "fine" {
 				t.Errorf("another owner's file: %q", got)
@@ -129,10 +134,7 @@ func (p *pool) settled(t *testing.T) {
 // After Hurry the deadlines are short.
 func TestHurry(t *testing.T) {
 	fs := hungfs.Mount(t, map[string][]byte{"a": []byte("a")})
-	quick(t)
-	helpers.mu.Lock()
-	helpers.wait = time.Hour
-	helpers.mu.Unlock()
+	waits(t, time.Hour)
 	fs.Hang("all")
 	failed := make(chan error)
 	go func() {
@@ -149,7 +151,7 @@ func TestHurry(t *testing.T) {
 // Without helpers, as at a limit of processes, a file system that hangs costs an error too.
 func TestHungWithoutHelper(t *testing.T) {
 	fs := hungfs.Mount(t, map[string][]byte{"a": []byte("a")})
-	quick(t)
+	waits(t, answered)
 	helpers.mu.Lock()
 	helpers.without = true
 	helpers.mu.Unlock()
@@ -165,6 +167,7 @@ func TestHungWithoutHelper(t *testing.T) {
 		t.Errorf("a file of FUSE: %v", err)
 	}
 	fs.Hang("all")
+	waits(t, hung)
 	for _, owner := range []string{"one", "two"} {
 		if _, err := Root("").For(owner).Open(filepath.Join(fs.Dir, "b")); !errors.Is(err, ErrHung) {
 			t.Errorf("%s: %v", owner, err)
@@ -180,11 +183,8 @@ func TestHungWithoutHelper(t *testing.T) {
 // However many file systems hang, the number of helpers is bounded.
 func TestManyHang(t *testing.T) {
 	fs := hungfs.Mount(t, map[string][]byte{"a": []byte("a")})
-	quick(t)
+	waits(t, 20*time.Millisecond)
 	fs.Hang("all")
-	helpers.mu.Lock()
-	helpers.wait = 20 * time.Millisecond
-	helpers.mu.Unlock()
 	for i := range maxStuck + 10 {
 		if _, err := Root("").For(strings.Repeat("x", i+1)).Open(filepath.Join(fs.Dir, "a")); !errors.Is(err, ErrHung) {
 			t.Fatalf("%d: %v", i, err)
