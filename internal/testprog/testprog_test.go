@@ -105,7 +105,7 @@ func TestChainsRunAlone(t *testing.T) {
 		}
 		for _, variant := range Variants(program) {
 			t.Run(program+"/"+variant, func(t *testing.T) {
-				if quick := []string{"O0", "O2", "static", "musl", "arm64", "release", "default", "cgo"}; testing.Short() && !slices.Contains(quick, variant) {
+				if quick := []string{"O2", "musl", "arm64", "release", "default"}; testing.Short() && !slices.Contains(quick, variant) {
 					t.Skip("short: one variant of each kind is enough")
 				}
 				t.Parallel()
@@ -386,7 +386,11 @@ func TestSmallProgramsRunAlone(t *testing.T) {
 			p.fail("%v", err)
 		}
 	}
-	for _, v := range []string{"O2", "static", "musl"} {
+	all := []string{"O2", "static", "musl"}
+	if testing.Short() { // TestChainsRunAlone has variants
+		all = all[:1]
+	}
+	for _, v := range all {
 		t.Run("spin/"+v, func(t *testing.T) {
 			t.Parallel()
 			p := Start(t, Build(t, "c/spin", v), "--seconds", "1", "--threads", "2", "--wait-go")
