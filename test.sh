@@ -118,7 +118,7 @@ static() {
 }
 
 # The layers of the tests (CONTRIBUTING.md) are labels in the packages: a line "//sliver:layer WORDS".
-# Go starts tests in the order of their packages: the biggest first, so that none is left to run alone.
+# Go starts tests in the order of packages: the biggest first, so that none is left to run alone.
 mapfile -t packages < <(go list "${patterns[@]}" | sed "s|^$module/*|./|" |
 	while read -r p; do echo "$(cat "$p"/*_test.go 2>/dev/null | wc -c) $p"; done | sort -rn | cut -d' ' -f2)
 if ((${#packages[@]} == 0)); then
@@ -128,9 +128,10 @@ fi
 unit=() live=() raced=() big=()
 for p in "${packages[@]}"; do
 	layer=$(cat "$p"/*_test.go 2>/dev/null | sed -n 's|^//sliver:layer ||p' | tr '\n' ' ')
-	[[ " $layer " != *" live "* ]] && unit+=("$p") || live+=("$p")
+	[[ " $layer " != *" live "* ]] || live+=("$p")
 	[[ " $layer " != *" live "* || " $layer " == *" unraced "* ]] || raced+=("$p")
-	[[ " $layer " != *" big "* ]] || big+=("$p")
+	[[ " $layer " == *" live "* || -n $short && " $layer " == *" unraced "* ]] || unit+=("$p")
+	[[ " $layer " == *" live "* || " $layer " != *" big "* && ( -z $short || " $layer " != *" unraced "* ) ]] || big+=("$p")
 done
 
 unit_tests() { CGO_ENABLED=1 go test -vet=off -race -timeout=10m $short "${unit[@]}"; } # go vet is a step of its own
@@ -153,7 +154,7 @@ checks() {
 	step "go vet" go vet "${packages[@]}"
 	all "go vet, arm64" internal/policy/shape.sh arm64 $short
 	all "one static program, amd64" static amd64
-	all "one static program, arm64" static arm64
+	[[ -n $short ]] || all "one static program, arm64" static arm64
 }
 : >"$work/passed"
 checks &
@@ -174,7 +175,7 @@ beside() {
 	tool all deadcode internal/policy/shape.sh dead $short
 	tool step staticcheck staticcheck ${short:+-tests=false} "${packages[@]}"
 	((${#unit[@]} == 0)) || step "unit tests, raced: ${#unit[@]} packages" unit_tests
-	((${#big[@]} == 0)) || step "unit tests, big files: ${#big[@]} packages" big_tests
+	((${#big[@]} == 0)) || step "unit tests, not raced: ${#big[@]} packages" big_tests
 }
 beside &
 ((${#live[@]} == 0)) || step "live tests: ${#live[@]} packages" live_tests
@@ -184,9 +185,7 @@ if [[ -z $short ]]; then
 	step "fuzz targets, $fuzztime each" internal/testprog/fuzz.sh "$fuzztime" "$work/fuzz" "${packages[@]}"
 	step "benchmarks, once" benchmarks
 	[[ $long == no ]] || step "tests at length" long_tests
-	if [[ $whole == yes ]] && command -v gcc >/dev/null; then
-		step "bench/run.sh, one short round" bench/run.sh --short
-	fi
+	! command -v gcc >/dev/null || all "bench/run.sh, one short round" bench/run.sh --short
 fi
 
 echo

@@ -1,6 +1,6 @@
 package export
 
-//sliver:layer unit big
+//sliver:layer unit big unraced
 
 import (
 	"bytes"

@@ -1,5 +1,7 @@
 package query
 
+//sliver:layer unit unraced
+
 import (
 	"bytes"
 	"context"

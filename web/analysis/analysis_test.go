@@ -1,5 +1,7 @@
 package analysis_test
 
+//sliver:layer unit unraced
+
 import (
 	"bytes"
 	"context"
