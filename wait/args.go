@@ -129,7 +129,12 @@ func (a *args) add(s *syscalls.Arg) {
 	case syscalls.OpenFlags:
 		a.say("%s", openFlags(v))
 	case syscalls.SysV:
-		a.say("id %d", int32(v))
+		what := "message queue"
+		if strings.HasPrefix(a.info.Call, "sem") {
+			what = "semaphore set"
+		}
+		a.info.File = fmt.Sprintf("%s %d", what, int32(v))
+		a.say("%s", a.info.File)
 	}
 }
 
@@ -142,6 +147,9 @@ func (a *args) fd(fd int32) {
 		return
 	}
 	d := a.r.files.Describe(int(fd))
+	if a.info.Kind == kind.WaitIPC { // it has a path, and is no file
+		d.Text = "message queue " + d.Text
+	}
 	a.say("%d %s", fd, d.Text)
 	if a.fds++; a.fds == 1 {
 		a.on(&d)

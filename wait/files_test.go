@@ -36,9 +36,9 @@ func TestDescriptors(t *testing.T) {
 		"udp": kind.WaitSocket, "udp6": kind.WaitSocket, "eventfd": kind.WaitEvent, "timerfd": kind.WaitEvent, "signalfd": kind.WaitEvent,
 		"epoll_wait": kind.WaitPoll, "poll": kind.WaitPoll, "select": kind.WaitPoll, "inotify": kind.WaitEvent,
 		"waitid-pidfd": kind.WaitChild, "wait4": kind.WaitChild, "nanosleep": kind.WaitSleep, "sigwait": kind.WaitSignal,
-		"terminal": kind.WaitTerminal, "fifo": kind.WaitPipe, "open-fifo": kind.WaitFile}
+		"msgrcv": kind.WaitIPC, "semop": kind.WaitIPC, "mq": kind.WaitIPC, "terminal": kind.WaitTerminal, "fifo": kind.WaitPipe, "open-fifo": kind.WaitFile}
 	calls := map[string]string{"pipe-write": "write", "accept": "accept", "epoll_wait": "epoll_wait epoll_pwait", "poll": "poll ppoll", "select": "select pselect6",
-		"waitid-pidfd": "waitid", "wait4": "wait4", "nanosleep": "nanosleep clock_nanosleep", "sigwait": "rt_sigtimedwait", "open-fifo": "open openat"}
+		"waitid-pidfd": "waitid", "wait4": "wait4", "nanosleep": "nanosleep clock_nanosleep", "sigwait": "rt_sigtimedwait", "msgrcv": "msgrcv", "semop": "semop semtimedop", "mq": "mq_timedreceive", "open-fifo": "open openat"}
 	if len(s.Threads) < 20 {
 		t.Fatalf("only %d threads", len(s.Threads))
 	}
@@ -51,6 +51,9 @@ func TestDescriptors(t *testing.T) {
 		i := v.resolve(&state, th.TID, nil, strings.Fields(call)...)
 		if !strings.Contains(i.Args, th.Want) {
 			t.Errorf("%s: args %q lack %q (%s)", th.Name, i.Args, th.Want, i.Why)
+		}
+		if i.Kind == kind.WaitIPC && i.File != th.Want {
+			t.Errorf("%s: waits for %q, want %q", th.Name, i.File, th.Want)
 		}
 		if want, ok := kinds[th.Name]; !ok || i.Kind != want {
 			t.Errorf("%s: kind %q, want %q", th.Name, i.Kind, want)

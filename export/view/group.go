@@ -58,6 +58,8 @@ func (v *View) For(w *diff.Waiting, idle bool) For {
 		return For{kind.GroupPeer, file}
 	case d.Kind.File():
 		return For{g, cmp.Or(v.FileGroup(d), file)}
+	case g == kind.GroupIPC:
+		return For{g, file}
 	default:
 		return For{Group: g}
 	}

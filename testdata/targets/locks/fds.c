@@ -7,11 +7,14 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/inotify.h>
 #include <sys/mman.h>
+#include <sys/msg.h>
 #include <sys/select.h>
+#include <sys/sem.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -64,6 +67,13 @@ FRAME void block(struct task *t) {
 	else if (!strcmp(t->name, "pipe-write"))
 		while (write(t->fd, buf, sizeof buf) > 0)
 			;
+	else if (!strcmp(t->name, "msgrcv"))
+		msgrcv(t->fd, buf, 8, 0, 0);
+	else if (!strcmp(t->name, "semop")) {
+		struct sembuf down = {0, -1, 0};
+		semop(t->fd, &down, 1);
+	} else if (!strcmp(t->name, "mq"))
+		syscall(SYS_mq_timedreceive, t->fd, buf, sizeof buf, NULL, NULL);
 	else if (!strcmp(t->name, "sigwait")) {
 		sigset_t set;
 		sigemptyset(&set);
@@ -186,6 +196,14 @@ int main(int argc, char **argv) {
 	add("wait4", -1, "child %d (other end)", child);
 	add("nanosleep", -1, "1h0m0s");
 	add("sigwait", -1, "USR1");
+	if (!unshare(CLONE_NEWIPC)) { // they end with the program then
+		int id = must(msgget(IPC_PRIVATE, 0600), "msgget");
+		add("msgrcv", id, "message queue %d", id);
+		id = must(semget(IPC_PRIVATE, 1, 0600), "semget");
+		add("semop", id, "semaphore set %d", id);
+		id = must((int)syscall(SYS_mq_open, "jobs", O_RDONLY | O_CREAT, 0600, NULL), "mq_open");
+		add("mq", id, "message queue /jobs");
+	}
 	int pt = posix_openpt(O_RDWR | O_NOCTTY);
 	if (pt >= 0 && !grantpt(pt) && !unlockpt(pt)) {
 		int tty = must(open(ptsname(pt), O_RDWR | O_NOCTTY), "open terminal");
