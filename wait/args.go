@@ -147,7 +147,7 @@ func (a *args) fd(fd int32) {
 		return
 	}
 	d := a.r.files.Describe(int(fd))
-	if a.info.Kind == kind.WaitIPC { // it has a path, and is no file
+	if a.info.Kind == kind.WaitIPC { // its path is not that of a file
 		d.Text = "message queue " + d.Text
 	}
 	a.say("%d %s", fd, d.Text)
