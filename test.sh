@@ -152,7 +152,7 @@ tool() { ! command -v "$2" >/dev/null || "$1" "${@:2}"; }
 checks() {
 	all "gofmt" format
 	step "go vet" go vet "${packages[@]}"
-	all "go vet, arm64" internal/policy/shape.sh arm64 $short
+	all "checks, arm64" internal/policy/shape.sh arm64 $short
 	all "one static program, amd64" static amd64
 	[[ -n $short ]] || all "one static program, arm64" static arm64
 }

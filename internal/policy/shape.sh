@@ -3,7 +3,7 @@
 #
 #	internal/policy/shape.sh complexity      no function is harder to follow than the limit
 #	internal/policy/shape.sh dead [-short]   no function is unreachable from a program and, without -short, a test
-#	internal/policy/shape.sh arm64 [-short]  go vet for arm64; with -short, of the packages that leave out files there
+#	internal/policy/shape.sh arm64 [-short]  go vet for arm64; with -short, type errors alone
 set -uo pipefail
 
 # complexity: gocognit counts branches, those inside others more.
@@ -51,10 +51,11 @@ dead)
 	}
 	;;
 arm64)
-	export GOARCH=arm64
-	packages=./...
-	[[ ${2-} != -short ]] || packages=$(go list -f '{{if or .IgnoredGoFiles .IgnoredOtherFiles}}{{.ImportPath}}{{end}}' ./...) || exit
-	go vet $packages
+	if [[ ${2-} == -short ]]; then
+		go run ./internal/policy/typecheck arm64 ./...
+	else
+		GOARCH=arm64 go vet ./...
+	fi
 	;;
 *)
 	echo "usage: internal/policy/shape.sh complexity | dead [-short] | arm64 [-short]" >&2
