@@ -313,6 +313,8 @@ var table = []row{
 		"for tests: a file system that stops answering"},
 	{"internal/otelreceiver", "internal/testprog", "",
 		"for tests: the Collector's receiver, a module of its own"},
+	{"internal/policy/typecheck", "", "",
+		"a program of the checks, with the standard library's type checker"},
 	{"internal/policy", "", "",
 		"this test"},
 }
