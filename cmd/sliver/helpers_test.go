@@ -36,8 +36,9 @@ var build = sync.OnceValues(func() (string, error) {
 })
 
 func TestMain(m *testing.M) {
+	bin, err := build() // before the first test starts a program, which may end while sliver is compiled
 	code := m.Run()
-	if bin, err := build(); err == nil {
+	if err == nil {
 		os.RemoveAll(filepath.Dir(bin))
 	}
 	os.Exit(code)
