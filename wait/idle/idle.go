@@ -11,6 +11,7 @@ package idle
 
 import (
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/sliverprof/sliver/stack"
@@ -235,6 +236,9 @@ func pooled(frames []Frame, c class) bool {
 	if c == counted && conditional(frames) {
 		c = told
 	}
+	if (c == told || c == counted) && ofPool(frames) {
+		return true
+	}
 	rooted, mid := middle(frames)
 	if !rooted {
 		return false
@@ -261,6 +265,27 @@ func pooled(frames []Frame, c class) bool {
 		return queued
 	}
 	return len(mid) <= maxMiddle
+}
+
+// poolLibraries are libraries whose threads run functions of the program: LLVM's and Intel's OpenMP, and oneTBB.
+var poolLibraries = []string{"libomp.so", "libomp-", "libiomp5.so", "libtbb.so"}
+
+// ofPool reports whether a thread of such a library is in the library's own functions alone: it has no work.
+func ofPool(frames []Frame) bool {
+	own, begun := false, false
+	for i := range frames {
+		f := &frames[i]
+		module := path.Base(f.Module)
+		switch {
+		case slices.ContainsFunc(poolLibraries, func(l string) bool { return strings.HasPrefix(module, l) }):
+			own = true
+		case starts(f):
+			begun = true
+		case own || !waiting(f):
+			return false
+		}
+	}
+	return own && begun
 }
 
 // maxNameless bounds the unnamed functions that a library may have between its thread's

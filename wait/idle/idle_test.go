@@ -41,6 +41,7 @@ func frames(s string) (out []idle.Frame) {
 
 const (
 	libc  = "@/usr/lib/libc.so.6\n"
+	omp   = "libomp.so.5+0xb15c0@/usr/lib/libomp.so.5\nlibomp.so.5+0xb7630@/usr/lib/libomp.so.5\nlibomp.so.5+0x49080@/usr/lib/libomp.so.5\nlibomp.so.5+0x7ac40@/usr/lib/libomp.so.5\nlibomp.so.5+0x478c0@/usr/lib/libomp.so.5\n__kmp_launch_worker@/usr/lib/libomp.so.5\n"
 	cond  = "__futex_abstimed_wait_common64" + libc + "__futex_abstimed_wait_common" + libc + "pthread_cond_wait" + libc
 	begun = "start_thread" + libc + "clone3" + libc
 	main_ = "main\n__libc_start_call_main" + libc + "__libc_start_main" + libc + "_start\n"
@@ -63,6 +64,11 @@ func TestOf(t *testing.T) {
 		stack string
 		want  bool
 	}{
+		{"LLVM's OpenMP between parallel regions", cv, "", cond + omp + begun, true},
+		{"oneTBB", nil, "futex", "syscall" + libc + "libtbb.so.12+0x18a0@/usr/lib/libtbb.so.12\nlibtbb.so.12+0x18f0@/usr/lib/libtbb.so.12\n" + begun, true},
+		{"oneTBB in a task", nil, "futex", "syscall" + libc + "libtbb.so.12+0x18a0@/usr/lib/libtbb.so.12\nreduce\nlibtbb.so.12+0x18f0@/usr/lib/libtbb.so.12\n" + begun, false},
+		{"LLVM's OpenMP, the program's own thread", cv, "", cond + "libomp.so.5+0xb15c0@/usr/lib/libomp.so.5\nGOMP_parallel@/usr/lib/libomp.so.5\nsolve\n" + main_, false},
+		{"LLVM's OpenMP at a barrier", cv, "", cond + "libomp.so.5+0xb15c0@/usr/lib/libomp.so.5\n__kmpc_barrier@/usr/lib/libomp.so.5\nsolve\n" + omp + begun, false},
 		{"redis bio", cv, "", cond + "bioProcessBackgroundJobs\n" + begun, true},
 		{"jemalloc", cv, "", cond + "background_work_sleep\nbackground_thread_entry\n" + begun, true},
 		{"jemalloc in redis", cv, "", cond + "je_background_thread_entry\n" + begun, true},
