@@ -173,7 +173,7 @@ beside() {
 	all "go vet, target programs" targets_vet
 	tool all gocognit internal/policy/shape.sh complexity
 	tool all deadcode internal/policy/shape.sh dead $short
-	tool step staticcheck staticcheck ${short:+-tests=false} "${packages[@]}"
+	tool step staticcheck staticcheck ${short:+-tests=false -checks=inherit,-U1000} "${packages[@]}"
 	((${#unit[@]} == 0)) || step "unit tests, raced: ${#unit[@]} packages" unit_tests
 	((${#big[@]} == 0)) || step "unit tests, not raced: ${#big[@]} packages" big_tests
 }
