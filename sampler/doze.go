@@ -1,6 +1,7 @@
 package sampler
 
 import (
+	"math/bits"
 	"sync"
 	"sync/atomic"
 
@@ -17,7 +18,7 @@ const (
 	// dozeAfter is how many samples in a row must show that a thread has not run before it dozes.
 	// The number doubles each time the thread wakes.
 	dozeAfter    = 16
-	dozeSoon     = 1 // for a thread that hardly ran in its life: see nap.go
+	dozeSoon     = 0 // for a thread that hardly ran in its life: see nap.go; the first one suffices
 	dozeAfterMax = 1024
 	// maxAwake is the highest number of awake threads with which the clock is used.
 	maxAwake = 64
@@ -38,6 +39,9 @@ type doze struct {
 	ok    bool
 	of    uint64 // the epoch of ns
 	size  atomic.Int32
+	// taking: very many threads are being taken up. Each of them changes awake, so no reading would hold until the
+	// next tick. A dozing thread naps for about as long as it would be sampled by the clock.
+	taking atomic.Bool
 }
 
 // add excludes a new or awake thread from the clock.
@@ -70,6 +74,12 @@ func (d *doze) changed() {
 	d.size.Store(int32(len(d.awake)))
 }
 
+func (d *doze) epochNow() uint64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.epoch
+}
+
 // dozed is a reading of the clock.
 type dozed struct {
 	ns    int64
@@ -78,7 +88,7 @@ type dozed struct {
 }
 
 // usable reports whether read may return a reading.
-func (d *doze) usable() bool { return d.size.Load() <= maxAwake }
+func (d *doze) usable() bool { return !d.taking.Load() && d.size.Load() <= maxAwake }
 
 // read reads the clock, or returns another group's reading if that is not older than since.
 func (d *doze) read(now, since stack.Time) (x dozed, ok bool) {
@@ -108,7 +118,8 @@ type dozing struct {
 	was   dozed
 	since int64
 	on    bool
-	rest  int // rounds for which the clock is not read
+	rest  int    // rounds for which the clock is not read
+	epoch uint64 // of the clock, in the round before
 	// whole: this round looks at all threads, including napping ones, because a reading of the
 	// clock proves something only if all were seen asleep after it.
 	whole  bool
@@ -135,6 +146,14 @@ func (z *dozing) tried(threads []*thread) {
 	}
 	z.failed = min(max(2*z.failed, 1), mostDozeRest)
 	z.rest = z.failed
+}
+
+// dozesWhole reports whether this round looks at all threads, for the clock to sample the next ticks. If many have begun to doze
+// since the last round, the clock is likely to change again before the next one.
+func (g *group) dozesWhole() bool {
+	z, was := &g.dozing, g.dozing.epoch
+	z.epoch = g.s.doze.epochNow()
+	return z.rest == 0 && len(g.threads) > fewSleep && z.epoch-was <= fewSleep && g.s.doze.usable()
 }
 
 // dozeOn samples this tick of all dozing threads by the clock, if possible.
@@ -166,9 +185,18 @@ func (g *group) dozeOn(now stack.Time) bool {
 	return true
 }
 
-// dozeSpan is for how long, in ns, ticks are sampled by the clock alone: no longer than sleepers nap.
+// dozeSpan is for how long, in ns, ticks are sampled by the clock alone: as long as sleepers nap, and so long that the looks at
+// all threads after it are a small share of the time.
 func (g *group) dozeSpan() int64 {
-	return max(sleepSpan, g.leastNap())
+	return max(sleepSpan, g.leastNap(), min(int64(len(g.threads))*dozeEach, mostDozeSpan))
+}
+
+// dozeEach is the time, in ns, that the clock samples for each thread of the group: some 100 times as long as a look takes.
+const dozeEach = 800_000
+
+// dozeLevel is the nap level with which a thread is looked at about once in dozeSpan.
+func (g *group) dozeLevel() int {
+	return min(bits.Len64(uint64(g.dozeSpan()/g.tick.every)), mostNap)
 }
 
 // leastNap is for how long, in ns, the overhead bound makes sleepers nap at least, up to mostDozeSpan.

@@ -232,6 +232,8 @@ func (s *Sampler) updateAll(r *roster, tids []stack.TID, due bool) int {
 	r.refused = s.refused.note
 	if s.ctl.chosen.Load().All() && len(tids) > updateEach && r.unread(tids) > updateEach {
 		took := r.took
+		s.doze.taking.Store(true)
+		defer s.doze.taking.Store(false)
 		for part := range slices.Chunk(tids, updateEach) {
 			if s.over() {
 				break

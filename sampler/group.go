@@ -298,7 +298,7 @@ func (g *group) round(now stack.Time) {
 	byClock := g.dozeOn(slept)
 	var was dozed
 	known := false
-	if g.dozing.whole = !byClock && g.dozing.rest == 0 && len(g.threads) > fewSleep && g.s.doze.usable(); g.dozing.whole { // otherwise no thread may doze
+	if g.dozing.whole = !byClock && g.dozesWhole(); g.dozing.whole { // otherwise no thread may doze
 		was, known = g.s.doze.read(slept, slept-g.dozeFresh())
 	}
 	// Sleeping threads take turns: the round continues where the one before ran out of time.

@@ -13,8 +13,9 @@ import (
 // of switches and the CPU time show the rest, and the ticks count as rested. A Rate event
 // in the recording gives the new interval.
 //
-// A thread that hardly ran or woke before the recording, and not between its first two looks, naps at once. Otherwise thousands
-// of them would be looked at tick by tick when they are taken up.
+// A thread that hardly ran or woke before the recording, and not between the reading of its facts and its first look or
+// between its first two looks, naps at once. Otherwise thousands of them would be looked at tick by tick when they are
+// taken up.
 //
 // Only groups with more than fewSleep threads do this, and those of more than fewSleep processes with a common
 // Limit. The overhead bound may require more (govern.go).
@@ -41,7 +42,7 @@ type nap struct {
 	calm  int        // calm looks in a row at this level
 	cpu   int64      // CPU time at the last look
 	at    stack.Time // time of the last look; 0: never
-	// judged: the second look has decided whether its life so far lets it nap.
+	// judged: a look has decided whether its life so far lets it nap.
 	judged bool
 }
 
@@ -55,6 +56,9 @@ func (g *group) naps(th *thread) bool {
 // napLevel returns the n for which th is looked at each 1<<n-th tick.
 func (g *group) napLevel(th *thread) int {
 	level := max(th.sleep.nap.level, int(g.s.gov.napLeast.Load()))
+	if th.sleep.doze.on && g.s.doze.taking.Load() {
+		level = max(level, g.dozeLevel())
+	}
 	if level == 0 || g.few() || g.dozing.whole || th.seen.stale || !th.seen.blocked || th.gaps.held > 0 || th.life.dropped.Load() {
 		return 0
 	}
@@ -136,16 +140,18 @@ func (g *group) calmly(th *thread, c *Counters, at stack.Time, same bool) {
 	ran, since := c.CPU-n.cpu, int64(at-n.at)
 	first := n.at == 0
 	n.cpu, n.at = c.CPU, at
-	if first || since <= 0 || g.few() {
+	if since <= 0 || g.few() {
 		return
 	}
+	same = same || first && c.CPU == th.info.CPU
 	was, most := n.level, g.s.cfg.Limit.napMost()
 	old := !n.judged && same && hardlyRan(c, int64(at-th.info.Born))
-	n.judged = true
+	n.judged = old || !first
 	switch {
 	case old:
 		n.level, n.calm = napMost, 0
 		th.sleep.doze.soon = true
+	case first:
 	case n.level > most:
 		n.level, n.calm = most, 0
 	case ran < since/calmShare:

@@ -49,7 +49,7 @@ func TestOldSleepers(t *testing.T) {
 	}
 }
 
-// The second look at a thread decides whether it naps at once.
+// The first two looks at a thread decide whether it naps at once.
 func TestJudged(t *testing.T) {
 	const second = 1_000_000_000
 	for _, c := range []struct {
@@ -58,21 +58,27 @@ func TestJudged(t *testing.T) {
 		cpu, ran int64 // in its life, and between the first two looks
 		switches uint64
 		want     int
+		before   int64 // CPU time when its facts were read
+		first    int   // wanted after the first look
 	}{
-		{"a sleeper", 0, 5, 0, 2, napMost},
-		{"hardly runs", 0, 10 * second / calmShare, 0, 20, napMost},
-		{"ran before", 0, 10*second/calmShare + 1, 0, 20, 0},
-		{"woke often", 0, 5, 0, 21, 0},
-		{"young", 9*second + 1, 5, 0, 2, 0},
-		{"runs now", 0, 5, 1, 2, 0},
+		{"a sleeper", 0, 5, 0, 2, napMost, 5, napMost},
+		{"a sleeper that has just run", 0, 5, 0, 2, napMost, 4, 0},
+		{"hardly runs", 0, 10 * second / calmShare, 0, 20, napMost, 0, 0},
+		{"ran before", 0, 10*second/calmShare + 1, 0, 20, 0, 10*second/calmShare + 1, 0},
+		{"woke often", 0, 5, 0, 21, 0, 5, 0},
+		{"young", 9*second + 1, 5, 0, 2, 0, 5, 0},
+		{"runs now", 0, 5, 1, 2, 0, 4, 0},
 	} {
 		g := &group{s: &Sampler{}}
 		g.threads = make([]*thread, fewSleep+1)
-		th := newThread(stack.ThreadInfo{TID: 1, Born: c.born}, nil, &memorySink{})
+		th := newThread(stack.ThreadInfo{TID: 1, Born: c.born, CPU: c.before}, nil, &memorySink{})
 		look := func(at stack.Time, cpu int64) {
 			g.calmly(th, &Counters{CPU: cpu, Switches: c.switches}, at, cpu == th.sleep.nap.cpu)
 		}
-		look(10*second-1, c.cpu)
+		look(10*second-20*ms, c.cpu)
+		if th.sleep.nap.level != c.first {
+			t.Errorf("%s: level %d after its first look", c.name, th.sleep.nap.level)
+		}
 		look(10*second, c.cpu+c.ran)
 		if th.sleep.nap.level != c.want || th.sleep.doze.soon != (c.want > 0) {
 			t.Errorf("%s: level %d", c.name, th.sleep.nap.level)
@@ -81,6 +87,52 @@ func TestJudged(t *testing.T) {
 		th.sleep.nap.level, th.sleep.nap.calm = 0, 0
 		if look(11*second, c.cpu+c.ran); th.sleep.nap.level != 0 {
 			t.Errorf("%s: level %d after its third look", c.name, th.sleep.nap.level)
+		}
+	}
+}
+
+// While very many threads are taken up, and after many have begun to doze, no round looks at all threads for the
+// clock of those; a dozing thread is then looked at once in the time that the clock would sample.
+func TestTakingUp(t *testing.T) {
+	g := &group{s: &Sampler{}, tick: tick{every: int64(10 * ms)}}
+	for i := range fewSleep + 1 {
+		th := newThread(stack.ThreadInfo{TID: stack.TID(i)}, nil, &memorySink{})
+		th.seen.blocked, th.sleep.nap.level, th.sleep.doze.on = true, napMost, true
+		g.threads = append(g.threads, th)
+	}
+	th, d := g.threads[0], &g.s.doze
+	rounds := func(want ...bool) {
+		t.Helper()
+		for i, w := range want {
+			if got := g.dozesWhole(); got != w {
+				t.Errorf("round %d looks at all threads: %v", i, got)
+			}
+		}
+	}
+	rounds(true)
+	for range fewSleep {
+		d.drop(th)
+		d.add(th)
+	}
+	rounds(false, true)
+	d.drop(th)
+	rounds(true)
+	d.taking.Store(true)
+	rounds(false)
+	if n, whole := g.tick.every<<g.napLevel(th), g.dozeSpan(); n < whole || n >= 2*whole {
+		t.Errorf("looks at a dozing thread are %d ns apart, the clock would sample %d", n, whole)
+	}
+	th.sleep.doze.on = false
+	if n := g.napLevel(th); n != napMost {
+		t.Errorf("level %d of a thread that does not doze", n)
+	}
+	d.taking.Store(false)
+	rounds(true)
+	// The looks at all threads are a small share of the time between them.
+	for threads, want := range map[int]int64{fewSleep + 1: sleepSpan, 700: 700 * dozeEach, 10_000: mostDozeSpan} {
+		g.threads = make([]*thread, threads)
+		if got := g.dozeSpan(); got != want {
+			t.Errorf("with %d threads the clock samples %d ns, want %d", threads, got, want)
 		}
 	}
 }
