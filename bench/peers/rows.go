@@ -177,19 +177,19 @@ func shareOf(file, frame string) (float64, error) {
 // looker runs a tool on a process for a while, as tool.look does.
 type looker func(ctx context.Context, pid int, span time.Duration) (outcome, error)
 
-// burden is the cost of a tool: the loss of the program that it records, and its CPU time, in % of
-// one CPU.
+// burden is the cost of a tool: the time that a worker of the recorded program loses, in % of its time, and the tool's CPU
+// time, in % of one CPU.
 type burden struct{ loss, cpu float64 }
 
-// crowd measures how much each of some tools slows a worker beside many threads, in turn, each after
-// a run with no tool. A tool that fails from the second on has no burden: NaN.
+// crowd measures how much time each of some tools takes from a worker beside many threads, in turn, each between two runs
+// with no tool. A tool that fails from the second on has no burden: NaN.
 func (b *bench) crowd(herd, threads, period string, tools ...looker) ([]burden, error) {
 	a, err := b.answering(herd, threads, period)
 	if err != nil {
 		return nil, err
 	}
 	defer a.end()
-	rate := func(f func() error) (float64, error) {
+	lost := func(f func() error) (float64, error) {
 		if _, err := a.answer(); err != nil {
 			return 0, err
 		}
@@ -199,22 +199,31 @@ func (b *bench) crowd(herd, threads, period string, tools ...looker) ([]burden, 
 		return a.answer()
 	}
 	span := max(b.span, 3*time.Second) // the limit takes effect within it
+	alone := func() (float64, error) {
+		return lost(func() error { time.Sleep(span); return b.ctx.Err() })
+	}
+	before, err := alone()
+	if err != nil {
+		return nil, err
+	}
 	losses, cpus := make([][]float64, len(tools)), make([][]float64, len(tools))
 	for range b.rounds {
 		for i, look := range tools {
-			alone, err := rate(func() error { time.Sleep(b.span); return b.ctx.Err() })
-			if err != nil {
-				return nil, err
-			}
 			var o outcome
-			with, err := rate(func() (err error) {
+			with, failed := lost(func() (err error) {
 				o, err = look(b.ctx, a.cmd.Process.Pid, span)
 				return err
 			})
-			if err != nil && (i == 0 || b.ctx.Err() != nil) {
+			if failed != nil && (i == 0 || b.ctx.Err() != nil) {
+				return nil, failed
+			}
+			after, err := alone()
+			if err != nil {
 				return nil, err
 			}
-			if err != nil {
+			was := (before + after) / 2
+			before = after
+			if failed != nil {
 				continue
 			}
 			used := o.cpu
@@ -222,7 +231,7 @@ func (b *bench) crowd(herd, threads, period string, tools ...looker) ([]burden, 
 				used = time.Duration(o.sum.CPU) // while it samples
 			}
 			cpus[i] = append(cpus[i], float64(used)/float64(span)*100)
-			losses[i] = append(losses[i], (1-with/alone)*100)
+			losses[i] = append(losses[i], (with-was)*100)
 		}
 	}
 	all := make([]burden, len(tools))
@@ -309,7 +318,7 @@ func (b *bench) crowds(sliver, herd, perf string, add func(verdict, error)) {
 	if perf != "" {
 		tools = append(tools, perfTool(perf, b.dir).look)
 	}
-	loss := verdict{what: "worker beside 1,000 threads that wake 10 times a second, % lost at 100 Hz", limit: 2}
+	loss := verdict{what: "worker beside 1,000 threads that wake 10 times a second, % of its time lost at 100 Hz", limit: 2}
 	cpu := verdict{what: "CPU of sliver there, % of one", limit: 10}
 	all, err := b.crowd(herd, "1000", "100", tools...)
 	if err == nil {
