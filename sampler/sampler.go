@@ -333,7 +333,7 @@ func (s *Sampler) add(in stack.ThreadInfo) {
 	th.life.added = at // the recording lacks the time until the first look
 	g := s.groups[0]
 	if !in.Main && int(g.load()) >= s.cfg.Together {
-		g = s.other()
+		g = s.other(&in)
 	}
 	s.roll.mu.Lock()
 	s.roll.threads[in.TID] = th
@@ -348,9 +348,13 @@ func (s *Sampler) add(in stack.ThreadInfo) {
 const fillEach = 1_000_000
 
 // other returns the group for a thread outside main's group: the smallest one that has begun,
-// another one if those are full, or main's group if no other can begin.
-func (s *Sampler) other() *group {
+// another one if those are full, or main's group if no other can begin. A wake-up of a group costs much
+// more than a look at a thread that sleeps, so some that hardly ran in their lives begin no other one.
+func (s *Sampler) other(in *stack.ThreadInfo) *group {
 	full := int32(s.Interval() / fillEach)
+	if hardlyRan(&Counters{CPU: in.CPU}, int64(s.target.Now()-in.Born)) {
+		full = max(full, fewSleep)
+	}
 	var g *group
 	for _, x := range s.groups[1:] {
 		n := x.tally.size.Load()
