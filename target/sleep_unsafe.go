@@ -22,3 +22,9 @@ func preadNow(fd int, b []byte) (int, syscall.Errno) {
 	}
 	return int(n), 0
 }
+
+// fstatNow is fstat of a file of /proc, in the same way.
+func fstatNow(fd int, st *unix.Stat_t) syscall.Errno {
+	_, errno := raw6(unix.SYS_FSTAT, uintptr(fd), uintptr(unsafe.Pointer(st)), 0, 0, 0, 0)
+	return errno
+}

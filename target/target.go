@@ -34,7 +34,6 @@ import (
 type Process struct {
 	pid   int
 	dir   int // /proc/PID, O_PATH
-	life  int // /proc/PID/schedstat: readable only while the number belongs to this process
 	facts Facts
 	child bool // a child of this program: its exit status belongs to its waiter
 	inner bool // its PID namespace is below that of /proc: its threads have further numbers
@@ -130,7 +129,7 @@ func Open(pid int) (*Process, error) {
 		return nil, refuse(pid, "", NoProcess, fmt.Sprintf("no process %d", pid),
 			"give the number of a running process, as this PID namespace shows it")
 	}
-	p := &Process{pid: pid, dir: dir, life: -1, task: -1, stat: -1}
+	p := &Process{pid: pid, dir: dir, task: -1, stat: -1}
 	if err := p.open(); err != nil {
 		p.Close()
 		return nil, err
@@ -163,9 +162,6 @@ func (p *Process) open() error {
 	}
 	if err := p.usable(&st, &status); err != nil {
 		return err
-	}
-	if p.life, err = p.openat("schedstat", unix.O_RDONLY); err != nil {
-		return p.vanished(err)
 	}
 	if p.task, err = p.openat("task", unix.O_RDONLY|unix.O_DIRECTORY); err != nil {
 		return p.vanished(err)
@@ -244,7 +240,7 @@ func (p *Process) Close() error {
 	p.electing.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, fd := range []*int{&p.dir, &p.life, &p.task, &p.stat} {
+	for _, fd := range []*int{&p.dir, &p.task, &p.stat} {
 		if *fd >= 0 {
 			unix.Close(*fd)
 			*fd = -1
@@ -317,10 +313,19 @@ func (p *Process) Stamp() (uint64, error) {
 // microsecond.
 func (p *Process) Links() (uint64, error) {
 	var st unix.Stat_t
-	if err := unix.Fstat(p.task, &st); err != nil {
-		return 0, gone(err)
+	if errno := fstatNow(p.task, &st); errno != 0 {
+		return 0, gone(errno)
 	}
 	return uint64(st.Nlink), nil // one link per thread (fs/proc/base.c, proc_task_getattr)
+}
+
+// noThreads is the number of links of a process that was reaped: those of any empty folder.
+const noThreads = 2
+
+// exists reports whether the process was not reaped yet, so that its number is still its own.
+func (p *Process) exists() bool {
+	n, err := p.Links()
+	return err == nil && n > noThreads
 }
 
 func (p *Process) openat(name string, flags int) (int, error) {
@@ -544,8 +549,7 @@ func (p *Process) ReadSpans(spans []stack.Span, b []byte) int {
 		if err == unix.ESRCH && p.elect() {
 			k, err = readSpans(p.memoryOf(), b[got:got+size], spans[:n])
 		}
-		var line [64]byte
-		if _, e := unix.Pread(p.life, line[:], 0); err != nil || e != nil {
+		if err != nil || !p.exists() {
 			return got // as in ReadAt
 		}
 		if got += k; k < size {
@@ -569,8 +573,7 @@ func (p *Process) ReadAt(b []byte, addr uint64) (int, error) {
 	}
 	// The kernel identifies the process by number: the data is the target's only if the number
 	// still belonged to the target afterwards.
-	var line [64]byte
-	if _, e := unix.Pread(p.life, line[:], 0); e != nil {
+	if !p.exists() {
 		return 0, ErrGone
 	}
 	if n == len(b) {
