@@ -185,8 +185,8 @@ func (g *group) dozeOn(now stack.Time) bool {
 	return true
 }
 
-// dozeSpan is for how long, in ns, ticks are sampled by the clock alone: as long as sleepers nap, and so long that the looks at
-// all threads after it are a small share of the time.
+// dozeSpan is for how long, in ns, the clock alone samples ticks: as long as sleepers nap, and longer the more threads the group
+// has, since all of them are looked at afterwards.
 func (g *group) dozeSpan() int64 {
 	return max(sleepSpan, g.leastNap(), min(int64(len(g.threads))*dozeEach, mostDozeSpan))
 }
