@@ -193,7 +193,7 @@ func (tr *Tracer) window(n, stack int) *Window {
 	return tr.ahead[n]
 }
 
-// renewed is newWindow with reused memory, if there is some.
+// renewed is NewWindow with reused memory, if there is some.
 func (tr *Tracer) renewed(stack, spans int) *Window {
 	x := Window{max: min(stack, MaxStack), spans: spans}
 	w := tr.withRoom(x.stackBase() + pageBytes + x.max)

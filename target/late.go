@@ -66,7 +66,7 @@ func (tr *Tracer) another(t *Thread, w *Window) *Window {
 	x := tr.withRoom(spans + pageBytes + most)
 	buf, own, extra := x.buf, append(x.own[:0], w.Spans...), x.extra
 	*x = *w
-	x.buf, x.max, x.spans, x.own, x.Spans, x.extra = buf, most, spans, own, own, extra
+	x.buf, x.max, x.spans, x.most, x.own, x.Spans, x.extra = buf, most, spans, spans, own, own, extra
 	return x
 }
 

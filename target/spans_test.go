@@ -54,13 +54,44 @@ func TestReadSpans(t *testing.T) {
 // plan.
 func TestForeseenSpans(t *testing.T) {
 	it := AheadItem{Thread: &Thread{}, Spans: []stack.Span{{Addr: 0x1000, Len: 8}}}
-	w := newWindow(DefaultStack, maxAheadSpans)
+	w := (&Tracer{}).renewed(DefaultStack, maxAheadSpans)
 	if !w.foresee(&it) {
 		t.Fatal("there is no room")
 	}
 	it.Spans[0] = stack.Span{Addr: 0x2000, Len: 16}
 	if w.Spans[0] != (stack.Span{Addr: 0x1000, Len: 8}) {
 		t.Errorf("it copies %v", w.Spans)
+	}
+}
+
+// A window gets room for the small blocks of a sample before that sample, up to the limit. That of a planned stop keeps its
+// size.
+func TestRoomForSpans(t *testing.T) {
+	w := NewWindow(0)
+	small := len(w.buf)
+	for _, c := range []struct {
+		w         *Window
+		len       []int
+		fit, room int
+	}{
+		{w, []int{100, leastSpans - 100}, 2, leastSpans},
+		{w, []int{100, leastSpans}, 2, 2 * (leastSpans + pageBytes)},
+		{w, []int{100}, 1, 2 * (leastSpans + pageBytes)},
+		{w, []int{MaxSpanBytes - 100, 100}, 2, MaxSpanBytes},
+		{w, []int{MaxSpanBytes - 100, 101, 100}, 1, MaxSpanBytes},
+		{w, []int{-1}, 0, MaxSpanBytes},
+		{(&Tracer{}).renewed(DefaultStack, maxAheadSpans), []int{100, maxAheadSpans}, 1, maxAheadSpans},
+	} {
+		c.w.Spans = nil
+		for _, n := range c.len {
+			c.w.Spans = append(c.w.Spans, stack.Span{Addr: 0x1000, Len: n})
+		}
+		if c.w.reset(); c.w.n != c.fit || c.w.spans != c.room || len(c.w.buf) < c.room+pageBytes+c.w.max {
+			t.Errorf("blocks of %d bytes: %d fit, room for %d bytes in %d", c.len, c.w.n, c.w.spans, len(c.w.buf))
+		}
+	}
+	if small >= MaxSpanBytes {
+		t.Errorf("a new window has %d bytes", small)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 const (
 	MaxSpans     = 128       // small blocks per sample
 	MaxSpanBytes = 256 << 10 // of all small blocks together
+	leastSpans   = 16 << 10  // room for small blocks in a new window: native programs need a few hundred bytes
 	MaxMoreBytes = 256 << 10 // of all blocks requested by More together
 	MaxStack     = 8 << 20   // bytes of stack per sample
 
@@ -61,6 +62,7 @@ type Window struct {
 	buf   []byte            // small blocks, and from the next page on the stack: see planStack
 	max   int               // bytes of stack that fit
 	spans int               // bytes of small blocks that fit
+	most  int               // reset makes room for as many bytes of small blocks
 	own   []stack.Span      // Spans of a planned stop: the caller may write to its own before the stop
 	off   [MaxSpans + 1]int // start of each block in buf; the stack is the last one
 	end   int               // of the small blocks in buf
@@ -99,11 +101,7 @@ func NewWindow(maxStack int) *Window {
 	if maxStack <= 0 {
 		maxStack = DefaultStack
 	}
-	return newWindow(maxStack, MaxSpanBytes)
-}
-
-func newWindow(maxStack, spans int) *Window {
-	w := &Window{max: min(maxStack, MaxStack), spans: spans}
+	w := &Window{max: min(maxStack, MaxStack), spans: leastSpans, most: MaxSpanBytes}
 	w.makeBuf()
 	return w
 }
@@ -194,8 +192,25 @@ func (w *Window) size(i int) int {
 	return w.off[i+1] - w.off[i]
 }
 
+// room makes room for the requested small blocks, as far as the window may grow.
+func (w *Window) room() {
+	n := 0
+	for i := range min(len(w.Spans), MaxSpans) {
+		l := w.Spans[i].Len
+		if l < 0 || l > w.most-n {
+			break
+		}
+		n += l
+	}
+	if n > w.spans {
+		w.spans = min(2*pages(n), w.most) // the next samples may need a little more
+		w.makeBuf()
+	}
+}
+
 // reset lays out the blocks and clears the previous sample.
 func (w *Window) reset() {
+	w.room()
 	w.Regs.Known, w.Regs.PC, w.Regs.TLS = 0, 0, 0
 	w.Call = stack.Call{Nr: -1}
 	w.Counters = Counters{}
