@@ -37,7 +37,7 @@ func (f *File) search() {
 		return
 	}
 	f.o.Finder.Find(Query{Kind: KindDebug, Path: f.o.Path, BuildID: id, Link: link}, func(name string, src Source) bool {
-		m, err := openForeign(name, src, f.main.mem)
+		m, err := f.openForeign(name, src)
 		if err != nil {
 			f.problem(name, err)
 			return false
@@ -55,6 +55,14 @@ func (f *File) search() {
 		f.debug = m
 		return true
 	})
+}
+
+// openForeign opens a debug file of f, whose sections may be kept.
+func (f *File) openForeign(name string, src Source) (m *image, err error) {
+	if m, err = openForeign(name, src, f.main.mem); err == nil {
+		m.kept = f.o.Sections
+	}
+	return m, err
 }
 
 func openForeign(name string, src Source, mem *limits.Budget) (m *image, err error) {
@@ -134,7 +142,7 @@ func (f *File) openAlt(m *image) (d *dwarf.Data) {
 		return nil
 	}
 	f.o.Finder.Find(Query{Kind: KindAlt, Path: f.o.Path, From: m.name, BuildID: want, Link: link}, func(name string, src Source) bool {
-		a, err := openForeign(name, src, f.main.mem)
+		a, err := f.openForeign(name, src)
 		if err != nil {
 			f.problem(name, err)
 			return false
@@ -163,7 +171,7 @@ func (f *File) openPackage(m *image) (out *dwarf.Sections) {
 		return nil
 	}
 	f.o.Finder.Find(Query{Kind: KindPackage, Path: f.o.Path, From: m.name}, func(name string, src Source) bool {
-		p, err := openForeign(name, src, f.main.mem)
+		p, err := f.openForeign(name, src)
 		if err != nil {
 			f.problem(name, err)
 			return false

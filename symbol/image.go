@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/klauspost/compress/zlib"
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/sliverprof/sliver/internal/elffile"
@@ -45,6 +44,7 @@ type image struct {
 
 	whole uint64 // sections of at most this many bytes are read into memory
 	share *Shared
+	kept  Sections       // nil: none
 	mem   *limits.Budget // the budget of its sections
 }
 
@@ -244,7 +244,7 @@ func (m *image) inflateELF(r *io.SectionReader) ([]byte, error) {
 		return nil, err
 	}
 	size := binary.LittleEndian.Uint64(h[8:])
-	return m.inflate(elf.CompressionType(binary.LittleEndian.Uint32(h[:])), r, size, uint64(r.Size())-24)
+	return m.inflate(elf.CompressionType(binary.LittleEndian.Uint32(h[:])), io.NewSectionReader(r, 24, r.Size()-24), size)
 }
 
 // inflateGNU reads a .zdebug_ section: "ZLIB", the size in 8 bytes, big-endian,
@@ -257,10 +257,11 @@ func (m *image) inflateGNU(r *io.SectionReader) ([]byte, error) {
 	if string(h[:4]) != "ZLIB" {
 		return nil, errors.New("not compressed as its name says")
 	}
-	return m.inflate(elf.COMPRESS_ZLIB, r, binary.BigEndian.Uint64(h[4:]), uint64(r.Size())-12)
+	return m.inflate(elf.COMPRESS_ZLIB, io.NewSectionReader(r, 12, r.Size()-12), binary.BigEndian.Uint64(h[4:]))
 }
 
-func (m *image) inflate(how elf.CompressionType, r io.Reader, size, packed uint64) ([]byte, error) {
+func (m *image) inflate(how elf.CompressionType, r *io.SectionReader, size uint64) ([]byte, error) {
+	packed := uint64(r.Size())
 	if size > maxInflated {
 		return nil, fmt.Errorf("%d bytes are too many", size)
 	}
@@ -272,12 +273,7 @@ func (m *image) inflate(how elf.CompressionType, r io.Reader, size, packed uint6
 	}
 	switch how {
 	case elf.COMPRESS_ZLIB:
-		z, err := zlib.NewReader(r)
-		if err != nil {
-			return nil, err
-		}
-		defer z.Close()
-		return grow(z, size, size)
+		return m.inflateZlib(r, size)
 	case elf.COMPRESS_ZSTD:
 		z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxMemory(maxInflated),
 			zstd.WithDecoderMaxWindow(min(maxWindow, max(leastWindow, size))))

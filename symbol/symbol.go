@@ -57,6 +57,8 @@ type Options struct {
 	// Shared is common to all Files opened for the same file at the same time; nil:
 	// this is the only one.
 	Shared *Shared
+	// Sections keeps decompressed sections; nil: nothing is kept.
+	Sections Sections
 }
 
 // Bounds on caches.
@@ -92,7 +94,7 @@ func Open(r io.ReaderAt, o Options) (f *File, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", o.Path, err)
 	}
-	m.share = o.Shared
+	m.share, m.kept = o.Shared, o.Sections
 	f = &File{o: o, main: m, names: make(map[string]string)}
 	f.isGo = m.section(".go.buildinfo") != nil || m.section(".gopclntab") != nil || m.section(".note.go.buildid") != nil
 	return f, nil

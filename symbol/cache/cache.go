@@ -1,5 +1,5 @@
 // Package cache stores data about files that are expensive to compute or fetch: the frames of
-// addresses, by build ID, and downloaded debug files. A Dir is a folder of bounded
+// addresses, by build ID, decompressed sections, by their content, and downloaded debug files. A Dir is a folder of bounded
 // size; it evicts the least recently used files first.
 //
 // Several programs may share one folder: files appear complete, by a rename, and a
@@ -18,6 +18,7 @@ import (
 	"path/filepath"
 	"sort"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/sliverprof/sliver/internal/safefile"
@@ -27,7 +28,15 @@ import (
 type Dir struct {
 	path string
 	max  int64
+
+	mu    sync.Mutex
+	total int64 // bytes in the folder, after the last look and what was put since
+	puts  int   // since the last look; 0: there was none
 }
+
+// lookEvery is how many files are put between two looks at the whole folder, which take 1 to 2 ms for 1,000 files. Other
+// programs may put files too.
+const lookEvery = 64
 
 // temporary is the name prefix of incomplete files. Those of a program that died are
 // removed after stale.
@@ -41,7 +50,7 @@ func Open(path string, max int64) (*Dir, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, fmt.Errorf("cache: %w", err)
 	}
-	return &Dir{path, max}, nil
+	return &Dir{path: path, max: max}, nil
 }
 
 // valid accepts only names of plain files in the folder.
@@ -86,7 +95,9 @@ func (d *Dir) Put(name string, fill func(io.Writer) error) (*os.File, error) {
 		os.Remove(f.Name())
 		return nil, err
 	}
-	d.evict(name)
+	if fi, err := f.Stat(); err == nil {
+		d.added(name, fi.Size())
+	}
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		f.Close()
 		return nil, err
@@ -116,12 +127,23 @@ func (l *limited) Write(b []byte) (int, error) {
 	return l.w.Write(b)
 }
 
-// evict removes the least recently used files until the folder is within its bound. It
+// added notes a new file, and removes others if the folder exceeds its bound.
+func (d *Dir) added(name string, size int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.total += size
+	if d.puts++; d.puts > 1 && d.puts <= lookEvery && d.total <= d.max {
+		return
+	}
+	d.total, d.puts = d.evict(name), 1
+}
+
+// evict removes the least recently used files until the folder is within its bound, and returns its size. It
 // never removes keep.
-func (d *Dir) evict(keep string) {
+func (d *Dir) evict(keep string) (total int64) {
 	es, err := os.ReadDir(d.path)
 	if err != nil {
-		return
+		return 0
 	}
 	type file struct {
 		name string
@@ -129,7 +151,6 @@ func (d *Dir) evict(keep string) {
 		used time.Time
 	}
 	var files []file
-	total := int64(0)
 	for _, e := range es {
 		fi, err := e.Info()
 		if err != nil || !fi.Mode().IsRegular() {
@@ -147,10 +168,11 @@ func (d *Dir) evict(keep string) {
 	sort.Slice(files, func(i, j int) bool { return files[i].used.Before(files[j].used) })
 	for _, f := range files {
 		if total <= d.max {
-			return
+			return total
 		}
 		if f.name != keep && os.Remove(filepath.Join(d.path, f.name)) == nil {
 			total -= f.size
 		}
 	}
+	return total
 }

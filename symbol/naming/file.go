@@ -24,7 +24,7 @@ type Source struct {
 // Open returns a Source of the file in r, whose path in the target is path, on a
 // machine named as in GOARCH. Close it before r.
 func Open(r io.ReaderAt, path, machine string, o Options) (*Source, error) {
-	f, err := symbol.Open(r, symbol.Options{Path: path, Finder: o.Finder, FullNames: o.FullNames, Budget: liveBudget,
+	f, err := symbol.Open(r, symbol.Options{Path: path, Finder: o.Finder, FullNames: o.FullNames, Budget: liveBudget, Sections: o.sections(),
 		GoTable: func(r io.ReaderAt) (symbol.GoTable, error) { return goTable(r, archOf(machine)) }})
 	if err != nil {
 		return nil, err

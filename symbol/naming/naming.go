@@ -49,6 +49,14 @@ type Options struct {
 	Together *Together
 }
 
+// sections returns the cache of decompressed sections; nil: none.
+func (o *Options) sections() symbol.Sections {
+	if o.Cache == nil {
+		return nil
+	}
+	return o.Cache
+}
+
 // Do runs a part of the work through Run.
 func (o *Options) Do(part func()) {
 	if o.Run == nil {
@@ -218,7 +226,7 @@ func (l *lookup) all(addrs []uint64) (err error) {
 
 // part looks up some of the locations.
 func (l *lookup) part(addrs []uint64) error {
-	f, err := symbol.Open(l.file, symbol.Options{Path: l.m.Path, Finder: l.o.Finder, FullNames: l.o.FullNames, Budget: dwarf.DefaultBudget / l.parts, Shared: &l.shared,
+	f, err := symbol.Open(l.file, symbol.Options{Path: l.m.Path, Finder: l.o.Finder, FullNames: l.o.FullNames, Budget: dwarf.DefaultBudget / l.parts, Shared: &l.shared, Sections: l.o.sections(),
 		GoTable: func(in io.ReaderAt) (symbol.GoTable, error) { return goTable(in, l.arch) }})
 	if err != nil {
 		return err
