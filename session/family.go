@@ -55,6 +55,7 @@ type family struct {
 // nameless holds the input of naming for a process that has ended.
 type nameless struct {
 	section  *trace.Section
+	known    *trace.Known // of the section; nil: it is read from the file
 	mods     *modules
 	problems []string
 	options  naming.Options
@@ -334,12 +335,26 @@ func (f *family) close() {
 func (f *family) unnamed(s *Session) {
 	n := nameless{section: s.section, mods: s.mods, options: s.namingOptions(nil), ended: target.Now()}
 	n.problems = append(s.jit.problems(), s.runtimes.Problems()...)
-	n.mods.retire()
+	maps, mods, whole := n.mods.retire()
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if whole && len(f.nameless) < maxKnown {
+		n.known = &trace.Known{Process: s.recorder.Process(), Maps: maps, Modules: mods}
+	}
 	s.mods = nil // Close leaves the files open
 	f.nameless = append(f.nameless, n)
 }
+
+// open opens the section for its names.
+func (n *nameless) open() (*trace.Recording, error) {
+	if n.known == nil {
+		return n.section.Open()
+	}
+	return n.section.OpenPlaces(*n.known)
+}
+
+// maxKnown bounds the processes that have ended whose mappings and modules stay in memory, some 5 kB each.
+const maxKnown = 4096
 
 // maxOpened bounds the recordings that addNames keeps open between its two passes: each has its mappings and
 // modules in memory, some 100 kB.
@@ -381,7 +396,7 @@ func (f *family) addNames(rec *trace.Recording, mods *modules, o *naming.Options
 	o.Together = &naming.Together{}
 	o.Together.Add(rec, mods, o)
 	kept := make([]*trace.Recording, min(len(all), maxOpened))
-	err = eachOf(len(all), func(i int) (*trace.Recording, error) { return all[i].section.Open() }, func(i int, one *trace.Recording) error {
+	err = eachOf(len(all), func(i int) (*trace.Recording, error) { return all[i].open() }, func(i int, one *trace.Recording) error {
 		one.Borrow(rec)
 		all[i].options.Captured, all[i].options.Together = one.Captured, o.Together
 		o.Together.Add(one, all[i].mods, &all[i].options)
@@ -405,7 +420,7 @@ func (f *family) addNames(rec *trace.Recording, mods *modules, o *naming.Options
 		var one *trace.Recording
 		if i < len(kept) {
 			one, kept[i] = kept[i], nil
-		} else if one, err = all[i].section.Open(); err != nil {
+		} else if one, err = all[i].open(); err != nil {
 			return out, err
 		}
 		out.sym, out.problems = naming.Symbols(one, all[i].mods, all[i].options)

@@ -63,6 +63,7 @@ func (m *modules) jitDump() {
 		if d, _ := symbol.ParseJITDump(bytes.NewReader(b)); d != nil && len(m.kept) < maxKept {
 			for _, g := range reuses(m.kept, m.mods, d.Reused(maxDumpReuses)) {
 				m.rec.Maps(g.Maps, g.fresh)
+				m.dumped = true
 			}
 		}
 		return

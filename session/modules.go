@@ -47,6 +47,8 @@ type modules struct {
 	times map[int]int64       // modification time of each file before it was opened
 	mods  []trace.Module
 	kept  []trace.Maps // generations, by time
+	// dumped: jitDump has recorded more generations.
+	dumped bool
 }
 
 // notebook receives the facts about the target other than samples: a trace.Recorder or
@@ -304,13 +306,25 @@ func (m *modules) settle() {
 	<-m.done
 }
 
-// retire drops what only a running recording needs: its rings. Open and Key still work.
-func (m *modules) retire() {
+// retire drops what only a running recording needs: its rings. Open and Key still work. It returns the generations and
+// modules that were recorded; whole is false if they are too many, or not all are known.
+func (m *modules) retire() (maps []trace.Maps, mods []trace.Module, whole bool) {
 	m.settle()
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	n := 0
+	for i := range m.kept {
+		n += len(m.kept[i].Mappings)
+	}
+	if maps, mods, whole = m.kept, m.mods, m.whole && !m.dumped && n <= maxRetired && len(m.mods) <= maxRetired; !whole {
+		maps, mods = nil, nil
+	}
 	m.rec, m.noted, m.recent, m.mods, m.kept = nil, nil, nil, nil, nil
+	return maps, mods, whole
 }
+
+// maxRetired bounds the mappings and the modules of a process that has ended that stay in memory, some 30 and 150 bytes each.
+const maxRetired = 256
 
 func (m *modules) close() {
 	m.settle()

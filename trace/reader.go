@@ -75,7 +75,10 @@ const (
 // Open reads everything but the events of the recording in r. A tail torn off by a kill loses only the tail
 // (End is then nil); damaged chunks are skipped and listed in Problems. ErrForeign and ErrNewer identify
 // files that cannot be read at all.
-func Open(r io.ReaderAt, size int64) (*Recording, error) {
+func Open(r io.ReaderAt, size int64) (*Recording, error) { return openKnown(r, size, nil) }
+
+// openKnown is Open. It does not read the chunks that known replaces; nil: it reads all.
+func openKnown(r io.ReaderAt, size int64, known *Known) (*Recording, error) {
 	head := make([]byte, headerLen)
 	if n, err := r.ReadAt(head, 0); err != nil && !(errors.Is(err, io.EOF)) {
 		return nil, fmt.Errorf("read header: %w", err)
@@ -84,7 +87,7 @@ func Open(r io.ReaderAt, size int64) (*Recording, error) {
 	}
 	rec := &Recording{r: r, chunks: map[int][]chunkRef{}, Waits: map[int]Wait{}, callsOf: &callIndex{}}
 	seen := map[int]int{}
-	process := false
+	process := known.put(rec)
 	var buf []byte
 	off := int64(headerLen)
 	for off < size {
@@ -106,6 +109,8 @@ func Open(r io.ReaderAt, size int64) (*Recording, error) {
 			opRecords.note(&rec.ops, off, length, crc)
 		} else if typ == chunkSwitches {
 			err = at(off, rec.noteSwitches(off, length, crc))
+		} else if known.replaces(typ) {
+			// The caller has its content.
 		} else if knownChunk(typ) {
 			buf, err = payloadAt(r, off, typ, length, crc, buf)
 			if err == nil {

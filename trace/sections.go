@@ -191,11 +191,38 @@ func (x *Section) Written() bool {
 }
 
 // Open opens the section as a recording of one process.
-func (x *Section) Open() (*Recording, error) {
+func (x *Section) Open() (*Recording, error) { return x.open(nil) }
+
+// OpenPlaces opens the section for the names of its places: it has no statistics and no waits, and what is known is not
+// read, as parsing it takes most of the time of Open.
+func (x *Section) OpenPlaces(k Known) (*Recording, error) { return x.open(&k) }
+
+func (x *Section) open(k *Known) (*Recording, error) {
 	x.of.mu.Lock()
 	view := &span{r: x.span.r, extents: append([]extent(nil), x.span.extents...), size: x.span.size}
 	x.of.mu.Unlock()
-	return Open(view, view.size)
+	return openKnown(view, view.size, k)
+}
+
+// Known is what the writer of a section knows of it. Maps are sorted by time.
+type Known struct {
+	Process Process
+	Maps    []Maps
+	Modules []Module
+}
+
+// put sets the known fields of rec. k may be nil.
+func (k *Known) put(rec *Recording) (process bool) {
+	if k == nil {
+		return false
+	}
+	rec.Process, rec.Maps, rec.Modules = k.Process, k.Maps, k.Modules
+	return true
+}
+
+// replaces reports whether a chunk need not be read. k may be nil.
+func (k *Known) replaces(typ string) bool {
+	return k != nil && (typ == chunkProcess || typ == chunkMaps || typ == chunkStats || typ == chunkWait || typ == chunkLeft)
 }
 
 func appendChunk(b []byte, typ string, payload []byte) []byte {

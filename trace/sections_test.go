@@ -72,6 +72,38 @@ func recordSeveral(t testing.TB) []byte {
 	return b
 }
 
+// TestOpenPlaces: a section that is opened with what its writer knows has the same places and times as one that is read.
+func TestOpenPlaces(t *testing.T) {
+	_, all, _ := newSections(t)
+	x := all.Add()
+	w := x.Writer()
+	k := Known{Process: Process{PID: 10, Arch: "amd64"}, Modules: []Module{{Path: "/bin/a", BuildID: "aa", Segments: []Segment{{Vaddr: 0x1000, Size: 0x8000}}}, {Path: "[anon]"}},
+		Maps: []Maps{{At: 0, Mappings: []Mapping{{Start: 0x1000, End: 0x9000}}}, {At: 50, Exec: true, Mappings: []Mapping{{Start: 0x1000, End: 0x3000, Module: 1}, {Start: 0x5000, End: 0x9000, Off: 0x2000}}}}}
+	frame := func(t stack.Time, pc uint64) event.Event {
+		return event.Make(t, event.Enter, uint64(event.WordOf(&stack.Frame{PC: pc})))
+	}
+	for _, err := range []error{w.Process(k.Process), w.Maps(k.Maps[0], 0, k.Modules[:1]), w.Maps(k.Maps[1], 1, k.Modules[1:]), w.Thread(Thread{TID: 10, Main: true, Since: 1}),
+		w.Events(0, []event.Event{frame(10, 0x1234), frame(20, 0x2000), frame(60, 0x2000), frame(70, 0x6000)}), w.Stats(Stats{Threads: []ThreadStats{{TID: 10, Samples: 5}}}), w.End(End{At: 100})} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	describe := func(rec *Recording, err error) string {
+		if err != nil || len(rec.Problems) > 0 {
+			t.Fatal(err, rec.Problems)
+		}
+		var places []string
+		rec.EachLoc(func(k LocKey) { places = append(places, fmt.Sprintf("%d+%x", k.Module, k.Addr)) })
+		slices.Sort(places)
+		from, to := rec.Span()
+		return fmt.Sprint(rec.Process.PID, rec.Process.Arch, rec.Modules, rec.Maps, places, from, to)
+	}
+	want, got := describe(x.Open()), describe(x.OpenPlaces(k))
+	if got != want || strings.Count(want, "+") != 4 {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
 // sum describes all processes of rec.
 func sum(rec *Recording) (out []string) {
 	for _, one := range rec.All() {
