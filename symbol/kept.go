@@ -13,9 +13,9 @@ import (
 // Sections keeps decompressed sections for the next program that reads the same file: to decompress the DWARF of a C
 // library takes 70 to 100 ms. Its methods may be called from several goroutines.
 type Sections interface {
-	// Section returns the content that was kept under key, of exactly size bytes; nil: there is none.
+	// Section returns the content stored under key if it has exactly size bytes, otherwise nil.
 	Section(key string, size int) []byte
-	// KeepSection keeps b, or replaces what is kept under key. It may do nothing.
+	// KeepSection stores b under key, and replaces an earlier content. It may do nothing.
 	KeepSection(key string, b []byte)
 }
 
@@ -26,7 +26,7 @@ const (
 	mostKept  = 64 << 20
 )
 
-// inflateZlib decompresses a zlib stream (RFC 1950) to size bytes, or takes what was kept of it.
+// inflateZlib decompresses a zlib stream (RFC 1950) to size bytes. It reads and stores the result in m.kept.
 func (m *image) inflateZlib(packed *io.SectionReader, size uint64) ([]byte, error) {
 	key := ""
 	if m.kept != nil && size >= leastKept && size <= mostKept {

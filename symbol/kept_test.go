@@ -20,7 +20,7 @@ func (k keeper) Section(key string, size int) []byte {
 
 func (k keeper) KeepSection(key string, b []byte) { k[key] = slices.Clone(b) }
 
-// A zlib section is kept under its content. What is kept is used if it has the checksum of the stream, and replaced
+// A zlib section is stored under its content. A stored one is used if it has the checksum of the stream, and replaced
 // otherwise. Small sections and those of other methods are not kept.
 func TestKeptSections(t *testing.T) {
 	const size = 1 << 20
@@ -78,7 +78,7 @@ func TestKeptSections(t *testing.T) {
 	}
 }
 
-// reused counts what is kept and taken.
+// reused counts stored and used sections.
 type reused struct {
 	keeper
 	kept, taken int

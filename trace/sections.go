@@ -193,8 +193,8 @@ func (x *Section) Written() bool {
 // Open opens the section as a recording of one process.
 func (x *Section) Open() (*Recording, error) { return x.open(nil) }
 
-// OpenPlaces opens the section for the names of its places: it has no statistics and no waits, and what is known is not
-// read, as parsing it takes most of the time of Open.
+// OpenPlaces opens the section for the names of its places, without statistics and waits. It takes k's content from k, since
+// parsing that takes most of the time of Open.
 func (x *Section) OpenPlaces(k Known) (*Recording, error) { return x.open(&k) }
 
 func (x *Section) open(k *Known) (*Recording, error) {

@@ -195,6 +195,8 @@ type collector struct {
 	keeping int
 	percent int   // previous setting
 	limit   int64 // previous setting, bytes
+	raised  bool  // until the next collection
+	usual   int   // percentage after it
 }
 
 var garbage collector
@@ -207,19 +209,44 @@ func (c *collector) first(bytes int) bool {
 	if live[0].Value.Uint64() > leastHeap { // the percentage is of this
 		return false
 	}
+	return c.raise(2 * bytes / (leastHeap / 100))
+}
+
+// CollectLater lets the next collection come when the heap has grown by the given bytes more than it would otherwise. It
+// is for the last work of a program that ends after it. With a large heap, for which this is little, it has no effect.
+func CollectLater(bytes int) { garbage.later(uint64(bytes)) }
+
+func (c *collector) later(bytes uint64) {
+	heap := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/heap/goal:bytes"}}
+	metrics.Read(heap)
+	live := max(heap[0].Value.Uint64(), leastHeap)
+	if left := max(heap[1].Value.Uint64(), live) - live; bytes > left/2 {
+		c.raise(int(min(100*(left+bytes)/live, mostPercent)))
+	}
+}
+
+// mostPercent bounds percentages.
+const mostPercent = 10_000
+
+// raise sets the percentage until the next collection has ended, and reports whether it applies.
+func (c *collector) raise(percent int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	percent := 2 * bytes / (leastHeap / 100)
 	usual := c.set(percent)
 	if usual < 0 || usual > percent { // collections are rarer or off
 		c.set(usual)
 		return true
 	}
-	runtime.AddCleanup(new([16]byte), func(usual int) {
+	if c.raised {
+		return true
+	}
+	c.raised, c.usual = true, usual
+	runtime.AddCleanup(new([16]byte), func(c *collector) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.set(usual)
-	}, usual)
+		c.raised = false
+		c.set(c.usual)
+	}, c)
 	return true
 }
 

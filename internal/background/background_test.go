@@ -142,7 +142,7 @@ func TestRaised(t *testing.T) {
 	}
 }
 
-// TestCollectRarely allocates garbage beside the untouched ballast.
+// TestCollectRarely allocates garbage beside the untouched ballast, and where a collection is to come later.
 func TestCollectRarely(t *testing.T) {
 	const spare = 32 << 20
 	if os.Getenv("SLIVER_GARBAGE") != "" {
@@ -157,8 +157,15 @@ func TestCollectRarely(t *testing.T) {
 			return pages
 		}
 		before := resident()
-		if len(os.Getenv("SLIVER_GARBAGE")) > 1 {
+		switch os.Getenv("SLIVER_GARBAGE") {
+		case "rarely":
 			CollectRarely(spare)
+		case "later":
+			runtime.GC()
+			CollectLater(spare)
+		case "rarely, later":
+			CollectRarely(spare)
+			CollectLater(spare)
 		}
 		if more := (resident() - before) * os.Getpagesize(); more > spare/4 {
 			t.Errorf("%d bytes are taken at once", more)
@@ -189,8 +196,10 @@ func TestCollectRarely(t *testing.T) {
 	if n := count("0"); n < 2 {
 		t.Errorf("%d collections in a program without it: nothing is shown", n)
 	}
-	if n := count("more"); n != 0 {
-		t.Errorf("%d collections", n)
+	for _, which := range []string{"rarely", "later", "rarely, later"} {
+		if n := count(which); n != 0 {
+			t.Errorf("%s: %d collections", which, n)
+		}
 	}
 }
 

@@ -30,7 +30,7 @@ type Dir struct {
 	max  int64
 
 	mu    sync.Mutex
-	total int64 // bytes in the folder, after the last look and what was put since
+	total int64 // bytes in the folder at the last look, and of the files put after it
 	puts  int   // since the last look; 0: there was none
 }
 
