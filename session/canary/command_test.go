@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -19,7 +20,7 @@ import (
 
 // importing writes modules that open a file while they are imported, one after another, and then some within each other.
 // The code of each is freed when it ends, and the next one's may be at its address. It returns the main program, which then
-// waits for the file until, and the files, each with the modules that import it, innermost first.
+// makes the file until.done, waits for until, and the files, each with the modules that import it, innermost first.
 func importing(t *testing.T) (program, until string, want map[string][]string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -52,8 +53,13 @@ func importing(t *testing.T) (program, until string, want map[string][]string) {
 		by = append([]string{name}, by...)
 	}
 	until = filepath.Join(dir, "until")
-	write("main.py", text+fmt.Sprintf("import deep0, posix, time\nfor i in range(6000):\n    try:\n        posix.stat(%q)\n        break\n    except OSError:\n        time.sleep(.01)\n", until))
+	write("main.py", text+fmt.Sprintf("import deep0, posix, time\nopen(%q, 'w').close()\nfor i in range(6000):\n    try:\n        posix.stat(%q)\n        break\n    except OSError:\n        time.sleep(.01)\n", until+".done", until))
 	return filepath.Join(dir, "main.py"), until, want
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 // wide is room for the records of a start of Python, so that a machine without a free CPU loses none.
@@ -62,12 +68,13 @@ const wide = 128 << 20
 // A Python command has its frames from the first call on, also those of modules whose code is gone when the stack is walked.
 func TestPythonCommand(t *testing.T) {
 	testprog.Need(t, "ptrace")
-	tools := []string{"python3.8", "python3.12"}
+	tools := []string{"python3.8", "python3.12", "python3.8, read late"}
 	if !testing.Short() {
 		tools = append(tools, "python3.10", "python3.11", "python3.13")
 	}
 	for _, tool := range tools {
 		t.Run(tool, func(t *testing.T) {
+			tool, late := strings.CutSuffix(tool, ", read late")
 			program, until, want := importing(t)
 			cmd, err := target.Start([]string{testprog.Tool(t, tool), "-S", "-B", program})
 			if err != nil {
@@ -95,7 +102,13 @@ func TestPythonCommand(t *testing.T) {
 						c.Loaded()
 					}
 				}
+				if late && err == nil { // the thread has a plan, and gets no other one before all is over
+					c.plan(stack.TID(cmd.Process.PID()), []uint64{0}, false)
+				}
 				cmd.Release()
+				for late && err == nil && !exists(until+".done") && cmd.Process.Alive() {
+					runtime.Gosched()
+				}
 				if err == nil {
 					err = c.Run(context.Background(), nil)
 				}

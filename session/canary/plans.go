@@ -117,7 +117,10 @@ func (c *Canary) plan(tid stack.TID, pages []uint64, whole bool) {
 	}
 	x, list := c.plans[tid], c.links(tid)
 	c.plans[tid] = x
-	if list != nil && list.Object != 0 && !x.pages() {
+	switch {
+	case list == nil:
+		list = c.expected // its frames may begin before the next reading
+	case list.Object != 0 && !x.pages():
 		pages = nil // the list has all that its frames need, and without pages the copy is shorter
 	}
 	c.io.Plan(tid, pages, list, wakes)
