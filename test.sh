@@ -128,6 +128,7 @@ fi
 unit=() live=() raced=() big=()
 for p in "${packages[@]}"; do
 	layer=$(cat "$p"/*_test.go 2>/dev/null | sed -n 's|^//sliver:layer ||p' | tr '\n' ' ')
+	[[ -z $short ]] || grep -qE '^\s*go [a-zA-Z(]|"sync"|"sync/atomic"|t\.Parallel\(|make\(chan' "$p"/*.go || layer+=" unraced" # one goroutine
 	[[ " $layer " != *" live "* ]] || live+=("$p")
 	[[ " $layer " != *" live "* || " $layer " == *" unraced "* ]] || raced+=("$p")
 	[[ " $layer " == *" live "* || -n $short && " $layer " == *" unraced "* ]] || unit+=("$p")
