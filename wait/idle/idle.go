@@ -51,6 +51,9 @@ func Of(w *trace.Wait, call string, frames []Frame) bool {
 			return true
 		}
 	}
+	if pythonPool(frames) {
+		return true
+	}
 	switch c {
 	case events:
 		return !asked(frames)
@@ -75,6 +78,7 @@ const (
 	told                   // for a notification: a condition variable or the like
 	counted                // for a semaphore, or a futex of unknown kind: either may be a lock
 	signaled               // on a descriptor that another thread writes to, to wake this one
+	received               // on a pipe or socket: only functions that fetch work decide
 	sleeping               // for time to pass
 	restarted              // a futex, poll or sleep with a timeout: the kernel continues it, and its arguments are unknown
 )
@@ -115,6 +119,10 @@ func classOf(w *trace.Wait, call string) class {
 			return always
 		}
 		return loopOnly(sort)
+	case "read", "readv", "recvfrom", "recvmsg":
+		if sort == kind.WaitPipe || sort == kind.WaitSocket {
+			return received
+		}
 	case "nanosleep", "clock_nanosleep":
 		return sleeping
 	case "futex", "futex_wait", "futex_waitv":

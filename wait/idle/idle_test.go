@@ -40,13 +40,16 @@ func frames(s string) (out []idle.Frame) {
 }
 
 const (
-	libc  = "@/usr/lib/libc.so.6\n"
-	omp   = "libomp.so.5+0xb15c0@/usr/lib/libomp.so.5\nlibomp.so.5+0xb7630@/usr/lib/libomp.so.5\nlibomp.so.5+0x49080@/usr/lib/libomp.so.5\nlibomp.so.5+0x7ac40@/usr/lib/libomp.so.5\nlibomp.so.5+0x478c0@/usr/lib/libomp.so.5\n__kmp_launch_worker@/usr/lib/libomp.so.5\n"
-	cond  = "__futex_abstimed_wait_common64" + libc + "__futex_abstimed_wait_common" + libc + "pthread_cond_wait" + libc
-	begun = "start_thread" + libc + "clone3" + libc
-	main_ = "main\n__libc_start_call_main" + libc + "__libc_start_main" + libc + "_start\n"
-	park  = "pthread_cond_wait" + libc + "Parker::park@/jvm/libjvm.so\nUnsafe_Park@/jvm/libjvm.so\nj:jdk.internal.misc.Unsafe.park\nj:java.util.concurrent.locks.LockSupport.park\n"
-	await = park + "j:java.util.concurrent.locks.AbstractQueuedSynchronizer$ConditionNode.block\nj:java.util.concurrent.ForkJoinPool.unmanagedBlock\n" +
+	libc = "@/usr/lib/libc.so.6\n"
+	// of Python's multiprocessing
+	mpread = "read" + libc + "p:Connection._recv@/lib/multiprocessing/connection.py\np:_ConnectionBase.recv_bytes@/lib/multiprocessing/connection.py\n"
+	mpmain = "p:BaseProcess.run@/lib/multiprocessing/process.py\np:BaseProcess._bootstrap@/lib/multiprocessing/process.py\nPy_RunMain@/usr/bin/python3.12\n" + main_
+	omp    = "libomp.so.5+0xb15c0@/usr/lib/libomp.so.5\nlibomp.so.5+0xb7630@/usr/lib/libomp.so.5\nlibomp.so.5+0x49080@/usr/lib/libomp.so.5\nlibomp.so.5+0x7ac40@/usr/lib/libomp.so.5\nlibomp.so.5+0x478c0@/usr/lib/libomp.so.5\n__kmp_launch_worker@/usr/lib/libomp.so.5\n"
+	cond   = "__futex_abstimed_wait_common64" + libc + "__futex_abstimed_wait_common" + libc + "pthread_cond_wait" + libc
+	begun  = "start_thread" + libc + "clone3" + libc
+	main_  = "main\n__libc_start_call_main" + libc + "__libc_start_main" + libc + "_start\n"
+	park   = "pthread_cond_wait" + libc + "Parker::park@/jvm/libjvm.so\nUnsafe_Park@/jvm/libjvm.so\nj:jdk.internal.misc.Unsafe.park\nj:java.util.concurrent.locks.LockSupport.park\n"
+	await  = park + "j:java.util.concurrent.locks.AbstractQueuedSynchronizer$ConditionNode.block\nj:java.util.concurrent.ForkJoinPool.unmanagedBlock\n" +
 		"j:java.util.concurrent.ForkJoinPool.managedBlock\nj:java.util.concurrent.locks.AbstractQueuedSynchronizer$ConditionObject.await\n"
 	java   = "j:java.lang.Thread.runWith\nj:java.lang.Thread.run\nJavaCalls::call_helper@/jvm/libjvm.so\nthread_native_entry@/jvm/libjvm.so\n" + begun
 	python = "p:Thread.run@/usr/lib/python3.12/threading.py\np:Thread._bootstrap_inner@/usr/lib/python3.12/threading.py\np:Thread._bootstrap@/usr/lib/python3.12/threading.py\n" +
@@ -57,6 +60,7 @@ const (
 func TestOf(t *testing.T) {
 	cv := &trace.Wait{Call: "futex", Kind: "lock", Lock: "condition variable"}
 	sem := &trace.Wait{Call: "futex", Kind: "lock", Lock: "semaphore"}
+	pipe := &trace.Wait{Call: "read", Kind: kind.WaitPipe}
 	for _, c := range []struct {
 		name  string
 		w     *trace.Wait
@@ -69,6 +73,12 @@ func TestOf(t *testing.T) {
 		{"oneTBB in a task", nil, "futex", "syscall" + libc + "libtbb.so.12+0x18a0@/usr/lib/libtbb.so.12\nreduce\nlibtbb.so.12+0x18f0@/usr/lib/libtbb.so.12\n" + begun, false},
 		{"LLVM's OpenMP, the program's own thread", cv, "", cond + "libomp.so.5+0xb15c0@/usr/lib/libomp.so.5\nGOMP_parallel@/usr/lib/libomp.so.5\nsolve\n" + main_, false},
 		{"LLVM's OpenMP at a barrier", cv, "", cond + "libomp.so.5+0xb15c0@/usr/lib/libomp.so.5\n__kmpc_barrier@/usr/lib/libomp.so.5\nsolve\n" + omp + begun, false},
+		{"Python's pool of processes, at its queue", pipe, "read", mpread + "p:SimpleQueue.get@/lib/multiprocessing/queues.py\np:worker@/lib/multiprocessing/pool.py\n" + mpmain, true},
+		{"Python's pool of processes, for the queue's lock", sem, "", "do_futex_wait" + libc + "p:SemLock.__enter__@/lib/multiprocessing/synchronize.py\np:SimpleQueue.get@/lib/multiprocessing/queues.py\np:worker@/lib/multiprocessing/pool.py\n" + mpmain, true},
+		{"Python's executor of processes", pipe, "read", mpread + "p:Queue.get@/lib/multiprocessing/queues.py\np:_process_worker@/lib/concurrent/futures/process.py\n" + mpmain, true},
+		{"a pool's task that reads a pipe", pipe, "read", mpread + "p:fetch@/app/task.py\np:worker@/lib/multiprocessing/pool.py\n" + mpmain, false},
+		{"a pool's result that is not taken", sem, "", "do_futex_wait" + libc + "p:SemLock.__enter__@/lib/multiprocessing/synchronize.py\np:SimpleQueue.put@/lib/multiprocessing/queues.py\np:worker@/lib/multiprocessing/pool.py\n" + mpmain, false},
+		{"the program reads such a pipe", pipe, "read", mpread + "p:main@/app/main.py\n" + mpmain, false},
 		{"redis bio", cv, "", cond + "bioProcessBackgroundJobs\n" + begun, true},
 		{"jemalloc", cv, "", cond + "background_work_sleep\nbackground_thread_entry\n" + begun, true},
 		{"jemalloc in redis", cv, "", cond + "je_background_thread_entry\n" + begun, true},
