@@ -39,10 +39,11 @@ type gatherer struct {
 	open   []pending // intervals not yet yielded
 	free   [][]trace.Slice
 	// closing says that the end of the recording cuts the thread's last interval.
-	closing bool
-	idle    int64 // ns of idle waits
-	blocked int64 // ns of blocked intervals, including idle ones
-	left    idle.Left
+	closing   bool
+	idle      int64 // ns of idle waits
+	idleLocks int64 // ns of those for locks that exclude others
+	blocked   int64 // ns of blocked intervals, including idle ones
+	left      idle.Left
 }
 
 // pending holds the stack of an interval in progress.
@@ -81,7 +82,7 @@ func (g *gatherer) thread(th *view.Thread) (row Thread, listed bool) {
 	s := g.v.States(th)
 	g.row = Thread{Seq: th.Seq, TID: th.TID, Name: th.Label, Held: g.v.Stats(th).PauseNS, Observed: s.Observed, CPU: s.Running, Runnable: s.Runnable,
 		Blocked: s.Blocked, Locks: s.Locks, Disk: s.Disk + s.Fault, Stopped: s.Stopped, Switches: s.Switches}
-	g.idle, g.blocked = 0, 0
+	g.idle, g.idleLocks, g.blocked = 0, 0, 0
 	g.cuts = view.Intervals{Yield: g.take}
 	g.replay = g.v.Replay(th, g)
 	end := g.replay.Run()
@@ -93,6 +94,9 @@ func (g *gatherer) thread(th *view.Thread) (row Thread, listed bool) {
 	}
 	if g.v.ShowsIdle() {
 		return g.row, true
+	}
+	if g.blocked > 0 { // the table of locks lacks them too
+		g.row.Locks = max(g.row.Locks-int64(float64(s.Blocked)*(float64(g.idleLocks)/float64(g.blocked))+.5), 0)
 	}
 	g.left.Add(g.row.Idle, s.Observed-s.Runnable)
 	return g.row, !idle.Thread(g.row.Idle, s.Observed-s.Runnable)
@@ -146,6 +150,9 @@ func (g *gatherer) take(x *view.Interval) {
 		g.blocked += ns
 	}
 	if idle {
+		if s == stack.StateBlocked && g.v.Wait(&x.Waiting).Excludes() && g.v.LockOf(&x.Waiting) != "" {
+			g.idleLocks += ns
+		}
 		if g.idle += ns; !g.v.ShowsIdle() {
 			return
 		}

@@ -107,3 +107,30 @@ func TestMostlyFor(t *testing.T) {
 		t.Errorf("functions %+v", r.Functions)
 	}
 }
+
+// A pool's thread without work waits for no lock, although its queue's semaphore may be one.
+func TestIdleIsForNoLock(t *testing.T) {
+	b := exporttest.New(t)
+	sem := b.Wait(trace.Wait{Call: "futex", Args: "semaphore jobs", Kind: "lock", Lock: kind.LockSemaphore, KnownBy: "function", Symbol: "jobs"})
+	mutex := b.Wait(trace.Wait{Call: "futex", Args: "mutex m", Kind: "lock", Lock: kind.LockMutex, KnownBy: "function", Symbol: "m"})
+	th := b.Thread(1234, "pool")
+	at := func(ms_ int64, wait, lock uint64, stack_ string) {
+		const work = "clone3:1 start_thread:1 work:1 "
+		th.Look(exporttest.Look{At: ms_ * ms, State: stack.StateRunning, Times: uint64(ms_), CPU: ms_, Stack: work})
+		th.Look(exporttest.Look{At: ms_*ms + 1, State: stack.StateBlocked, Call: 203, Times: uint64(ms_), CPU: ms_, Stack: work + stack_})
+		th.Event(ms_*ms+1, event.Wait, wait)
+		th.Event(ms_*ms+1, event.Lock, lock)
+	}
+	at(0, sem, 0x9000, "queue_pop:1 sem_wait:1")
+	at(300, mutex, 0x8000, "store:1 pthread_mutex_lock:1")
+	at(400, sem, 0x9000, "queue_pop:1 sem_wait:1")
+	th.Look(exporttest.Look{At: 1000 * ms, State: stack.StateBlocked, Call: 203, Times: 400, CPU: 400, Way: stack.WayUnrun})
+	rec := b.Finish(1000 * ms)
+	for shows, want := range map[bool]int64{false: 100 * ms, true: 1000 * ms} {
+		r := report.Of(rec, view.Options{Idle: shows}, 0)
+		near := func(got, want int64) bool { return got > want-1000 && got <= want } // it runs for some ns between them
+		if len(r.Threads) != 1 || !near(r.Threads[0].Locks, want) || !near(r.Threads[0].Idle, 900*ms) {
+			t.Errorf("idle waits shown %v: %+v, want %d ns for locks", shows, r.Threads, want)
+		}
+	}
+}

@@ -24,7 +24,7 @@ var queueFiles = map[string]bool{
 	"multiprocessing/queues.py": true, "multiprocessing/connection.py": true, "multiprocessing/synchronize.py": true,
 }
 
-// writers are functions of those files that wait until others take what is written.
+// writers are functions of those files that wait until another process reads.
 var writers = map[string]bool{"put": true, "send": true, "send_bytes": true}
 
 // pythonPool reports whether a stack waits for work of such a pool.
