@@ -49,13 +49,7 @@ const (
 
 // codeAt returns the code that contains pc, or nil.
 func (r *Runtime) codeAt(h *heap, pc uint64) *code {
-	r.mu.Lock()
-	i := sort.Search(len(r.codes), func(i int) bool { return r.codes[i].start > pc }) - 1
-	var c *code
-	if i >= 0 && pc < r.codes[i].end {
-		c = r.codes[i]
-	}
-	r.mu.Unlock()
+	c := r.codeOf(pc)
 	if c != nil {
 		if again := h.codeObject(c.stream); again != nil && again.same(c) {
 			return c
@@ -71,6 +65,17 @@ func (r *Runtime) codeAt(h *heap, pc uint64) *code {
 		r.addCode(c)
 	}
 	return c
+}
+
+// codeOf returns the known code that contained pc when it was read, or nil.
+func (r *Runtime) codeOf(pc uint64) *code {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i := sort.Search(len(r.codes), func(i int) bool { return r.codes[i].start > pc }) - 1
+	if i < 0 || pc >= r.codes[i].end {
+		return nil
+	}
+	return r.codes[i]
 }
 
 func (r *Runtime) dropCode(c *code) {

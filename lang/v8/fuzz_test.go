@@ -110,10 +110,13 @@ func FuzzMemory(f *testing.F) {
 				}
 				mem.bytes, mem.reads = 0, 0
 				account.Begin(mem, credit)
-				w.Begin(account, known)
+				var places []Place
 				for i := range uint64(8) {
-					p := Place{PC: pc + 4*i, FP: pc&^7 + 8*i, Exact: i == 0, Made: i&1 == 0, Array: 1, Offset: 60}
-					if js, _ := w.Frames(&p, mem); len(js) > maxInline {
+					places = append(places, Place{PC: pc + 4*i, FP: pc&^7 + 8*i, Exact: i == 0, Made: i&1 == 0, Array: 1, Offset: 60})
+				}
+				w.Begin(account, known, places, mem)
+				for i := range places {
+					if js, _ := w.Frames(&places[i], mem); len(js) > maxInline {
 						t.Fatalf("%d frames in one", len(js))
 					}
 				}

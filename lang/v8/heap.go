@@ -44,42 +44,36 @@ func le(b []byte, at uint64) uint64 {
 type heap struct {
 	l     *layout
 	mem   *meter.Meter
-	ahead map[uint64]block // by address
-	spans []stack.Span     // read since begin
+	ahead map[uint64]int // blocks by address; nil: all is read again
 	maps  map[uint64]uint16
-	buf   [256]byte
+
+	blocks []block
+	frame  int          // number of the frame that is looked at
+	spans  []stack.Span // that it needed
+
+	buf [256]byte
 	// nested counts the scripts that are being read for the place of their evaluation.
 	nested int
-}
-
-// block is memory that was read ahead or earlier.
-type block struct {
-	data   []byte
-	wanted bool // it is in spans
 }
 
 // maxMaps bounds the cached types per stack.
 const maxMaps = 4096
 
 func (h *heap) read(b []byte, addr uint64) error {
-	k, ok := h.ahead[addr]
-	ok = ok && len(k.data) >= len(b)
-	if (!ok || !k.wanted) && len(h.spans) < maxSpans {
-		h.spans = append(h.spans, stack.Span{Addr: addr, Len: len(b)})
+	var x *block
+	if i, ok := h.ahead[addr]; ok {
+		x = &h.blocks[i]
 	}
-	if ok {
-		copy(b, k.data)
-		if !k.wanted {
-			k.wanted = true
-			h.ahead[addr] = k
-		}
+	h.note(addr, len(b), x)
+	if x != nil && len(x.data) >= len(b) {
+		copy(b, x.data)
 		return nil
 	}
 	if err := h.raw(b, addr); err != nil {
 		return err
 	}
-	if h.ahead != nil && len(h.ahead) < 2*maxSpans {
-		h.ahead[addr] = block{append([]byte(nil), b...), true}
+	if h.ahead != nil && len(h.blocks) < 2*maxSpans {
+		h.hold(addr, block{append([]byte(nil), b...), h.frame, len(b)})
 	}
 	return nil
 }

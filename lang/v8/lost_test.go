@@ -44,7 +44,7 @@ func TestLost(t *testing.T) {
 				done()
 			}
 		}
-		w.Begin(m, &Known{})
+		w.Begin(m, &Known{}, nil, x.words)
 		js, lost := w.Frames(&x.p, x.words)
 		if len(js) != 0 || lost != x.lost {
 			t.Errorf("%s: %d functions, lost %v; want none, %v", x.name, len(js), lost, x.lost)

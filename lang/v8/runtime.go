@@ -1,11 +1,6 @@
 package v8
 
-import (
-	"sync"
-
-	"github.com/sliverprof/sliver/stack"
-	"github.com/sliverprof/sliver/unwind/meter"
-)
+import "sync"
 
 const (
 	// maxKnown bounds the cached functions, and the cached pieces of code. A full cache is cleared.
@@ -97,38 +92,6 @@ func (r *Runtime) count(ok bool) {
 	} else {
 		r.failed = min(r.failed+1, 1<<30)
 	}
-}
-
-// readAhead reads the memory that the last stack of the same thread needed.
-func (h *heap) readAhead(spans []stack.Span, buf []byte) []byte {
-	clear(h.ahead)
-	if len(spans) == 0 {
-		return buf
-	}
-	size := 0
-	for i, s := range spans {
-		if size+max(s.Len, meter.LeastSpan) > meter.Budget/2 {
-			spans = spans[:i]
-			break
-		}
-		size += s.Len
-	}
-	if size > len(buf) {
-		buf = make([]byte, size+size/2)
-	}
-	b := buf[:size]
-	for len(spans) > 0 {
-		got := h.mem.ReadSpans(spans, b)
-		for len(spans) > 0 && got >= spans[0].Len {
-			n := spans[0].Len
-			h.ahead[spans[0].Addr] = block{data: b[:n]}
-			got, b, spans = got-n, b[n:], spans[1:]
-		}
-		if len(spans) > 0 { // skip the unreadable one
-			b, spans = b[spans[0].Len:], spans[1:]
-		}
-	}
-	return buf
 }
 
 // barren is a page for which the beginning of its code was not found, as for WebAssembly. It is

@@ -27,6 +27,9 @@ type v8Walk struct {
 	of   *engine
 	walk *Walker
 	out  []stack.Frame
+	// places are those of the frames that may be JavaScript's, and at the indexes of these frames.
+	places []Place
+	at     []int
 }
 
 // v8Thread is a Thread's state for V8.
@@ -105,27 +108,35 @@ func (e *engine) Merge(w *unwind.Walker, th *unwind.Thread, frames []stack.Frame
 	if j.of != e {
 		j.of, j.walk = e, e.rt.Walker()
 	}
-	begun := false
+	j.places, j.at = j.places[:0], j.at[:0]
+	for i := range frames {
+		if p, ok := v8Place(w, i, &frames[i]); ok {
+			j.places, j.at = append(j.places, p), append(j.at, i)
+		}
+	}
+	if len(j.places) == 0 {
+		return frames
+	}
+	j.walk.Begin(w.Meter(), &t.known, j.places, w)
+	next := 0
 	j.out = j.out[:0]
 	for i := range frames {
 		f := &frames[i]
-		p, ok := v8Place(w, i, f)
-		if ok && i > MaxFrames {
+		ok := next < len(j.at) && j.at[next] == i
+		if !ok {
+			j.out = append(j.out, *f)
+			continue
+		}
+		p := &j.places[next]
+		next++
+		if i > MaxFrames {
 			if n := len(j.out); j.out[n-1].Kind != stack.KindError {
 				t.lost = true
 				j.out = append(j.out, stack.Frame{PC: uint64(stack.ReasonBound), Kind: stack.KindError})
 			}
 			continue
 		}
-		if !ok {
-			j.out = append(j.out, *f)
-			continue
-		}
-		if !begun {
-			begun = true
-			j.walk.Begin(w.Meter(), &t.known)
-		}
-		js, lost := j.walk.Frames(&p, w)
+		js, lost := j.walk.Frames(p, w)
 		if lost {
 			t.lost = true
 			// One error frame covers consecutive missing frames.
@@ -140,9 +151,6 @@ func (e *engine) Merge(w *unwind.Walker, th *unwind.Thread, frames []stack.Frame
 			j.out = append(j.out, stack.Frame{Func: at.addr, PC: at.addr + min(uint64(js[k].Off), at.size-1), CFA: f.CFA,
 				Kind: stack.KindJS, Trust: stack.TrustTable, Exact: true, Order: uint8(min(len(js)-1-k, 255))})
 		}
-	}
-	if !begun {
-		return frames
 	}
 	j.walk.End()
 	return j.out

@@ -27,40 +27,34 @@ type Frame struct {
 	Off int // characters from its beginning; the last one of its Size: unknown
 }
 
-// Known holds the memory that one thread's last stack needed. The zero value is for a new thread.
-type Known struct {
-	spans []stack.Span
-	buf   []byte
-}
-
 // Walker finds the functions of frames. It reuses its memory for the next stack.
 type Walker struct {
 	r   *Runtime
 	h   heap
 	out []Frame
 	k   *Known
+	// plan is what readAhead reads, and at its indexes by address.
+	plan []stack.Span
+	at   map[uint64]int
 }
 
 // Walker returns a new Walker.
 func (r *Runtime) Walker() *Walker {
-	return &Walker{r: r, h: heap{l: r.l, maps: map[uint64]uint16{}, ahead: map[uint64]block{}}}
+	return &Walker{r: r, h: heap{l: r.l, maps: map[uint64]uint16{}, ahead: map[uint64]int{}}, at: map[uint64]int{}}
 }
 
-// Begin sets mem as the memory for a stack of the thread with known.
-func (w *Walker) Begin(mem *meter.Meter, known *Known) {
-	h := &w.h
+// Begin sets mem as the memory for a stack of the thread with known. Frames will be called for places,
+// which are read in the stack's words.
+func (w *Walker) Begin(mem *meter.Meter, known *Known, places []Place, words Words) {
 	w.r.begin()
-	h.mem, h.spans = mem, h.spans[:0]
-	clear(h.maps)
-	known.buf = h.readAhead(known.spans, known.buf)
+	w.h.mem, w.h.frame = mem, 0
+	clear(w.h.maps)
 	w.k = known
+	w.readAhead(places, words)
 }
 
-// End records the memory that the stack needed, for the thread's next one.
-func (w *Walker) End() {
-	w.k.spans = append(w.k.spans[:0], w.h.spans...)
-	w.h.mem = nil
-}
+// End ends the stack.
+func (w *Walker) End() { w.h.mem = nil }
 
 // Offsets of a frame's slots below its frame pointer (V8 src/execution/frame-constants.h, x64).
 const (
@@ -74,7 +68,10 @@ const (
 // or cannot be identified. lost says that p may be JavaScript, but reading its data would exceed
 // the limit of one walk. The frames are valid until the next call.
 func (w *Walker) Frames(p *Place, mem Words) (frames []Frame, lost bool) {
+	w.h.frame++
+	w.h.spans = w.h.spans[:0]
 	frames = w.frames(p, mem)
+	w.learn(p, mem)
 	return frames, len(frames) == 0 && w.h.mem.Spent() && (p.Made || hasFunction(p, mem))
 }
 
