@@ -5,21 +5,21 @@ import (
 	"github.com/sliverprof/sliver/unwind/meter"
 )
 
-// Reading ahead: a read costs about as much as twenty spans of a batch. A frame of the same code and
-// closure needs the same memory as long as V8 moves nothing. So each stack begins with one batch: all
-// that its frames needed when they were last seen. This is a guess about addresses alone. Their content
-// is read for each stack, and what is not in the batch is read when it is needed.
+// Reading ahead: a single read costs about as much as twenty spans of a batch. A frame of the same code and
+// closure needs the same memory as long as V8 moves nothing. So each walk begins with one batch: the memory
+// that its frames needed at their last look. Only the addresses are predicted. The walk checks the content,
+// as without the batch, and reads on demand at other addresses.
 
 const (
 	// maxFrameKeys bounds the known frames of a thread. A full table is cleared.
 	maxFrameKeys = 512
-	// maxFrameSpans bounds the spans that are known of one frame.
+	// maxFrameSpans bounds the spans of one frame.
 	maxFrameSpans = 128
 )
 
-// frameKey identifies the memory that a frame needs. Either part may be 0: unknown, or of no matter.
+// frameKey identifies the memory that a frame needs. A part that is unknown or does not matter is 0.
 type frameKey struct {
-	at      uint64 // generated code: the return address; of the leaf the beginning of its code
+	at      uint64 // in generated code: the return address, or for the leaf the beginning of the code
 	closure uint64 // the function in the frame's slot
 }
 
@@ -38,7 +38,7 @@ func (w *Walker) key(p *Place, mem Words) (k frameKey) {
 	case !p.Made: // the interpreter
 	case !p.Exact:
 		k.at = p.PC
-	default: // its place is rarely the same
+	default: // the leaf's PC is rarely the same
 		if c := w.r.codeOf(p.PC); c != nil {
 			k.at = c.start
 		}
@@ -46,7 +46,7 @@ func (w *Walker) key(p *Place, mem Words) (k frameKey) {
 	return k
 }
 
-// readAhead reads what frames at places needed before.
+// readAhead reads the memory that frames at places needed before.
 func (w *Walker) readAhead(places []Place, mem Words) {
 	clear(w.at)
 	w.plan = w.plan[:0]
@@ -64,7 +64,7 @@ func (w *Walker) readAhead(places []Place, mem Words) {
 	w.k.buf = w.h.readAhead(w.plan, w.k.buf)
 }
 
-// want adds s to what is read ahead.
+// want adds s to the batch.
 func (w *Walker) want(s stack.Span) {
 	at, again := w.at[s.Addr]
 	if !again {
@@ -77,7 +77,7 @@ func (w *Walker) want(s stack.Span) {
 	w.plan[at].Len = max(w.plan[at].Len, s.Len)
 }
 
-// learn records what the frame at p needed.
+// learn records the memory that the frame at p needed.
 func (w *Walker) learn(p *Place, mem Words) {
 	spans, known := w.h.spans, w.k
 	if len(spans) == 0 {
@@ -136,7 +136,7 @@ func (h *heap) hold(addr uint64, x block) {
 	h.blocks = append(h.blocks, x)
 }
 
-// note records that the present frame needs n bytes at addr, which are in x if they were read before.
+// note records that the current frame needs n bytes at addr. x is the block there, or nil.
 func (h *heap) note(addr uint64, n int, x *block) {
 	if x != nil {
 		if x.frame == h.frame && x.noted >= n {

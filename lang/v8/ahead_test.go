@@ -7,7 +7,7 @@ import (
 	"github.com/sliverprof/sliver/unwind/meter"
 )
 
-// objects has a pointer in each word, and a word of its own at some addresses.
+// objects is memory full of pointers. own holds the words of the stack that differ, by address.
 type objects struct {
 	slab
 	own map[uint64]uint64
@@ -58,7 +58,7 @@ func TestReadAhead(t *testing.T) {
 	}
 }
 
-// TestFrameKey: a return address is a key of its own, and the leaf's place is the same in all of its code.
+// TestFrameKey: each return address has its own key. A leaf has the same key at all places of its code.
 func TestFrameKey(t *testing.T) {
 	r := New(layouts(t)[0], func(*Function) any { return nil })
 	r.addCode(&code{start: 0x5000, end: 0x6000})

@@ -48,8 +48,8 @@ type heap struct {
 	maps  map[uint64]uint16
 
 	blocks []block
-	frame  int          // number of the frame that is looked at
-	spans  []stack.Span // that it needed
+	frame  int          // number of the current frame
+	spans  []stack.Span // memory that it needed
 
 	buf [256]byte
 	// nested counts the scripts that are being read for the place of their evaluation.

@@ -33,7 +33,7 @@ type Walker struct {
 	h   heap
 	out []Frame
 	k   *Known
-	// plan is what readAhead reads, and at its indexes by address.
+	// plan is the batch of readAhead, and at its indexes by address.
 	plan []stack.Span
 	at   map[uint64]int
 }
@@ -43,8 +43,8 @@ func (r *Runtime) Walker() *Walker {
 	return &Walker{r: r, h: heap{l: r.l, maps: map[uint64]uint16{}, ahead: map[uint64]int{}}, at: map[uint64]int{}}
 }
 
-// Begin sets mem as the memory for a stack of the thread with known. Frames will be called for places,
-// which are read in the stack's words.
+// Begin sets mem as the memory for a stack of the thread with known. places are the frames for which Frames
+// will be called, and words is the stack.
 func (w *Walker) Begin(mem *meter.Meter, known *Known, places []Place, words Words) {
 	w.r.begin()
 	w.h.mem, w.h.frame = mem, 0
