@@ -70,9 +70,6 @@ func (r *Runtime) Problem() error {
 	if !r.l.tried {
 		return &VersionError{Version: r.img.Version, Why: "is not known (Node 18, 20, 22, 24 are)", partly: true}
 	}
-	if !r.l.tried {
-		return &VersionError{Version: r.img.Version, Why: "is not known (Node 18, 20, 22, 24 are)", partly: true}
-	}
 	return nil
 }
 
