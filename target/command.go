@@ -28,8 +28,6 @@ type Command struct {
 // its first instruction. If sliver is killed before Release, the kernel lets the program run.
 func Start(argv []string) (*Command, error) {
 	c := &Command{cmd: exec.Command(argv[0], argv[1:]...)}
-	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	c.cmd.SysProcAttr = &syscall.SysProcAttr{Ptrace: true}
 	var err error
 	if background.Do(func() { err = c.start() }); err != nil {
 		return nil, err
@@ -46,7 +44,14 @@ func Start(argv []string) (*Command, error) {
 
 // start starts the command and leaves it at its first instruction.
 func (c *Command) start() error {
-	if err := c.cmd.Start(); err != nil {
+	pid, err := 0, c.cmd.Err
+	if err == nil {
+		pid, err = startTraced(c.cmd.Path, c.cmd.Args, c.cmd.Environ())
+	}
+	if err == nil {
+		c.cmd.Process, err = os.FindProcess(pid) // it is there: nothing has waited for it
+	}
+	if err != nil {
 		var pe *fs.PathError
 		var ee *exec.Error
 		if errors.As(err, &pe) {
@@ -56,7 +61,6 @@ func (c *Command) start() error {
 		}
 		return fmt.Errorf("cannot start %s: %w", c.cmd.Args[0], err)
 	}
-	pid := c.cmd.Process.Pid
 	var ws unix.WaitStatus
 	if _, err := unix.Wait4(pid, &ws, 0, nil); err != nil || !ws.Stopped() {
 		_ = unix.PtraceDetach(pid)
