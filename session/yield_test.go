@@ -119,7 +119,8 @@ func TestSecondTracer(t *testing.T) {
 			}
 			// From now on sliver is refused, or does not even try.
 			await(t, "a refusal", func() bool { return s.Status().Total.Denied > 0 })
-			before, n := s.Status().Total, held()
+			n := held() // first: stops until then may have been of threads that it had not yet
+			before := s.Status().Total
 			await(t, "more of them", func() bool { return s.Status().Total.Denied > before.Denied+20 })
 			if now := stops(); (yield || n == 2) && now > before.Stops+5 { // those under way
 				t.Errorf("%d stops while another tracer has %d of 2 threads", now-before.Stops, n)
