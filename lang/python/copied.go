@@ -52,13 +52,26 @@ func (in *interpreter) readCopied(p *pyThread, mem *unwind.Copy, x *seenCode) *h
 		done := p.live.FirstLook()
 		c, err = in.rt.Code(p.live, x.code)
 		done()
-		if err != nil || !bytes.Equal(c.head, x.head) {
+		if err != nil || !bytes.Equal(c.head, x.head) || c.contradicts(mem) {
 			if c, err = in.rt.partOf(mem, x.code); err != nil {
 				return nil
 			}
 		}
 	}
 	return in.hold(p, x.code, c)
+}
+
+// contradicts reports whether a copy has other names or lines at the places of c's: the code object and all that it refers to
+// may be freed together, and those of the next import have the same places then.
+func (c *Code) contradicts(mem *unwind.Copy) bool {
+	for i := range c.pieces {
+		p := &c.pieces[i]
+		b := within(mem, p.addr+obType, p.skip+uint64(len(p.want))-16)
+		if b != nil && (!bytes.Equal(b[:16], p.want[:16]) || !bytes.Equal(b[p.skip:], p.want[16:])) {
+			return true
+		}
+	}
+	return false
 }
 
 // partOf reads the code object at addr from a copy that may lack its lines and its bytecode.

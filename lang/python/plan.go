@@ -413,7 +413,7 @@ func (in *interpreter) known(p *pyThread, s *Stack, mem *unwind.Copy, halted boo
 		c := seenCode{code: code, held: in.codes[code], head: in.rt.headIn(mem, code), first: len(pl.spans)}
 		switch {
 		case c.held == nil:
-		case c.head != nil && !bytes.Equal(c.head, c.held.code.head), c.head == nil && !halted && !p.holds(c.held):
+		case c.head != nil && (!bytes.Equal(c.head, c.held.code.head) || c.held.code.contradicts(mem)), c.head == nil && !halted && !p.holds(c.held):
 			c.held = nil
 		case c.head == nil:
 			pl.spans = in.rt.Spans(code, c.held.code, pl.spans)

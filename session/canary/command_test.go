@@ -68,7 +68,7 @@ const wide = 128 << 20
 // A Python command has its frames from the first call on, also those of modules whose code is gone when the stack is walked.
 func TestPythonCommand(t *testing.T) {
 	testprog.Need(t, "ptrace")
-	tools := []string{"python3.8", "python3.12", "python3.8, read late"}
+	tools := []string{"python3.8", "python3.12", "python3.8, read late", "python3.12, read late"}
 	if !testing.Short() {
 		tools = append(tools, "python3.10", "python3.11", "python3.13")
 	}
