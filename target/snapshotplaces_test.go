@@ -81,8 +81,9 @@ func TestSnapshotNumberedAsCall(t *testing.T) {
 	if !met {
 		t.Error("no copy had that number")
 	}
-	if got := state(t, p.PID(), p.PID()); got != 'S' || len(children(t, p.PID())) > 0 {
-		t.Errorf("the program's state is %c, its children are %+v", got, children(t, p.PID()))
+	eventually(t, "the program sleeps again", func() bool { return state(t, p.PID(), p.PID()) == 'S' }) // it may lack a CPU
+	if c := children(t, p.PID()); len(c) > 0 {
+		t.Errorf("its children are %+v", c)
 	}
 }
 
