@@ -89,15 +89,17 @@ func (g *gatherer) thread(th *view.Thread) (row Thread, listed bool) {
 	g.closing = g.cuts.Open()
 	g.cuts.Close(end)
 	g.closing = false
-	if g.blocked > 0 {
-		g.row.Idle = int64(float64(s.Blocked)*(float64(g.idle)/float64(g.blocked)) + .5)
+	part := func(ns int64) int64 { // of the blocked time by the scheduler's account
+		if g.blocked == 0 {
+			return 0
+		}
+		return int64(float64(s.Blocked)*(float64(ns)/float64(g.blocked)) + .5)
 	}
+	g.row.Idle = part(g.idle)
 	if g.v.ShowsIdle() {
 		return g.row, true
 	}
-	if g.blocked > 0 { // the table of locks lacks them too
-		g.row.Locks = max(g.row.Locks-int64(float64(s.Blocked)*(float64(g.idleLocks)/float64(g.blocked))+.5), 0)
-	}
+	g.row.Locks = max(g.row.Locks-part(g.idleLocks), 0) // the table of locks lacks them too
 	g.left.Add(g.row.Idle, s.Observed-s.Runnable)
 	return g.row, !idle.Thread(g.row.Idle, s.Observed-s.Runnable)
 }
@@ -150,7 +152,7 @@ func (g *gatherer) take(x *view.Interval) {
 		g.blocked += ns
 	}
 	if idle {
-		if s == stack.StateBlocked && g.v.Wait(&x.Waiting).Excludes() && g.v.LockOf(&x.Waiting) != "" {
+		if s == stack.StateBlocked && g.v.ForLock(&x.Waiting) {
 			g.idleLocks += ns
 		}
 		if g.idle += ns; !g.v.ShowsIdle() {

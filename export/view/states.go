@@ -131,12 +131,15 @@ func (s *stateSum) add(x *States, ns int64) {
 		x.Stopped += ns
 	default:
 		x.Blocked += ns
-		if d := s.v.Wait(&s.now); d.Excludes() && s.v.LockOf(&s.now) != "" {
+		if s.v.ForLock(&s.now) {
 			x.Locks += ns
 		}
 	}
 	x.Observed += ns
 }
+
+// ForLock reports whether a wait is for a lock that another thread may hold.
+func (v *View) ForLock(w *diff.Waiting) bool { return v.Wait(w).Excludes() && v.LockOf(w) != "" }
 
 // Spent implements Steps, for a view with a focus.
 func (s *stateSum) Spent(_ []diff.Frame, known bool, _ stack.Time, ns int64) {

@@ -37,6 +37,14 @@ type object struct {
 	want []byte // type, length and data
 }
 
+// size is how many bytes of memory from the object's type on is compares.
+func (o *object) size() int { return int(o.skip) + len(o.want) - 16 }
+
+// is reports whether b, which begins with the object's type, has that content.
+func (o *object) is(b []byte) bool {
+	return len(b) >= o.size() && bytes.Equal(b[:16], o.want[:16]) && bytes.Equal(b[o.skip:], o.want[16:])
+}
+
 const (
 	maxName  = 1 << 10 // characters of a function's or file's name to keep
 	maxLines = 1 << 20 // bytes of a line table
@@ -143,7 +151,7 @@ func (r *Runtime) Spans(addr uint64, c *Code, out []stack.Span) []stack.Span {
 	out = append(out, stack.Span{Addr: addr, Len: int(min(r.l.coSize, maxCodeSize))})
 	for i := range c.pieces {
 		p := &c.pieces[i]
-		out = append(out, stack.Span{Addr: p.addr + obType, Len: int(p.skip) + len(p.want) - 16})
+		out = append(out, stack.Span{Addr: p.addr + obType, Len: p.size()})
 	}
 	return out
 }
@@ -156,9 +164,7 @@ func (r *Runtime) Is(c *Code, mem func(i int) []byte) bool {
 		return false
 	}
 	for i := range c.pieces {
-		p := &c.pieces[i]
-		b := mem(i + 1)
-		if len(b) < int(p.skip)+len(p.want)-16 || !bytes.Equal(b[:16], p.want[:16]) || !bytes.Equal(b[p.skip:], p.want[16:]) {
+		if !c.pieces[i].is(mem(i + 1)) {
 			return false
 		}
 	}

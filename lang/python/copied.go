@@ -66,8 +66,7 @@ func (in *interpreter) readCopied(p *pyThread, mem *unwind.Copy, x *seenCode) *h
 func (c *Code) contradicts(mem *unwind.Copy) bool {
 	for i := range c.pieces {
 		p := &c.pieces[i]
-		b := within(mem, p.addr+obType, p.skip+uint64(len(p.want))-16)
-		if b != nil && (!bytes.Equal(b[:16], p.want[:16]) || !bytes.Equal(b[p.skip:], p.want[16:])) {
+		if b := within(mem, p.addr+obType, uint64(p.size())); b != nil && !p.is(b) {
 			return true
 		}
 	}

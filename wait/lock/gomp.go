@@ -9,7 +9,7 @@ import (
 )
 
 // Locks of libgomp, GCC's OpenMP library (libgomp/config/linux of gcc-mirror/gcc@254a858ae7ae1400452f1c80125c80de0778bde5;
-// unchanged since GCC 4.9):
+// the barrier is the same in 198d14a1388128259c3b0a9e4fe74a50bdb33680, of 2016):
 //
 //	barrier    u32 total, generation; 56 bytes; u32 awaited, awaited_final. It begins a cache line; threads sleep on
 //	           generation, a counter above three flags. At the end of a parallel region awaited_final counts down.
