@@ -36,6 +36,9 @@ type terminal struct {
 	new chan struct{}
 }
 
+// pictureEnd ends each picture that tcell writes: the end of a synchronized update.
+var pictureEnd = []byte("\x1b[?2026l")
+
 // inTerminal starts sliver in a terminal of the given size.
 func inTerminal(t *testing.T, cols, rows int, env []string, args ...string) *terminal {
 	t.Helper()
@@ -51,12 +54,23 @@ func inTerminal(t *testing.T, cols, rows int, env []string, args ...string) *ter
 	go func() {
 		defer close(read)
 		buf := make([]byte, 4096)
+		var part []byte
 		for {
 			n, err := f.Read(buf)
+			part = append(part, buf[:n]...)
+			// A picture can be read in several parts, and half of one shows what never was.
+			whole := bytes.LastIndex(part, pictureEnd) + len(pictureEnd)
+			switch {
+			case err != nil:
+				whole = len(part)
+			case whole < len(pictureEnd):
+				whole = 0
+			}
 			x.mu.Lock()
 			x.raw.Write(buf[:n])
-			x.vt.Write(buf[:n])
+			x.vt.Write(part[:whole])
 			x.mu.Unlock()
+			part = part[whole:]
 			select {
 			case x.new <- struct{}{}:
 			default:
