@@ -130,7 +130,7 @@ func (r *Runtime) head(b []byte) []byte {
 	l := &r.l
 	out := make([]byte, 0, 64)
 	out = append(out, b[obType:obType+8]...)
-	for _, f := range [...]uint64{l.coName, l.coQualname, l.coFile, l.coLines} {
+	for _, f := range [...]uint64{l.coName, l.coQualname, l.coFile, l.coLines, l.coVersion} {
 		if f != none {
 			out = append(out, b[f:f+8]...)
 		}

@@ -28,6 +28,7 @@ type layout struct {
 	fEntry                                       uint64 // is_entry, 3.11 only
 	coFile, coName, coQualname, coFirst          uint64
 	coLines, coCode, coSize                      uint64
+	coVersion                                    uint64 // co_nfreevars and co_version, a number for each code object; none up to 3.11
 	ascii, compact                               uint64 // sizes of PyASCIIObject and PyCompactUnicodeObject
 	cachedKeys                                   uint64 // PyHeapTypeObject.ht_cached_keys
 }
@@ -60,23 +61,23 @@ var layouts = map[int]layout{
 	8: {interpreters: 32, interpNext: 0, interpThreads: 8, interpModules: 56, gil: 1152,
 		tsNext: 8, tsInterp: 16, tsThread: 176, tsNative: none, tsSize: 264, tsFrame: 24, tsCFrame: none, tsRootCFrame: none, tsChunk: none, tsTask: none, tsContext: none,
 		fCode: 32, fBack: 24, fInstr: 104, fOwner: none, fSize: 120, fEntry: none,
-		coFile: 104, coName: 112, coQualname: none, coFirst: 40, coLines: 120, coCode: none, coSize: 176, ascii: 48, compact: 72, cachedKeys: 872},
+		coFile: 104, coName: 112, coQualname: none, coFirst: 40, coLines: 120, coCode: none, coSize: 176, coVersion: none, ascii: 48, compact: 72, cachedKeys: 872},
 	9: {interpreters: 32, interpNext: 0, interpThreads: 8, interpModules: 856, gil: 352,
 		tsNext: 8, tsInterp: 16, tsThread: 176, tsNative: none, tsSize: 264, tsFrame: 24, tsCFrame: none, tsRootCFrame: none, tsChunk: none, tsTask: none, tsContext: none,
 		fCode: 32, fBack: 24, fInstr: 104, fOwner: none, fSize: 120, fEntry: none,
-		coFile: 104, coName: 112, coQualname: none, coFirst: 40, coLines: 120, coCode: none, coSize: 176, ascii: 48, compact: 72, cachedKeys: 864},
+		coFile: 104, coName: 112, coQualname: none, coFirst: 40, coLines: 120, coCode: none, coSize: 176, coVersion: none, ascii: 48, compact: 72, cachedKeys: 864},
 	10: {interpreters: 32, interpNext: 0, interpThreads: 8, interpModules: 856, gil: 352,
 		tsNext: 8, tsInterp: 16, tsThread: 176, tsNative: none, tsSize: 280, tsFrame: 24, tsCFrame: 48, tsRootCFrame: 264, cfCurrent: none, cfPrevious: 8, tsChunk: none, tsTask: none, tsContext: none,
 		fCode: 32, fBack: 24, fInstr: 96, fOwner: none, fSize: 112, fEntry: none,
-		coFile: 104, coName: 112, coQualname: none, coFirst: 40, coLines: 120, coCode: none, coSize: 176, ascii: 48, compact: 72, cachedKeys: 872},
+		coFile: 104, coName: 112, coQualname: none, coFirst: 40, coLines: 120, coCode: none, coSize: 176, coVersion: none, ascii: 48, compact: 72, cachedKeys: 872},
 	11: {interpreters: 40, interpNext: 0, interpThreads: 16, interpModules: 888, gil: 360,
 		tsNext: 8, tsInterp: 16, tsThread: 152, tsNative: 160, tsSize: 360, tsFrame: none, tsCFrame: 56, tsRootCFrame: 336, cfCurrent: 8, cfPrevious: 16, tsChunk: 296, tsTask: none, tsContext: 232,
 		fCode: 32, fBack: 48, fInstr: 56, fOwner: 69, fSize: 80, fEntry: 68,
-		coFile: 112, coName: 120, coQualname: 128, coFirst: 72, coLines: 136, coCode: 184, coSize: 192, ascii: 48, compact: 72, cachedKeys: 872},
+		coFile: 112, coName: 120, coQualname: 128, coFirst: 72, coLines: 136, coCode: 184, coSize: 192, coVersion: none, ascii: 48, compact: 72, cachedKeys: 872},
 	12: {interpreters: 40, interpNext: 0, interpThreads: 72, interpModules: 944, gil: 384,
 		tsNext: 8, tsInterp: 16, tsThread: 136, tsNative: 144, tsSize: 288, tsFrame: none, tsCFrame: 56, tsRootCFrame: 272, cfCurrent: 0, cfPrevious: 8, tsChunk: 232, tsTask: none, tsContext: 216,
 		fCode: 0, fBack: 8, fInstr: 56, fOwner: 70, fSize: 80, fEntry: none,
-		coFile: 112, coName: 120, coQualname: 128, coFirst: 68, coLines: 136, coCode: 192, coSize: 200, ascii: 40, compact: 56, cachedKeys: 880},
+		coFile: 112, coName: 120, coQualname: 128, coFirst: 68, coLines: 136, coCode: 192, coSize: 200, coVersion: 88, ascii: 40, compact: 56, cachedKeys: 880},
 }
 
 // Offsets at the start of struct _Py_DebugOffsets, in all versions that have it.
@@ -164,6 +165,10 @@ func described(b []byte) (*layout, error) {
 	// (Include/cpython/pystate.h).
 	if l.tsContext = l.tsChunk - 16; l.tsChunk < 16 {
 		return nil, fmt.Errorf("the interpreter's description of itself is damaged: no room before the data stack's chunk")
+	}
+	// co_version is 24 bytes behind the first line, between other numbers and two pointers (Include/cpython/code.h).
+	if l.coVersion = none; l.coFile-l.coFirst == 44 && l.coFirst%8 == 4 {
+		l.coVersion = l.coFirst + 20
 	}
 	if l.tsTask = none; version>>16&0xff >= 14 {
 		l.tsTask = l.tsSize + runningTask

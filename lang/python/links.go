@@ -40,6 +40,9 @@ func (r *Runtime) list() stack.Links {
 	if r.l.coQualname != none {
 		l.Texts[0] = int(r.l.coQualname) + 1
 	}
+	if r.l.coVersion != none {
+		l.Key = int(r.l.coVersion)
+	}
 	if r.l.tsFrame == none {
 		l.First, l.Via = int(r.l.tsCFrame), int(r.l.cfCurrent)+1
 	}

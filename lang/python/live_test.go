@@ -193,3 +193,55 @@ func TestFaulthandler(t *testing.T) {
 		})
 	}
 }
+
+// reuse compiles one text twice at the same address.
+const reuse = `
+import sys
+code = compile("a", "f", "exec")
+at = id(code)
+print("at", at, flush=True)
+sys.stdin.readline()
+code = None
+kept = []
+for i in range(100000):
+    kept.append(compile("a", "f", "exec"))
+    if id(kept[-1]) == at:
+        break
+print("again", id(kept[-1]), flush=True)
+sys.stdin.readline()
+`
+
+// TestReused: from 3.12 on, two compilations of one text differ, even at the same address.
+func TestReused(t *testing.T) {
+	for _, v := range versions {
+		t.Run(v, func(t *testing.T) {
+			t.Parallel()
+			p := testprog.Start(t, testprog.Tool(t, v), "-c", reuse)
+			first := p.Line("at ")
+			g := attach(t, p)
+			addr, err := strconv.ParseUint(strings.TrimPrefix(first, "at "), 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			one, err := g.rt.Code(g.mem, addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.Say("go on")
+			if second := p.Line("again "); strings.TrimPrefix(second, "again ") != strings.TrimPrefix(first, "at ") {
+				t.Fatalf("%s, then %s", first, second)
+			}
+			two, err := g.rt.Code(g.mem, addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if knows := g.rt.img.Minor >= 12; knows != (g.rt.l.coVersion != none) {
+				t.Errorf("%s: the version is at %d", g.rt.Version(), g.rt.l.coVersion)
+			} else if knows && (one.Same(two) || g.rt.list().Key != int(g.rt.l.coVersion)) {
+				t.Errorf("%s: the same code", g.rt.Version())
+			} else if one.Name != "<module>" || two.Name != one.Name {
+				t.Errorf("%q and %q", one.Name, two.Name)
+			}
+		})
+	}
+}

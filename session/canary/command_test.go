@@ -20,8 +20,8 @@ import (
 
 // importing writes modules that open a file while they are imported, one after another, and then some within each other.
 // The code of each is freed when it ends, and the next one's may be at its address. It returns the main program, which then
-// makes the file until.done if it says so, waits for until, and the files, each with the modules that import it.
-func importing(t *testing.T, says bool) (program, until string, want map[string][]string) {
+// makes the file until.done, waits for until, and the files, each with the modules that import it.
+func importing(t *testing.T) (program, until string, want map[string][]string) {
 	t.Helper()
 	dir := t.TempDir()
 	want = map[string][]string{}
@@ -54,9 +54,7 @@ func importing(t *testing.T, says bool) (program, until string, want map[string]
 	}
 	until = filepath.Join(dir, "until")
 	text += "import deep0, posix, time\n"
-	if says {
-		text += fmt.Sprintf("open(%q, 'w').close()\n", until+".done")
-	}
+	text += fmt.Sprintf("open(%q, 'w').close()\n", until+".done")
 	write("main.py", text+fmt.Sprintf("for i in range(6000):\n    try:\n        posix.stat(%q)\n        break\n    except OSError:\n        time.sleep(.01)\n", until))
 	return filepath.Join(dir, "main.py"), until, want
 }
@@ -72,14 +70,14 @@ const wide = 128 << 20
 // A Python command has its frames from the first call on, also those of modules whose code is gone when the stack is walked.
 func TestPythonCommand(t *testing.T) {
 	testprog.Need(t, "ptrace")
-	tools := []string{"python3.8", "python3.12", "python3.8, read late"}
+	tools := []string{"python3.8", "python3.12", "python3.8, read late", "python3.12, read late"}
 	if !testing.Short() {
 		tools = append(tools, "python3.10", "python3.11", "python3.13")
 	}
 	for _, tool := range tools {
 		t.Run(tool, func(t *testing.T) {
 			tool, late := strings.CutSuffix(tool, ", read late")
-			program, until, want := importing(t, late)
+			program, until, want := importing(t)
 			cmd, err := target.Start([]string{testprog.Tool(t, tool), "-S", "-B", program})
 			if err != nil {
 				t.Fatal(err)
