@@ -3,7 +3,8 @@
  *
  *   cc -O1 -o turns turns.c
  *   turns WORK PERIOD     in µs; sleeps for the rest of the period
- *   turns WORK 0          makes a system call instead of sleeping; prints the share of its time on CPUs
+ *   turns WORK 0          makes a short system call instead of sleeping
+ *   turns WORK -1         makes a system call of a few µs
  *
  * At each SIGUSR1 it prints the share since the last one, and starts over. Ends with
  * its parent process.
@@ -26,13 +27,25 @@ static void ask(int sig)
 	asked = 1;
 }
 
-static clockid_t clock_used = CLOCK_MONOTONIC;
-
 static int64_t now(void)
 {
 	struct timespec t;
-	clock_gettime(clock_used, &t);
+	clock_gettime(CLOCK_MONOTONIC, &t);
 	return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+
+/* A clock for short times, in units of its own. */
+static int64_t ticks(void)
+{
+#if defined(__x86_64__)
+	return (int64_t)__builtin_ia32_rdtsc();
+#elif defined(__aarch64__)
+	int64_t t;
+	__asm__ volatile("mrs %0, cntvct_el0" : "=r"(t));
+	return t;
+#else
+	return now();
+#endif
 }
 
 __attribute__((noinline, noclone)) static void work(long rounds)
@@ -46,8 +59,42 @@ __attribute__((noinline, noclone)) static void rest(int64_t ns)
 	struct timespec t = {ns / 1000000000, ns % 1000000000};
 	if (ns > 0)
 		nanosleep(&t, NULL);
+}
+
+__attribute__((noinline, noclone)) static void call(int longer)
+{
+	static char random[1500];
+	if (longer)
+		syscall(SYS_getrandom, random, sizeof random, 0);
 	else
 		syscall(SYS_getppid);
+}
+
+/*
+ * The share of work among calls. A turn that took ten times as long as it should was interrupted,
+ * and says nothing of the two.
+ */
+static void bursts(long rounds, int longer)
+{
+	int64_t worked = 0, all = 0, usual = INT64_MAX;
+	for (;;) {
+		if (asked) {
+			asked = 0;
+			printf("%.6f\n", (double)worked / (double)all);
+			fflush(stdout);
+			worked = all = 0;
+		}
+		int64_t from = ticks();
+		work(rounds);
+		int64_t half = ticks();
+		call(longer);
+		int64_t took = ticks() - from;
+		usual = took < usual ? took : usual;
+		if (took < 10 * usual) {
+			worked += half - from;
+			all += took;
+		}
+	}
 }
 
 int main(int argc, char **argv)
@@ -66,30 +113,22 @@ int main(int argc, char **argv)
 	}
 	long rounds = (long)((double)try * (double)on / (double)best);
 	signal(SIGUSR1, ask);
-	if (period == 0)
-		clock_used = CLOCK_THREAD_CPUTIME_ID;
 	puts("ready");
 	fflush(stdout);
-	int64_t worked = 0, from = now(), last = from;
-	long turns = 0;
+	if (period <= 0)
+		bursts(rounds, period < 0);
+	int64_t worked = 0, from = now();
 	for (;;) {
 		if (asked) {
 			asked = 0;
-			/* Where turns are short, to read the clock would be a part of them. */
-			int64_t all = now() - from;
-			printf("%.6f\n", period > 0 ? (double)worked / (double)all : (double)turns * (double)on / (double)all);
+			printf("%.6f\n", (double)worked / (double)(now() - from));
 			fflush(stdout);
-			worked = turns = 0;
+			worked = 0;
 			from = now();
 		}
-		if (period > 0) {
-			last = now();
-			work(rounds);
-			worked += now() - last;
-		} else {
-			work(rounds);
-		}
-		turns++;
-		rest(period > 0 ? period - on : 0);
+		int64_t begun = now();
+		work(rounds);
+		worked += now() - begun;
+		rest(period - on);
 	}
 }
