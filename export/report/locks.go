@@ -55,16 +55,19 @@ func (r *Report) locks(v *view.View, c *contend.Contention, top int) {
 		}
 		out = append(out, row)
 	}
-	slices.SortStableFunc(out, func(a, b Lock) int {
-		switch {
-		case a.Excludes == b.Excludes:
-			return cmp.Compare(b.Total, a.Total)
-		case a.Excludes:
-			return -1
-		}
-		return 1
-	})
+	slices.SortStableFunc(out, byLock)
 	r.Locks, r.More.Locks = cut(out, top)
+}
+
+// byLock orders locks as they are listed: those that a thread holds first, then by time.
+func byLock(a, b Lock) int {
+	switch {
+	case a.Excludes == b.Excludes:
+		return cmp.Compare(b.Total, a.Total)
+	case a.Excludes:
+		return -1
+	}
+	return 1
 }
 
 // shares sums values by name.

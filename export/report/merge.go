@@ -215,7 +215,7 @@ func (r *Report) mergeIO(m *Merged, begin int64) {
 func (r *Report) sort() {
 	by := func(a, b int64) int { return cmp.Compare(b, a) }
 	slices.SortStableFunc(r.Threads, func(a, b Thread) int { return by(a.CPU, b.CPU) })
-	slices.SortStableFunc(r.Locks, func(a, b Lock) int { return by(a.Total, b.Total) })
+	slices.SortStableFunc(r.Locks, byLock)
 	slices.SortStableFunc(r.Calls, func(a, b Call) int { return by(a.Total, b.Total) })
 	slices.SortStableFunc(r.Functions, func(a, b Function) int { return by(a.Total, b.Total) })
 	slices.SortStableFunc(r.OnCPU, func(a, b OnCPU) int { return by(a.Self, b.Self) })

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -361,13 +362,17 @@ func (r *Report) textLocks(w io.Writer) {
 	if signals < 0 {
 		signals = len(r.Locks)
 	}
-	fmt.Fprintf(w, "\nBy lock%s\n", more(r.More.Locks))
+	cutIn := [2]string{more(r.More.Locks), ""} // the last rows were cut
+	if signals < len(r.Locks) {
+		cutIn = [2]string{"", cutIn[0]}
+	}
+	fmt.Fprintf(w, "\nBy lock%s\n", cutIn[0])
 	if signals == 0 {
 		fmt.Fprintln(w, "  no thread was seen to wait for one")
 	}
 	listLocks(w, r.Locks[:signals])
 	if signals < len(r.Locks) {
-		fmt.Fprint(w, "\nBy condition, channel and the like, which no thread holds\n")
+		fmt.Fprintf(w, "\nBy condition, channel and the like, which no thread holds%s\n", cutIn[1])
 		listLocks(w, r.Locks[signals:])
 	}
 }
@@ -385,7 +390,11 @@ func listLocks(w io.Writer, locks []Lock) {
 	for i := range locks {
 		x := &locks[i]
 		fmt.Fprintf(w, "  %s\n", x.Name)
-		for _, l := range []struct{ what, text string }{{"held by", listed(x.Holders)}, {"holder", x.Unknown}, {"held in", listed(x.HolderIn)}, {"wanted in", listed(x.WaiterIn)}} {
+		unknown := x.Unknown
+		if !x.Excludes { // no lock of this table has a holder
+			unknown = ""
+		}
+		for _, l := range []struct{ what, text string }{{"held by", listed(x.Holders)}, {"holder", unknown}, {"held in", listed(x.HolderIn)}, {"wanted in", listed(x.WaiterIn)}} {
 			if l.text != "" {
 				fmt.Fprintf(w, "    %-9s  %s\n", l.what, wrapped(l.text, 15))
 			}
@@ -440,11 +449,16 @@ func (r *Report) textLongest(w io.Writer) {
 		}
 		x := &r.Longest[i]
 		facts, calls := x.facts(), x.stack()
+		kind := anywhere(facts)
 		same, sum := 0, int64(0)
 		for j := i; j < len(r.Longest); j++ {
 			y := &r.Longest[j]
-			if j > i && (done[j] || y.State != x.State || y.facts() != facts || y.stack() != calls) {
+			other := y.facts()
+			if j > i && (done[j] || y.State != x.State || anywhere(other) != kind || y.stack() != calls) {
 				continue
+			}
+			if other != facts {
+				facts = kind
 			}
 			done[j] = true
 			if same++; same <= mostAlike {
@@ -509,6 +523,17 @@ func (x *Wait) facts() string {
 	}
 	return b.String()
 }
+
+// anywhere returns the facts of a wait with no address in them: threads of one kind often wait in the same call, each for a
+// lock of its own.
+func anywhere(facts string) string {
+	return address.ReplaceAllLiteralString(onlyAddress.ReplaceAllLiteralString(facts, ""), "0x…")
+}
+
+var (
+	address     = regexp.MustCompile(`\b0x[0-9a-f]+`)
+	onlyAddress = regexp.MustCompile(`(?m)^ *address +0x[0-9a-f]+\n`)
+)
 
 func (x *Wait) stack() string {
 	var b strings.Builder
