@@ -169,6 +169,10 @@ func (n *Names) placeName(k LocKey) string {
 // probes is the mapping in which the kernel executes copies of instructions with uprobes. Their addresses mean nothing.
 const probes = "[uprobes]"
 
+// madePage is the size of the parts of memory whose code has one name if the program made it and did not name it. Where a
+// function of a just-in-time compiler begins is unknown, and a name for each instruction would tear a hot loop apart.
+const madePage = 4096
+
 // PlaceName names code at addr of a module that has no symbol.
 func PlaceName(module string, addr uint64) string {
 	if module == probes {
@@ -176,6 +180,9 @@ func PlaceName(module string, addr uint64) string {
 	}
 	if module == "" {
 		module = "[anon]"
+	}
+	if strings.HasPrefix(module, "[anon") || strings.HasPrefix(module, "/memfd:") {
+		addr -= addr % madePage
 	}
 	if !strings.HasPrefix(module, "[") {
 		module = path.Base(module)

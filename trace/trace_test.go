@@ -339,7 +339,7 @@ func TestNames(t *testing.T) {
 		name string
 	}{
 		{stack.Frame{PC: 0x2000, Exact: true}, "x+0x401000"},
-		{stack.Frame{PC: 0xa004, Exact: true}, "[anon]+0xa004"},
+		{stack.Frame{PC: 0xa004, Exact: true}, "[anon]+0xa000"}, // one name for the code of a page
 		{stack.Frame{PC: 0xffff0, Exact: true}, "[unknown]+0xffff0"},
 		{stack.Frame{PC: uint64(stack.ReasonShort), Kind: stack.KindError}, "[stack copy too short]"},
 	} {
