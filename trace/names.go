@@ -181,7 +181,7 @@ func PlaceName(module string, addr uint64) string {
 	if module == "" {
 		module = "[anon]"
 	}
-	if strings.HasPrefix(module, "[anon") || strings.HasPrefix(module, "/memfd:") {
+	if strings.HasPrefix(module, "[") && module != "[vdso]" || strings.HasPrefix(module, "/memfd:") { // also [heap]
 		addr -= addr % madePage
 	}
 	if !strings.HasPrefix(module, "[") {
