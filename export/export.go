@@ -63,19 +63,19 @@ func Formats() []*Format {
 		{Name: "sliver", several: true, Extensions: []string{".sliver"}, About: "the recording itself: can be exported later, anywhere"},
 		{Name: "perfetto", several: true, Extensions: []string{".pftrace", ".perfetto-trace"}, About: "timeline for https://ui.perfetto.dev", write: perfetto.Write},
 		{Name: "pprof", several: true, Extensions: []string{".pb.gz", ".pprof"}, About: "profile for go tool pprof", write: pprof.Write},
-		{Name: "otlp", Extensions: []string{".otlp"}, About: "OpenTelemetry profiles as one export request", write: otlp.Write},
-		{Name: "nanoscope", Extensions: []string{".nanoscope.txt"}, About: "Nanoscope, one file a thread",
+		{Name: "otlp", several: true, Extensions: []string{".otlp"}, About: "OpenTelemetry profiles as one export request", write: otlp.Write},
+		{Name: "nanoscope", several: true, Extensions: []string{".nanoscope.txt"}, About: "Nanoscope, one file a thread",
 			writeThread: nanoscope.Write, beside: nanoscope.WriteStates, besideExt: ".state"},
 		{Name: "firefox", several: true, Extensions: []string{".firefox.json.gz"}, About: "profile and markers for https://profiler.firefox.com", write: firefox.Write},
-		{Name: "speedscope", Extensions: []string{".speedscope.json"}, About: "timeline and sums for https://www.speedscope.app", write: speedscope.Write},
-		{Name: "chrome", Extensions: []string{".chrome.json", ".trace.json"}, About: "Chrome trace events for DevTools and Perfetto", write: chrome.Write},
+		{Name: "speedscope", several: true, Extensions: []string{".speedscope.json"}, About: "timeline and sums for https://www.speedscope.app", write: speedscope.Write},
+		{Name: "chrome", several: true, Extensions: []string{".chrome.json", ".trace.json"}, About: "Chrome trace events for DevTools and Perfetto", write: chrome.Write},
 		{Name: "collapsed", several: true, Extensions: []string{".folded", ".collapsed"}, About: "folded stacks: a line per stack with its elapsed ns", write: collapsed.Wall},
 		{Name: "collapsed-cpu", several: true, Extensions: []string{".cpu.folded", ".cpu.collapsed"}, About: "the same with ns on a CPU", write: collapsed.CPU},
 		{Name: "collapsed-off", several: true, Extensions: []string{".off.folded", ".off.collapsed"}, About: "the same with ns off the CPUs, waiting", write: collapsed.Off},
-		{Name: "flame", Extensions: []string{".svg"}, About: "flame graph of the elapsed time as a picture", write: flame.Write},
+		{Name: "flame", several: true, Extensions: []string{".svg"}, About: "flame graph of the elapsed time as a picture", write: flame.Write},
 		{Name: "html", Extensions: []string{".html"}, About: "the page with its data, in one file", write: page.Write},
-		{Name: "timeline-svg", Extensions: []string{".timeline.svg"}, About: "timeline as a picture for documents", write: timeline.WriteSVG},
-		{Name: "timeline-png", Extensions: []string{".timeline.png", ".png"}, About: "the same picture as PNG", write: timeline.WritePNG},
+		{Name: "timeline-svg", several: true, Extensions: []string{".timeline.svg"}, About: "timeline as a picture for documents", write: timeline.WriteSVG},
+		{Name: "timeline-png", several: true, Extensions: []string{".timeline.png", ".png"}, About: "the same picture as PNG", write: timeline.WritePNG},
 	}
 }
 
@@ -199,8 +199,12 @@ func (o Output) single(fill func(io.Writer) error) ([]File, error) {
 // writeThreads writes one file per thread. A single thread gets the output's own name;
 // otherwise names include the thread's name and TID.
 func (o Output) writeThreads(rec *trace.Recording, opts Options) ([]File, error) {
-	v := view.New(rec, opts)
-	if len(v.Threads) == 0 {
+	views := view.All(rec, opts)
+	n := 0
+	for _, v := range views {
+		n += len(v.Threads)
+	}
+	if n == 0 {
 		return nil, fmt.Errorf("the recording holds no thread: %w", ErrNothing)
 	}
 	stem, ext := o.Path, ""
@@ -212,30 +216,50 @@ func (o Output) writeThreads(rec *trace.Recording, opts Options) ([]File, error)
 	}
 	var files []File
 	taken := map[string]int{}
-	for i := range v.Threads {
-		th := &v.Threads[i]
-		path := o.Path
-		if len(v.Threads) > 1 {
-			path = fmt.Sprintf("%s.%s-%d", stem, FileSafe(th.Label), th.ID)
-			// The kernel reused a TID.
-			if taken[path]++; taken[path] > 1 {
-				path = fmt.Sprintf("%s-%d", path, taken[path])
+	for _, v := range views {
+		for i := range v.Threads {
+			path := o.Path
+			if n > 1 {
+				path = fmt.Sprintf("%s.%s", stem, threadFile(v, &v.Threads[i], len(views) > 1))
+				// The kernel reused a TID.
+				if taken[path]++; taken[path] > 1 {
+					path = fmt.Sprintf("%s-%d", path, taken[path])
+				}
+				path += ext
 			}
-			path += ext
-		}
-		for _, part := range []struct {
-			path  string
-			write func(io.Writer, *view.View, *view.Thread) error
-		}{{path, o.Format.writeThread}, {path + o.Format.besideExt, o.Format.beside}} {
-			if part.write == nil {
-				continue
-			}
-			n, err := outfile.Atomic(part.path, func(w io.Writer) error { return part.write(w, v, th) })
+			made, err := o.writeThread(path, v, &v.Threads[i])
+			files = append(files, made...)
 			if err != nil {
 				return files, err
 			}
-			files = append(files, File{Path: part.path, Format: o.Format.Name, Bytes: n})
 		}
+	}
+	return files, nil
+}
+
+// threadFile names a thread's file; several: with its process.
+func threadFile(v *view.View, th *view.Thread, several bool) string {
+	name := fmt.Sprintf("%s-%d", FileSafe(th.Label), th.ID)
+	if process := fmt.Sprintf("%s-%d", FileSafe(v.Rec.Process.Comm), v.PID()); several && process != name {
+		return process + "." + name
+	}
+	return name
+}
+
+// writeThread writes the files of a thread.
+func (o Output) writeThread(path string, v *view.View, th *view.Thread) (files []File, err error) {
+	for _, part := range []struct {
+		path  string
+		write func(io.Writer, *view.View, *view.Thread) error
+	}{{path, o.Format.writeThread}, {path + o.Format.besideExt, o.Format.beside}} {
+		if part.write == nil {
+			continue
+		}
+		n, err := outfile.Atomic(part.path, func(w io.Writer) error { return part.write(w, v, th) })
+		if err != nil {
+			return files, err
+		}
+		files = append(files, File{Path: part.path, Format: o.Format.Name, Bytes: n})
 	}
 	return files, nil
 }

@@ -3,6 +3,7 @@ package export
 //sliver:layer unit big unraced
 
 import (
+	"archive/zip"
 	"bytes"
 	"compress/gzip"
 	"errors"
@@ -303,4 +304,34 @@ func declares(t *testing.T, known map[string]string, dir string) string {
 	}
 	known[dir] = out.String()
 	return known[dir]
+}
+
+// Files of threads of several processes are named after both.
+func TestThreadFilesOfSeveral(t *testing.T) {
+	rec := exporttest.Several(t)
+	dir := t.TempDir()
+	if _, err := Write(output(t, filepath.Join(dir, "run.nanoscope.txt"), ""), rec, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	got := list(t, dir)
+	for _, want := range []string{"run.server-1234.nanoscope.txt ", "run.server-1234.worker-1-1240.nanoscope.txt ", "run.worker-900.worker_main-900.nanoscope.txt "} {
+		if !strings.Contains(got+" ", want) {
+			t.Errorf("no %s in %s", want, got)
+		}
+	}
+	var b bytes.Buffer
+	f, err := ByName("nanoscope")
+	if err == nil {
+		err = f.Stream(&b, rec, Options{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	z, err := zip.NewReader(bytes.NewReader(b.Bytes()), int64(b.Len()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := 2 * (len(rec.Threads) + 1); len(z.File) != n {
+		t.Errorf("%d files in the archive, want %d", len(z.File), n)
+	}
 }

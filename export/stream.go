@@ -26,30 +26,41 @@ func (f *Format) Stream(w io.Writer, rec *trace.Recording, o Options) error {
 	case !f.PerThread():
 		return f.write(w, rec, o)
 	}
-	v := view.New(rec, o)
-	if len(v.Threads) == 0 {
-		return fmt.Errorf("no thread is chosen: %w", ErrNothing)
-	}
+	views := view.All(rec, o)
 	z := zip.NewWriter(w)
-	for i := range v.Threads {
-		th := &v.Threads[i]
-		// Numbered, as two threads may have had the same TID.
-		name := fmt.Sprintf("%03d-%s-%d%s", i+1, FileSafe(th.Label), th.ID, f.Extensions[0])
-		for _, part := range []struct {
-			name  string
-			write func(io.Writer, *view.View, *view.Thread) error
-		}{{name, f.writeThread}, {name + f.besideExt, f.beside}} {
-			if part.write == nil {
-				continue
-			}
-			e, err := z.Create(part.name)
-			if err == nil {
-				err = part.write(e, v, th)
-			}
-			if err != nil {
+	n := 0
+	for _, v := range views {
+		for i := range v.Threads {
+			n++
+			// Numbered, as two threads may have had the same TID.
+			name := fmt.Sprintf("%03d-%s%s", n, threadFile(v, &v.Threads[i], len(views) > 1), f.Extensions[0])
+			if err := f.zip(z, name, v, &v.Threads[i]); err != nil {
 				return err
 			}
 		}
 	}
+	if n == 0 {
+		return fmt.Errorf("no thread is chosen: %w", ErrNothing)
+	}
 	return z.Close()
+}
+
+// zip adds the files of a thread.
+func (f *Format) zip(z *zip.Writer, name string, v *view.View, th *view.Thread) error {
+	for _, part := range []struct {
+		name  string
+		write func(io.Writer, *view.View, *view.Thread) error
+	}{{name, f.writeThread}, {name + f.besideExt, f.beside}} {
+		if part.write == nil {
+			continue
+		}
+		e, err := z.Create(part.name)
+		if err == nil {
+			err = part.write(e, v, th)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -164,7 +164,7 @@ func TestFamily(t *testing.T) {
 		}
 	}
 	// A format for one process says so, and takes one of them.
-	if r := sliver(t, dir, "export", "x.sliver", "-o", "x.svg"); r.status != 1 || !strings.Contains(r.errors, "shows one process") || strings.Count(r.errors, "\n") != 1 {
+	if r := sliver(t, dir, "export", "x.sliver", "-o", "x.html"); r.status != 1 || !strings.Contains(r.errors, "shows one process") || strings.Count(r.errors, "\n") != 1 {
 		t.Errorf("%+v", r)
 	}
 	if r := sliver(t, dir, "export", "x.sliver", "--process", strconv.Itoa(rec.Others[0].Process.PID), "-o", "x.svg"); r.status != 0 {

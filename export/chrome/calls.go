@@ -74,7 +74,7 @@ func (o *writer) traced() {
 		name := o.v.TracedName(c.Fn)
 		event := func(ph byte, t stack.Time, args []byte) {
 			o.headOf("traced", ph, t, int(c.TID), name, args)
-			fmt.Fprintf(o.w, `,"id":"traced %d %d"}`, c.TID, lane)
+			fmt.Fprintf(o.w, `,"id":"%straced %d %d"}`, o.scope, c.TID, lane)
 		}
 		event('b', from, append(args, '}'))
 		event('e', max(c.Exit, from), nil)

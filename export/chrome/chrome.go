@@ -4,7 +4,7 @@
 // process. Times are in µs since the start of the recording, with three decimals. A wait for
 // a lock with a known holder starts an arrow; it ends at the call in which the holder
 // released the lock. Traced calls are calls of their threads, with arguments; those that have no place there are
-// asynchronous events.
+// asynchronous events. Several processes have the same timeline.
 //
 // Write streams; it may run for several recordings at once.
 package chrome
@@ -26,11 +26,11 @@ import (
 
 // Write writes rec to w as JSON.
 func Write(w io.Writer, rec *trace.Recording, o view.Options) error {
-	v := view.New(rec, o)
-	out := &writer{w: bufio.NewWriterSize(w, 1<<16), v: v, base: v.Begin(), modules: make([][]byte, len(rec.Modules))}
-	out.pid = strconv.AppendInt(nil, int64(v.PID()), 10)
+	views := view.All(rec, o)
+	out := &writer{w: bufio.NewWriterSize(w, 1<<16)}
+	out.base, _ = view.Span(views)
 	out.print(`{"displayTimeUnit":"ns","otherData":{`)
-	for i, f := range v.Facts() {
+	for i, f := range views[0].Facts() {
 		if i > 0 {
 			out.print(",")
 		}
@@ -39,22 +39,26 @@ func Write(w io.Writer, rec *trace.Recording, o view.Options) error {
 		out.w.Write(view.JSON(f[1], view.MaxName))
 	}
 	out.print(`},"traceEvents":[`)
-	out.meta("process_name", v.PID(), "name", view.JSON(rec.Process.Comm, 256))
-	for i := range v.Threads {
-		th := &v.Threads[i]
-		out.meta("thread_name", th.ID, "name", view.JSON(th.Label, 256))
-		out.meta("thread_sort_index", th.ID, "sort_index", strconv.AppendInt(nil, int64(i+1), 10))
+	for n, v := range views {
+		out.of(n, v)
+		out.meta("process_name", v.PID(), "name", view.JSON(v.Rec.Process.Comm, 256))
+		if len(views) > 1 {
+			out.meta("process_sort_index", v.PID(), "sort_index", strconv.AppendInt(nil, int64(n+1), 10))
+		}
+		for i := range v.Threads {
+			th := &v.Threads[i]
+			out.meta("thread_name", th.ID, "name", view.JSON(th.Label, 256))
+			out.meta("thread_sort_index", th.ID, "sort_index", strconv.AppendInt(nil, int64(i+1), 10))
+		}
 	}
-	for i, l := range v.Losses() {
-		out.head('i', out.base, v.PID(), "loss "+strconv.Itoa(i+1)+": "+l, nil)
+	out.of(0, views[0])
+	for i, l := range view.Losses(views) {
+		out.head('i', out.base, views[0].PID(), "loss "+strconv.Itoa(i+1)+": "+l, nil)
 		out.print(`,"s":"p"}`)
 	}
-	for i := range v.Threads {
-		out.thread(&v.Threads[i])
-	}
-	out.traced()
-	if len(rec.Waits) > 0 {
-		out.arrows(contend.Of(v))
+	for n, v := range views {
+		out.of(n, v)
+		out.process()
 	}
 	out.print("\n]}\n")
 	if err := out.w.Flush(); err != nil {
@@ -63,11 +67,33 @@ func Write(w io.Writer, rec *trace.Recording, o view.Options) error {
 	return nil
 }
 
+// of makes v, the n-th view, that of the events that follow.
+func (o *writer) of(n int, v *view.View) {
+	*o = writer{w: o.w, base: o.base, events: o.events, arrowed: o.arrowed, files: o.files, line: o.line, v: v, modules: make([][]byte, len(v.Rec.Modules))}
+	o.pid = strconv.AppendInt(nil, int64(v.PID()), 10)
+	if n > 0 {
+		o.scope = fmt.Sprintf("%d ", n)
+	}
+}
+
+// process writes the threads of a process.
+func (o *writer) process() {
+	for i := range o.v.Threads {
+		o.thread(&o.v.Threads[i])
+	}
+	o.traced()
+	if len(o.v.Rec.Waits) > 0 {
+		o.arrows(contend.Of(o.v))
+	}
+}
+
 type writer struct {
 	w       *bufio.Writer
 	v       *view.View
 	base    stack.Time
 	pid     []byte
+	scope   string   // before the IDs of asynchronous events, which all processes share
+	arrowed int      // arrows of the processes before
 	names   [][]byte // by function, as JSON
 	modules [][]byte // by module
 	files   map[string][]byte
@@ -273,7 +299,7 @@ func (o *writer) gap(x *view.Unseen) {
 // async writes the begin or end of an asynchronous event of the thread.
 func (o *writer) async(ph byte, t stack.Time, kind, name string, args []byte) {
 	o.head(ph, t, o.th.ID, name, args)
-	fmt.Fprintf(o.w, `,"id":"%s %d"}`, kind, o.th.Index)
+	fmt.Fprintf(o.w, `,"id":"%s%s %d"}`, o.scope, kind, o.th.Index)
 }
 
 // arrows writes an arrow from each wait to the call in which the other thread released the
@@ -307,6 +333,7 @@ func (o *writer) arrows(c *contend.Contention) {
 			}
 		}
 	}
+	o.arrowed += len(c.Waits)
 }
 
 func (o *writer) arrow(c *contend.Contention, i int, to *view.Thread) {
@@ -314,9 +341,9 @@ func (o *writer) arrow(c *contend.Contention, i int, to *view.Thread) {
 	name := c.Locks[w.Lock].Name
 	args := append(append([]byte(`{"holder_known_by":`), view.JSON(w.By.String(), 64)...), '}')
 	o.head('s', w.Begin, o.v.Threads[w.Thread].ID, name, args)
-	fmt.Fprintf(o.w, `,"id":%d}`, i+1)
+	fmt.Fprintf(o.w, `,"id":%d}`, o.arrowed+i+1)
 	o.head('f', w.End, to.ID, name, nil)
-	fmt.Fprintf(o.w, `,"id":%d,"bp":"e"}`, i+1)
+	fmt.Fprintf(o.w, `,"id":%d,"bp":"e"}`, o.arrowed+i+1)
 }
 
 // inCall reports at which of the given times, in order, a thread was in a call.

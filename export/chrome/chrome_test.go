@@ -17,6 +17,7 @@ type file struct {
 	TraceEvents []struct {
 		Ph, Name string
 		Ts       json.Number
+		ID       any `json:"id"`
 		Pid, Tid int
 		Args     map[string]any
 	}
@@ -141,3 +142,45 @@ func FuzzWrite(f *testing.F) {
 }
 
 func BenchmarkWrite(b *testing.B) { exporttest.Throughput(b, Write) }
+
+// Several processes have their own tracks and IDs.
+func TestSeveral(t *testing.T) {
+	rec := exporttest.Several(t)
+	b, f := export(t, rec, view.Options{})
+	base := int64(view.New(rec, view.Options{}).Begin())
+	rows := exporttest.Ask(t, exporttest.File(t, "x.json", b), calls,
+		`select pid, p.name as process, count(distinct tid) as threads from process p join thread t using (upid) where pid > 0 group by 1, 2 order by pid`)
+	var first, second []exporttest.Call
+	for _, r := range rows[0] {
+		c := exporttest.Call{Name: r.Text("name"), Depth: int(r.Int("depth")), Begin: base + r.Int("ts"), End: base + r.Int("ts") + r.Int("dur")}
+		if r.Int("tid") == 900 {
+			second = append(second, c)
+			continue
+		}
+		for _, th := range rec.Threads {
+			if int64(th.TID) == r.Int("tid") {
+				c.Thread = th.Seq
+			}
+		}
+		first = append(first, c)
+	}
+	exporttest.Match(t, exporttest.Calls(rec), first)
+	exporttest.Match(t, exporttest.Calls(rec.Others[0]), second)
+	if got, want := fmt.Sprint(rows[1]), fmt.Sprintf("[map[pid:900 process:worker threads:1] map[pid:1234 process:server threads:%d]]", len(rec.Threads)); got != want {
+		t.Errorf("processes %s, want %s", got, want)
+	}
+	of := map[string]int{} // the process of each asynchronous ID
+	for _, e := range f.TraceEvents {
+		if e.Ph != "b" {
+			continue
+		}
+		id := fmt.Sprint(e.ID)
+		if pid, ok := of[id]; ok && pid != e.Pid {
+			t.Errorf("ID %s belongs to the processes %d and %d", id, pid, e.Pid)
+		}
+		of[id] = e.Pid
+	}
+	if len(of) < 3 {
+		t.Errorf("IDs %v", of)
+	}
+}

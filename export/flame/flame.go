@@ -19,6 +19,7 @@ import (
 	"github.com/sliverprof/sliver/export/tally"
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/wait/idle"
 )
 
 // Dimensions in pixels.
@@ -34,32 +35,33 @@ const (
 	maxRows = 600
 )
 
+// maxNotes limits the lines below the picture.
+const maxNotes = 12
+
 // box is a stack prefix with the total time of all stacks that begin with it.
 type box struct {
+	name  int32 // index in names
 	total int64
+	color string
 	child int32 // first callee; 0: none
 	next  int32 // next callee of the same caller
 }
 
-// Write draws rec to w.
+// step leads from a box to a callee.
+type step struct {
+	from, name int32
+	color      string
+}
+
+// Write draws rec to w. Of several processes, the outermost boxes are the processes, those with the same name together.
 func Write(w io.Writer, rec *trace.Recording, o view.Options) error {
-	v := view.New(rec, o)
-	wall := func(x *tally.Values) int64 { return x.Wall }
-	c := tally.ByCalls(v, false, wall)
-	if c.Left.Any() && !slices.ContainsFunc(c.Self, func(ns int64) bool { return ns > 0 }) { // the picture would be empty
+	g := graphOf(rec, o)
+	if g.boxes[0].total == 0 && g.left.Any() { // the picture would be empty
 		o.Idle = true
-		v = view.New(rec, o)
-		c = tally.ByCalls(v, false, wall)
+		g = graphOf(rec, o)
 	}
-	v.Left(c.Left)
-	g := &graph{v: v, c: c, boxes: make([]box, c.Len()), w: bufio.NewWriterSize(w, 1<<16)}
-	for n := c.Len() - 1; n > 0; n-- { // callers have lower numbers than their callees
-		parent, _ := c.Node(int32(n))
-		b, caller := &g.boxes[n], &g.boxes[parent]
-		b.total += c.Self[n]
-		caller.total += b.total
-		b.next, caller.child = caller.child, int32(n)
-	}
+	g.views[0].Left(g.left)
+	g.w = bufio.NewWriterSize(w, 1<<16)
 	g.all = g.boxes[0].total
 	g.rows = g.depth()
 	g.draw()
@@ -70,13 +72,70 @@ func Write(w io.Writer, rec *trace.Recording, o view.Options) error {
 }
 
 type graph struct {
-	v     *view.View
-	c     *tally.Calls
-	boxes []box
-	all   int64
-	rows  int
-	cut   bool // some stack is deeper than maxRows
-	w     *bufio.Writer
+	views  []*view.View
+	names  []string
+	byName map[string]int32
+	boxes  []box // that of all stacks first, callers before their callees
+	at     map[step]int32
+	all    int64
+	rows   int
+	left   idle.Left
+	folded int  // stacks that count for their callers
+	cut    bool // some stack is deeper than maxRows
+	w      *bufio.Writer
+}
+
+// graphOf sums up the stacks of all processes.
+func graphOf(rec *trace.Recording, o view.Options) *graph {
+	g := &graph{views: view.All(rec, o), byName: map[string]int32{}, boxes: make([]box, 1), at: map[step]int32{}}
+	for _, v := range g.views {
+		c := tally.ByCalls(v, false, func(x *tally.Values) int64 { return x.Wall })
+		g.left.Join(&c.Left)
+		g.folded += c.Folded
+		of := make([]int32, c.Len()) // the boxes of c's nodes
+		process := ""
+		if len(g.views) > 1 {
+			process = view.Text(v.Rec.Process.Comm, view.MaxName)
+			of[0] = g.callee(0, process, plain)
+		}
+		for n := 1; n < len(of); n++ { // callers have lower numbers than their callees
+			parent, label := c.Node(int32(n))
+			name, color := nameOf(v, c, label), colorOf(v, label)
+			if parent == 0 && name == process { // the main thread's name says nothing more
+				of[n] = of[0]
+				continue
+			}
+			of[n] = g.callee(of[parent], name, color)
+		}
+		for n, ns := range c.Self {
+			g.boxes[of[n]].total += ns
+		}
+	}
+	for n := len(g.boxes) - 1; n > 0; n-- {
+		for s := g.boxes[n].child; s > 0; s = g.boxes[s].next {
+			g.boxes[n].total += g.boxes[s].total
+		}
+	}
+	for s := g.boxes[0].child; s > 0; s = g.boxes[s].next {
+		g.boxes[0].total += g.boxes[s].total
+	}
+	return g
+}
+
+// callee returns a callee of the box from.
+func (g *graph) callee(from int32, name, color string) int32 {
+	id, ok := g.byName[name]
+	if !ok {
+		id = int32(len(g.names))
+		g.names, g.byName[name] = append(g.names, name), id
+	}
+	n, ok := g.at[step{from, id, color}]
+	if !ok {
+		n = int32(len(g.boxes))
+		g.boxes = append(g.boxes, box{name: id, color: color, next: g.boxes[from].child})
+		g.boxes[from].child, g.at[step{from, id, color}] = n, n
+	}
+	return n
 }
 
 // scale returns the width in pixels of ns.
@@ -126,34 +185,40 @@ func (g *graph) walk(visit func(n int32, depth int, at int64)) {
 	}
 }
 
-func (g *graph) name(n int32) string {
-	_, label := g.c.Node(n)
-	if s, ok := g.c.Word(label); ok {
+func (g *graph) name(n int32) string { return g.names[g.boxes[n].name] }
+
+func nameOf(v *view.View, c *tally.Calls, label int32) string {
+	if s, ok := c.Word(label); ok {
 		return s
 	}
-	return g.v.FuncName(int(label))
+	return v.FuncName(int(label))
 }
 
 func (g *graph) draw() {
-	notes := g.v.Losses()
+	notes := view.Losses(g.views)
+	if n := len(notes) - maxNotes; n > 1 {
+		notes = append(notes[:maxNotes], fmt.Sprintf("and %d more losses", n))
+	}
 	if g.cut {
 		notes = append(notes, fmt.Sprintf("calls deeper than %d are left out of the picture", maxRows))
 	}
-	if g.c.Folded > 0 {
-		notes = append(notes, fmt.Sprintf("%d stacks are counted for their callers", g.c.Folded))
+	if g.folded > 0 {
+		notes = append(notes, fmt.Sprintf("%d stacks are counted for their callers", g.folded))
 	}
 	bottom := top + g.rows*row
 	height := bottom + margin + len(notes)*row
-	p := &g.v.Rec.Process
-	n := len(g.v.Threads) - g.c.Left.Threads
+	n := -g.left.Threads
+	for _, v := range g.views {
+		n += len(v.Threads)
+	}
 	threads := fmt.Sprintf("%d threads", n)
 	if n == 1 {
 		threads = "1 thread"
 	}
-	if left := g.c.Left.String(); left != "" {
+	if left := g.left.String(); left != "" {
 		threads += ", without " + left
 	}
-	title := fmt.Sprintf("%s (%d): %s elapsed in %s", p.Comm, p.PID, view.Short(g.all), threads)
+	title := fmt.Sprintf("%s: %s elapsed in %s", view.Title(g.views), view.Short(g.all), threads)
 	fmt.Fprintf(g.w, `<?xml version="1.0" encoding="UTF-8"?>
 <svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %[1]d %[2]d" font-family="monospace" font-size="11">
 <title>%s</title>
@@ -167,7 +232,7 @@ func (g *graph) draw() {
 		y := bottom - (depth+1)*row
 		name := g.name(n)
 		fmt.Fprintf(g.w, "<g><title>%s %s %.2f%%</title><rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\" fill=\"%s\"/>",
-			escape(name), view.Short(b.total), 100*float64(b.total)/float64(g.all), x, y, wide-narrow/2, row-1, g.color(n))
+			escape(name), view.Short(b.total), 100*float64(b.total)/float64(g.all), x, y, wide-narrow/2, row-1, b.color)
 		if s := view.Fit(name, int((wide-6)/letter)); s != "" {
 			fmt.Fprintf(g.w, "<text x=\"%.2f\" y=\"%d\" fill=\"#111\">%s</text>", x+3, y+row-5, escape(s))
 		}
@@ -181,25 +246,26 @@ func (g *graph) draw() {
 
 func (g *graph) facts() string {
 	var b strings.Builder
-	for _, f := range g.v.Facts() {
+	for _, f := range g.views[0].Facts() {
 		b.WriteString(f[0] + ": " + f[1] + ". ")
 	}
 	return b.String()
 }
 
-// color returns grey for boxes that are not code, otherwise a warm colour by module, the
-// same in every picture.
-func (g *graph) color(n int32) string {
-	_, label := g.c.Node(n)
+// plain is the colour of boxes that are not code.
+const plain = "#c8d4e3"
+
+// colorOf returns grey for code of no file, otherwise a warm colour by module, the same in every picture.
+func colorOf(v *view.View, label int32) string {
 	if label < 0 {
-		return "#c8d4e3"
+		return plain
 	}
-	f := &g.v.Names.Funcs[label]
-	if f.Module < 0 || f.Module >= len(g.v.Rec.Modules) {
+	f := &v.Names.Funcs[label]
+	if f.Module < 0 || f.Module >= len(v.Rec.Modules) {
 		return "#d0d0d0"
 	}
 	h := fnv.New32a()
-	io.WriteString(h, g.v.Rec.Modules[f.Module].Path)
+	io.WriteString(h, v.Rec.Modules[f.Module].Path)
 	x := h.Sum32()
 	io.WriteString(h, f.Name)
 	return fmt.Sprintf("hsl(%d,%d%%,%d%%)", 15+x%60, 70+x>>8%20, 62+h.Sum32()%12)

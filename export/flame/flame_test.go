@@ -154,3 +154,22 @@ func TestIdle(t *testing.T) {
 		}
 	}
 }
+
+// The outermost boxes are the processes, and threads with their process's name have no box.
+func TestSeveral(t *testing.T) {
+	rec := exporttest.Several(t)
+	_, p := export(t, rec, view.Options{Idle: true})
+	if !strings.HasPrefix(p.Texts[0], "server (1234) and 1 other process: ") {
+		t.Errorf("title %q", p.Texts[0])
+	}
+	at := map[string][2]float64{} // y and width
+	for _, b := range p.Boxes {
+		f := strings.Fields(b.Title)
+		at[strings.Join(f[:len(f)-2], " ")] = [2]float64{b.Rect.Y, b.Rect.Width}
+	}
+	server, worker, only := at["server"], at["worker"], at["only_here"]
+	if server[0] != worker[0] || server[1] < 100 || worker[1] < 100 || math.Abs(server[1]+worker[1]-(width-2*margin)) > 3 || at["main"][0] >= server[0] ||
+		only[0] != worker[0]-3*row || math.Abs(only[1]-worker[1]) > 3 {
+		t.Errorf("boxes %v", at)
+	}
+}

@@ -49,17 +49,24 @@ const (
 	sampleValues     = 4
 )
 
-// Encode writes the part of rec that o selects as an ExportProfilesServiceRequest with
-// the given resource, and returns the number of samples. version is that of the program
-// that recorded.
-func Encode(w io.Writer, rec *trace.Recording, o view.Options, resource []Attribute, version string) (samples int, err error) {
-	e := &encoder{p: profile.New(view.New(rec, o)), strings: map[string]int{}, attrs: map[string]int{}}
+// Encode writes the part of rec that o selects as an ExportProfilesServiceRequest, each process with its own
+// resource, and returns the number of samples. version is that of the program that recorded.
+func Encode(w io.Writer, rec *trace.Recording, o view.Options, resource func(*trace.Recording) []Attribute, version string) (samples int, err error) {
+	e := &encoder{strings: map[string]int{}, attrs: map[string]int{}}
 	defer e.close()
-	if err = e.gather(); err == nil {
-		out := bufio.NewWriterSize(w, 1<<16)
-		if err = e.write(out, resource, version); err == nil {
-			err = out.Flush()
+	e.str("")
+	out := bufio.NewWriterSize(w, 1<<16)
+	err = e.none()
+	for _, v := range view.All(rec, o) {
+		if err == nil {
+			err = e.process(out, v, resource(v.Rec), version)
 		}
+	}
+	if err == nil {
+		err = e.dictionary(out)
+	}
+	if err == nil {
+		err = out.Flush()
 	}
 	if err != nil {
 		return e.samples, fmt.Errorf("write OTLP profiles: %w", err)
@@ -68,9 +75,11 @@ func Encode(w io.Writer, rec *trace.Recording, o view.Options, resource []Attrib
 }
 
 // encoder builds a request. Entry 0 of each dictionary table is the zero value, which
-// means "none".
+// means "none". All processes share the dictionary.
 type encoder struct {
-	p       *profile.Profile
+	p       *profile.Profile // of the process at hand
+	before  numbers          // those of the processes before
+	last    numbers
 	strings map[string]int
 	texts   []string
 	attrs   map[string]int
@@ -87,6 +96,9 @@ type encoder struct {
 	b, sub, head []byte // reused
 	stack        []int
 }
+
+// numbers are the highest numbers in use.
+type numbers struct{ locations, functions, mappings int }
 
 // maxLabels limits how many label sets are cached.
 const maxLabels = 1 << 12
@@ -121,24 +133,37 @@ func (e *encoder) put(to *spill.Buffer, field protowire.Number, m []byte) error 
 	return err
 }
 
-// gather iterates over the samples, and then over the tables that they reference.
-func (e *encoder) gather() error {
-	e.str("")
+// none makes entry 0 of each table.
+func (e *encoder) none() error {
 	for _, t := range []protowire.Number{dictMapping, dictLocation, dictFunction, dictLink, dictAttribute, dictStack} {
 		if err := e.entry(t, nil); err != nil {
 			return err
 		}
 	}
-	if err := e.p.Samples(e.sample); err != nil {
+	return nil
+}
+
+// process iterates over the samples of a process, and then over the tables that they reference, and writes its profiles.
+func (e *encoder) process(w *bufio.Writer, v *view.View, resource []Attribute, version string) error {
+	e.p, e.before, e.stacks, e.thread = profile.New(v), e.last, nil, nil
+	for _, gather := range []func() error{
+		func() error { return e.p.Samples(e.sample) },
+		func() error { return e.p.Locations(e.location) },
+		func() error { return e.p.Functions(e.function) },
+		func() error { return e.p.Mappings(e.mapping) },
+	} {
+		if err := gather(); err != nil {
+			return err
+		}
+	}
+	if err := e.write(w, resource, version); err != nil {
 		return err
 	}
-	if err := e.p.Locations(e.location); err != nil {
-		return err
+	for i := range e.of {
+		e.of[i].Close()
+		e.of[i] = spill.Buffer{}
 	}
-	if err := e.p.Functions(e.function); err != nil {
-		return err
-	}
-	return e.p.Mappings(e.mapping)
+	return nil
 }
 
 func (e *encoder) sample(s *profile.Sample) error {
@@ -192,6 +217,9 @@ func (e *encoder) stackOf(s *profile.Sample) (int32, error) {
 	e.count++
 	*at = int32(e.count)
 	e.stack = e.p.Stack(s, e.stack[:0])
+	for i := range e.stack {
+		e.stack[i] += e.before.locations
+	}
 	e.b = pb.Packed(e.b[:0], 1, e.stack)
 	return *at, e.entry(dictStack, e.b)
 }
@@ -208,18 +236,24 @@ func (e *encoder) attribute(a Attribute) (int, error) {
 	return i, nil
 }
 
-func (e *encoder) location(_ int, l *profile.Location) error {
-	b := pb.Number(e.b[:0], 1, uint64(l.Mapping))
+func (e *encoder) location(n int, l *profile.Location) error {
+	e.last.locations = max(e.last.locations, e.before.locations+n)
+	mapping := l.Mapping
+	if mapping != 0 {
+		mapping += e.before.mappings
+	}
+	b := pb.Number(e.b[:0], 1, uint64(mapping))
 	b = pb.Number(b, 2, l.Address)
 	for _, x := range l.Lines {
-		e.sub = pb.Number(pb.Number(e.sub[:0], 1, uint64(x.Function)), 2, uint64(max(x.Line, 0)))
+		e.sub = pb.Number(pb.Number(e.sub[:0], 1, uint64(e.before.functions+x.Function)), 2, uint64(max(x.Line, 0)))
 		b = pb.Message(b, 3, e.sub)
 	}
 	e.b = b
 	return e.entry(dictLocation, b)
 }
 
-func (e *encoder) function(_ int, f *profile.Function) error {
+func (e *encoder) function(n int, f *profile.Function) error {
+	e.last.functions = max(e.last.functions, e.before.functions+n)
 	b := pb.Number(e.b[:0], 1, e.str(f.Name))
 	b = pb.Number(b, 2, e.str(f.System))
 	b = pb.Number(b, 3, e.str(f.File))
@@ -227,7 +261,8 @@ func (e *encoder) function(_ int, f *profile.Function) error {
 	return e.entry(dictFunction, e.b)
 }
 
-func (e *encoder) mapping(_ int, m *profile.Mapping) error {
+func (e *encoder) mapping(n int, m *profile.Mapping) error {
+	e.last.mappings = max(e.last.mappings, e.before.mappings+n)
 	b := pb.Number(pb.Number(pb.Number(e.b[:0], 1, m.Start), 2, m.Limit), 3, m.Offset)
 	b = pb.Number(b, 4, e.str(m.File))
 	if m.BuildID != "" {
@@ -241,7 +276,7 @@ func (e *encoder) mapping(_ int, m *profile.Mapping) error {
 	return e.entry(dictMapping, b)
 }
 
-// write writes the request: the gathered messages with their enclosing ones.
+// write writes the profiles of a process: the gathered messages with their enclosing ones.
 func (e *encoder) write(w *bufio.Writer, resource []Attribute, version string) error {
 	var comments []string
 	for _, c := range e.p.Comments() {
@@ -288,7 +323,11 @@ func (e *encoder) write(w *bufio.Writer, resource []Attribute, version string) e
 	}
 	w.Write(scopesEnd)
 	w.Write(resEnd)
+	return nil
+}
 
+// dictionary writes the tables.
+func (e *encoder) dictionary(w *bufio.Writer) error {
 	strings := &e.tables[dictString]
 	for _, s := range e.texts {
 		if err := e.put(strings, dictString, []byte(s)); err != nil {

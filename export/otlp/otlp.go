@@ -2,7 +2,7 @@
 // ExportProfilesServiceRequest of opentelemetry.proto.profiles.v1development (field
 // numbers as in go.opentelemetry.io/proto/otlp/profiles/v1development v0.4.0), as a
 // collector's receiver accepts it over HTTP. It has the same contents as the pprof
-// export; each sample type is a separate Profile.
+// export; each sample type is a separate Profile, and each process a resource.
 //
 // A message follows its length, so samples and stacks are buffered until the last one is
 // known, in memory or in a temporary file.
@@ -30,7 +30,7 @@ const schemaURL = "https://opentelemetry.io/schemas/1.37.0"
 
 // Write writes rec to w.
 func Write(w io.Writer, rec *trace.Recording, o view.Options) error {
-	_, err := Encode(w, rec, o, Resource(rec), rec.Process.Sliver)
+	_, err := Encode(w, rec, o, Resource, rec.Process.Sliver)
 	return err
 }
 

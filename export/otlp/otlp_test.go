@@ -181,3 +181,16 @@ func FuzzWrite(f *testing.F) {
 }
 
 func BenchmarkWrite(b *testing.B) { exporttest.Throughput(b, Write) }
+
+// Each process has a resource of its own, and its samples have the stacks that they have alone.
+func TestSeveral(t *testing.T) {
+	r := otelreceiver.Start(t)
+	rec := exporttest.Several(t)
+	got := []otelreceiver.Batch{received(t, r, rec, view.Options{}), r.Next(t)}
+	for i, one := range []*trace.Recording{exporttest.Sample(t), rec.Others[0]} {
+		want := received(t, r, one, view.Options{})
+		if g, w := fmt.Sprint(got[i]), fmt.Sprint(want); g != w {
+			t.Errorf("process %d: %.1000s\nwant %.1000s", i, g, w)
+		}
+	}
+}

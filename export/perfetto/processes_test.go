@@ -6,22 +6,13 @@ import (
 
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/internal/exporttest"
-	"github.com/sliverprof/sliver/stack"
-	"github.com/sliverprof/sliver/trace"
 )
 
 // TestProcesses: Perfetto's own reader finds each process with its threads, calls and callstack
 // samples, and mixes none of them.
 func TestProcesses(t *testing.T) {
-	b := exporttest.New(t)
-	b.Proc.PID, b.Proc.Comm, b.Proc.StartTime = 900, "worker", 77
-	th := b.Thread(900, "worker main")
-	for i := range 200 {
-		th.Look(exporttest.Look{At: int64(i) * ms, Stack: "begin only_here", CPU: int64(i) * ms, State: stack.StateRunning})
-	}
-	th.End(200*ms, 0)
-	rec, second := exporttest.Sample(t), b.Finish(200*ms)
-	rec.Others = []*trace.Recording{second}
+	rec := exporttest.Several(t)
+	second := rec.Others[0]
 	rows := exporttest.Ask(t, export(t, rec, view.Options{}), calls,
 		`select pid, p.name as process, count(distinct tid) as threads from process p join thread t using (upid) where pid > 0 group by 1, 2 order by pid`,
 		`select pid, count(*) as n, sum(case when f.name = 'only_here' then 1 else 0 end) as here from perf_sample s join thread using (utid) join process using (upid)

@@ -137,7 +137,7 @@ func New(o Options) *Pusher {
 // Window queues the part of rec that o selects for every sink. It skips a window without
 // samples.
 func (p *Pusher) Window(rec *trace.Recording, o view.Options) error {
-	w := &window{rec: rec, o: o, resource: merge(otlp.Resource(rec), p.o.Resource), version: p.o.Version, made: map[Kind][]byte{}}
+	w := &window{rec: rec, o: o, extra: p.o.Resource, version: p.o.Version, made: map[Kind][]byte{}}
 	var errs []error
 	for i, s := range p.o.Sinks {
 		it, err := w.item(s)
@@ -177,11 +177,16 @@ func merge(a, b []otlp.Attribute) []otlp.Attribute {
 
 // window is a part of a recording for several sinks.
 type window struct {
-	rec      *trace.Recording
-	o        view.Options
-	resource []otlp.Attribute
-	version  string
-	made     map[Kind][]byte // encoded profiles; Pyroscope and Parca share the pprof one
+	rec     *trace.Recording
+	o       view.Options
+	extra   []otlp.Attribute
+	version string
+	made    map[Kind][]byte // encoded profiles; Pyroscope and Parca share the pprof one
+}
+
+// resource describes a process.
+func (w *window) resource(one *trace.Recording) []otlp.Attribute {
+	return merge(otlp.Resource(one), w.extra)
 }
 
 // profile returns the window in the format of a kind of sink; nil: it is empty.
@@ -219,7 +224,7 @@ func (w *window) item(s *Sink) (*Item, error) {
 	it := &Item{To: s.Key(), Type: "application/x-protobuf"}
 	if s.Kind != OTLP {
 		it.Type = "application/json"
-		if body, err = s.rawProfile(body, w.resource); err != nil {
+		if body, err = s.rawProfile(body, w.resource(w.rec)); err != nil {
 			return nil, err
 		}
 	}

@@ -1,5 +1,5 @@
 // Package speedscope writes a recording for https://www.speedscope.app: an evented profile for each thread,
-// in ns from the beginning.
+// in ns from the beginning. Those of several processes follow each other, and each has its process's name.
 //
 // The format has no marks, so gaps are drawn as calls, as in package nanoscope, and so are waits: "[waits:
 // mutex m]". The profile's name lists the losses. A frame is a function with the function's line, so that
@@ -23,10 +23,11 @@ import (
 
 // Write writes rec to w as JSON.
 func Write(w io.Writer, rec *trace.Recording, o view.Options) error {
-	v := view.New(rec, o)
-	out := &writer{w: bufio.NewWriterSize(w, 1<<16), v: v, base: v.Begin()}
-	name := fmt.Sprintf("%s (%d)", rec.Process.Comm, rec.Process.PID)
-	if l := v.Losses(); len(l) > 0 {
+	views := view.All(rec, o)
+	out := &writer{w: bufio.NewWriterSize(w, 1<<16), number: map[source]int32{}}
+	out.base, _ = view.Span(views)
+	name := view.Title(views)
+	if l := view.Losses(views); len(l) > 0 {
 		name += ", missing: " + strings.Join(l, ", ")
 	}
 	out.print(`{"$schema":"https://www.speedscope.app/file-format-schema.json","exporter":`)
@@ -34,25 +35,30 @@ func Write(w io.Writer, rec *trace.Recording, o view.Options) error {
 	out.print(`,"activeProfileIndex":0,"name":`)
 	out.w.Write(view.JSON(name, view.MaxName))
 	out.print(`,"profiles":[`)
-	for i := range v.Threads {
-		out.thread(&v.Threads[i])
+	for _, v := range views {
+		out.v, out.known = v, nil
+		if len(views) > 1 {
+			out.process = v.Process() + ": "
+		}
+		for i := range v.Threads {
+			out.thread(&v.Threads[i])
+		}
 	}
 	if out.profiles == 0 { // the reader requires one
 		out.print(`{"type":"evented","name":"nothing recorded","unit":"nanoseconds","events":[],"startValue":0,"endValue":0}`)
 	}
 	out.print("\n],\"shared\":{\"frames\":[")
-	for i, fn := range out.frames {
+	for i, f := range out.frames {
 		if i > 0 {
 			out.print(",")
 		}
-		f := &v.Names.Funcs[fn]
 		out.print("\n{\"name\":")
-		out.w.Write(view.JSON(f.Name, view.MaxName))
-		if f.File != "" {
+		out.w.Write(view.JSON(f.name, view.MaxName))
+		if f.file != "" {
 			out.print(`,"file":`)
-			out.w.Write(view.JSON(f.File, view.MaxName))
-			if f.StartLine > 0 {
-				out.print(`,"line":` + strconv.Itoa(f.StartLine))
+			out.w.Write(view.JSON(f.file, view.MaxName))
+			if f.line > 0 {
+				out.print(`,"line":` + strconv.Itoa(f.line))
 			}
 		}
 		out.print("}")
@@ -64,12 +70,20 @@ func Write(w io.Writer, rec *trace.Recording, o view.Options) error {
 	return nil
 }
 
+// source is a function, the same in all processes.
+type source struct {
+	name, file string
+	line       int
+}
+
 type writer struct {
 	w        *bufio.Writer
 	v        *view.View
 	base     stack.Time
-	frames   []int   // function by frame
-	number   []int32 // frame plus 1 by function
+	process  string // of several, before the names of its threads
+	frames   []source
+	number   map[source]int32 // of frames
+	known    []int32          // frame plus 1 by function of v
 	profiles int
 	events   int // of this thread
 	first    int64
@@ -93,14 +107,20 @@ func (o *writer) thread(th *view.Thread) {
 }
 
 func (o *writer) frame(fn int) int32 {
-	for fn >= len(o.number) {
-		o.number = append(o.number, 0)
+	for fn >= len(o.known) {
+		o.known = append(o.known, 0)
 	}
-	if o.number[fn] == 0 {
-		o.frames = append(o.frames, fn)
-		o.number[fn] = int32(len(o.frames))
+	if o.known[fn] == 0 {
+		f := &o.v.Names.Funcs[fn]
+		x := source{f.Name, f.File, f.StartLine}
+		n, ok := o.number[x]
+		if !ok {
+			n = int32(len(o.frames))
+			o.frames, o.number[x] = append(o.frames, x), n
+		}
+		o.known[fn] = n + 1
 	}
-	return o.number[fn] - 1
+	return o.known[fn] - 1
 }
 
 func (o *writer) event(kind byte, t stack.Time, fn int) {
@@ -113,7 +133,7 @@ func (o *writer) event(kind byte, t stack.Time, fn int) {
 		}
 		o.profiles++
 		b = append(b, "\n{\"type\":\"evented\",\"unit\":\"nanoseconds\",\"name\":"...)
-		b = append(b, view.JSON(fmt.Sprintf("%s (%d)", o.th.Label, o.th.ID), 512)...)
+		b = append(b, view.JSON(fmt.Sprintf("%s%s (%d)", o.process, o.th.Label, o.th.ID), 512)...)
 		b = append(b, ",\"events\":["...)
 	} else {
 		b = append(b, ',')

@@ -163,3 +163,29 @@ func FuzzWrite(f *testing.F) {
 }
 
 func BenchmarkWrite(b *testing.B) { exporttest.Throughput(b, Write) }
+
+// Of several processes, each has its own profiles on one clock, and functions of the same name are one frame.
+func TestSeveral(t *testing.T) {
+	rec := exporttest.Several(t)
+	b, f := export(t, rec, view.Options{})
+	validate(t, b)
+	if n := len(rec.Threads) + 1; len(f.Profiles) != n || !strings.HasPrefix(f.Name, "server (1234) and 1 other process") {
+		t.Fatalf("%d profiles of %q, want %d", len(f.Profiles), f.Name, n)
+	}
+	var first, second file
+	first.Shared, second.Shared = f.Shared, f.Shared
+	for _, p := range f.Profiles {
+		process, thread, ok := strings.Cut(p.Name, ": ")
+		if p.Name = thread; process == "worker (900)" {
+			second.Profiles = append(second.Profiles, p)
+		} else {
+			first.Profiles = append(first.Profiles, p)
+		}
+		if !ok {
+			t.Errorf("profile %q", process)
+		}
+	}
+	base := int64(view.New(rec, view.Options{}).Begin())
+	exporttest.Match(t, exporttest.Calls(rec), withoutGaps(read(t, &first, rec, base)))
+	exporttest.Match(t, exporttest.Calls(rec.Others[0]), withoutGaps(read(t, &second, rec.Others[0], base)))
+}

@@ -4,7 +4,8 @@
 //
 // Threads that waited for one object all the time follow the others, with few rows. Nearly
 // idle threads of a runtime come last, without calls. If a stack is deeper than the space
-// for it, one line lists the outer calls that are always open, as the inner ones differ.
+// for it, one line lists the outer calls that are always open, as the inner ones differ. Of several processes, the threads
+// have the name of their process, and if not all have room, those with the most CPU time are drawn.
 //
 // Calls narrower than a pixel are merged, so memory grows with the picture and not with
 // the recording. A line below the picture lists omitted parts and the recording's losses.
@@ -13,6 +14,7 @@
 package timeline
 
 import (
+	"cmp"
 	"fmt"
 	"hash/fnv"
 	"image/color"
@@ -78,6 +80,7 @@ type span struct {
 
 // lane is one thread's part of the picture.
 type lane struct {
+	v      *view.View
 	th     *view.Thread
 	rows   [][]box
 	states []span
@@ -91,7 +94,7 @@ type lane struct {
 func (l *lane) height() int { return len(l.rows) + min(len(l.outer), 1) }
 
 type picture struct {
-	v          *view.View
+	views      []*view.View
 	begin, end stack.Time
 	lanes      []*lane
 	leftOut    int // threads omitted for lack of space
@@ -108,20 +111,26 @@ type canvas interface {
 }
 
 func drawOn(w io.Writer, rec *trace.Recording, o view.Options, c canvas) error {
-	v := view.New(rec, o)
-	p := &picture{v: v, begin: v.Begin(), end: v.End()}
-	var by [3][]*view.Thread
-	for i := range v.Threads {
-		w := p.work(&v.Threads[i])
-		by[w] = append(by[w], &v.Threads[i])
+	p := &picture{views: view.All(rec, o)}
+	p.begin, p.end = view.Span(p.views)
+	var by [3][]*lane
+	for _, v := range p.views {
+		for i := range v.Threads {
+			l := &lane{v: v, th: &v.Threads[i]}
+			w := p.work(l)
+			by[w] = append(by[w], l)
+		}
+	}
+	if len(p.views) > 1 {
+		by[busy] = p.busiest(by[busy], maxRows/(minDepth+2))
 	}
 	rows, share := 0, min(maxDepth, max(minDepth, (maxRows-(stillRows+2)*len(by[still]))/max(len(by[busy]), 1)-2))
-	for i, th := range slices.Concat(by[busy], by[still], by[idle]) {
+	all := slices.Concat(by[busy], by[still], by[idle])
+	for i, l := range all {
 		if rows+2 > maxRows {
-			p.leftOut = len(v.Threads) - i
+			p.leftOut += len(all) - i
 			break
 		}
-		l := &lane{th: th}
 		most := share
 		switch i -= len(by[busy]); {
 		case i >= len(by[still]):
@@ -149,10 +158,10 @@ const (
 	idle       // a nearly idle thread of a runtime
 )
 
-func (p *picture) work(th *view.Thread) work {
-	n, last, cpu := p.v.Sum(th)
+func (p *picture) work(l *lane) work {
+	n, last, cpu := l.v.Sum(l.th)
 	switch {
-	case p.v.Idled(&last, cpu):
+	case l.v.Idled(&last, cpu):
 		return idle
 	case n == 1 && last.Waits() && float64(cpu) < stillShare*float64(p.end-p.begin):
 		return still
@@ -160,11 +169,31 @@ func (p *picture) work(th *view.Thread) work {
 	return busy
 }
 
+// busiest returns the n lanes with the most CPU time, in their order.
+func (p *picture) busiest(all []*lane, n int) []*lane {
+	if len(all) <= n {
+		return all
+	}
+	cpu := map[*lane]int64{}
+	for _, l := range all {
+		_, _, ns := l.v.Sum(l.th)
+		cpu[l] = int64(ns)
+	}
+	sorted := slices.Clone(all)
+	slices.SortStableFunc(sorted, func(a, b *lane) int { return cmp.Compare(cpu[b], cpu[a]) })
+	chosen := map[*lane]bool{}
+	for _, l := range sorted[:n] {
+		chosen[l] = true
+	}
+	p.leftOut += len(all) - n
+	return slices.DeleteFunc(all, func(l *lane) bool { return !chosen[l] })
+}
+
 // read reads a lane, with at most most rows.
 func (p *picture) read(l *lane, most int) {
 	r := &reader{p: p, l: l}
-	g := p.v.WithGaps(r)
-	end := p.v.ExactSlices(l.th, g)
+	g := l.v.WithGaps(r)
+	end := l.v.ExactSlices(l.th, g)
 	g.Close(end)
 	r.endState(end)
 	if l.idle {
@@ -179,7 +208,7 @@ func (p *picture) read(l *lane, most int) {
 	}
 	if out > 0 {
 		for _, row := range l.rows[:out] {
-			l.outer = append(l.outer, p.v.FuncName(longest(row).fn))
+			l.outer = append(l.outer, l.v.FuncName(longest(row).fn))
 		}
 		l.rows = l.rows[out:]
 		most--
@@ -328,8 +357,14 @@ func stateColor(s stack.State) color.RGBA {
 	return noCode
 }
 
+// maxNotes limits the losses below the picture.
+const maxNotes = 12
+
 func (p *picture) notes() []string {
-	notes := p.v.Losses()
+	notes := view.Losses(p.views)
+	if n := len(notes) - maxNotes; n > 1 {
+		notes = append(notes[:maxNotes], fmt.Sprintf("and %d more losses", n))
+	}
 	deeper := 0
 	for _, l := range p.lanes {
 		if l.deeper {
@@ -351,10 +386,9 @@ func (p *picture) draw(c canvas) {
 	for _, l := range p.lanes {
 		height += above + below + float64(l.height())*row
 	}
-	proc := &p.v.Rec.Process
-	title := fmt.Sprintf("%s (%d): %s", view.Text(proc.Comm, 64), proc.PID, view.Short(int64(p.end-p.begin)))
+	title := fmt.Sprintf("%s: %s", view.Title(p.views), view.Short(int64(p.end-p.begin)))
 	var about strings.Builder
-	for _, f := range p.v.Facts() {
+	for _, f := range p.views[0].Facts() {
 		about.WriteString(f[0] + ": " + f[1] + ". ")
 	}
 	c.begin(width, height, title, about.String())
@@ -362,7 +396,10 @@ func (p *picture) draw(c canvas) {
 	p.legend(c)
 	foot := height - margin - float64(len(notes))*row
 	step := tick(int64(p.end - p.begin))
-	start := p.v.Start() // times count from the start of the recording, whatever the range
+	start := p.views[0].Start() // times count from the start of the recording, whatever the range
+	for _, v := range p.views {
+		start = min(start, v.Start())
+	}
 	for t := (int64(p.begin-start) + step - 1) / step * step; t <= int64(p.end-start); t += step {
 		x := p.x(start + stack.Time(t))
 		c.rect(x, heading+axis-4, 1, foot-heading-axis+4, grid, "")
@@ -397,12 +434,15 @@ func (p *picture) legend(c canvas) {
 
 func (p *picture) lane(c canvas, l *lane, y float64) float64 {
 	name := fmt.Sprintf("%s (%d)", l.th.Label, l.th.ID)
+	if process := l.v.Process(); len(p.views) > 1 && name != process {
+		name = process + ": " + name
+	}
 	if l.idle {
 		name += ": idle"
 	}
 	c.text(margin, y+12, 12, ink, view.Fit(name, 150))
 	for _, s := range l.states {
-		title := fmt.Sprintf("%s %s", p.v.StateName(s.state, s.nr), view.Short(s.ns))
+		title := fmt.Sprintf("%s %s", l.v.StateName(s.state, s.nr), view.Short(s.ns))
 		c.rect(s.x0, y+16, max(s.x1-s.x0, .3), strip, stateColor(s.state), title)
 	}
 	for _, x := range l.pauses {
@@ -415,7 +455,7 @@ func (p *picture) lane(c canvas, l *lane, y float64) float64 {
 	}
 	for d, boxes := range l.rows {
 		for i := range boxes {
-			p.box(c, &boxes[i], y+float64(d)*row)
+			p.box(c, l.v, &boxes[i], y+float64(d)*row)
 		}
 	}
 	return y + float64(len(l.rows))*row + below
@@ -444,8 +484,8 @@ func within(n int, outer []string) string {
 	return text + names
 }
 
-func (p *picture) box(c canvas, b *box, y float64) {
-	name := p.v.FuncName(b.fn)
+func (p *picture) box(c canvas, v *view.View, b *box, y float64) {
+	name := v.FuncName(b.fn)
 	wide := max(b.x1-b.x0, .3)
 	title := fmt.Sprintf("%s %s", name, view.Short(b.ns))
 	if b.calls > 1 {
@@ -455,17 +495,17 @@ func (p *picture) box(c canvas, b *box, y float64) {
 	if wide > 3 {
 		gap = .5
 	}
-	c.rect(b.x0, y, wide-gap, row-1, p.color(b.fn), title)
+	c.rect(b.x0, y, wide-gap, row-1, colorOf(v, b.fn), title)
 	if s := view.Fit(name, int((wide-5)/letter)); s != "" {
 		c.text(b.x0+3, y+row-4, 11, ink, s)
 	}
 }
 
-// color returns grey for boxes that are not code, otherwise a colour by function name, the
+// colorOf returns grey for boxes that are not code, otherwise a colour by function name, the
 // same in every picture.
-func (p *picture) color(fn int) color.RGBA {
-	f := &p.v.Names.Funcs[fn]
-	if f.Module < 0 || f.Module >= len(p.v.Rec.Modules) {
+func colorOf(v *view.View, fn int) color.RGBA {
+	f := &v.Names.Funcs[fn]
+	if f.Module < 0 || f.Module >= len(v.Rec.Modules) {
 		return noCode
 	}
 	h := fnv.New32a()

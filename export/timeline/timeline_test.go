@@ -12,6 +12,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -338,4 +339,27 @@ func BenchmarkSVG(b *testing.B) {
 		}
 	}
 	b.ReportMetric(1e6*float64(b.N)/b.Elapsed().Seconds(), "events/s")
+}
+
+// Threads of several processes are on one clock, each with the name of its process, and without room the busiest are drawn.
+func TestSeveral(t *testing.T) {
+	rec := exporttest.Several(t)
+	s, _ := asSVG(t, rec, view.Options{})
+	for _, want := range []string{"server (1234) and 1 other process: ", ">worker (900): worker main (900)<", ">server (1234)<", "only_here", "libpoll"} {
+		if !strings.Contains(s, want) {
+			t.Errorf("no %q", want)
+		}
+	}
+	for i := range 60 { // processes that live short
+		b := exporttest.New(t)
+		b.Proc.PID, b.Proc.Comm = 2000+i, "short"
+		th := b.Thread(2000+i, "short")
+		th.Look(exporttest.Look{At: 0, Stack: "begin brief", State: stack.StateRunning})
+		th.Look(exporttest.Look{At: exporttest.Ms, Stack: "begin brief", CPU: exporttest.Ms, State: stack.StateRunning})
+		th.End(exporttest.Ms, 0)
+		rec.Others = slices.Insert(rec.Others, 0, b.Finish(exporttest.Ms))
+	}
+	if s, _ = asSVG(t, rec, view.Options{}); !strings.Contains(s, ">worker (900): worker main (900)<") || !strings.Contains(s, "more threads are left out of the picture") {
+		t.Error("the busiest thread is not drawn")
+	}
 }

@@ -3,6 +3,7 @@ package view
 import (
 	"fmt"
 
+	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 )
 
@@ -40,4 +41,25 @@ func (v *View) Process() string {
 		name = "process"
 	}
 	return fmt.Sprintf("%s (%d)", name, v.PID())
+}
+
+// Span returns the time from the begin of the first to the end of the last of several views.
+func Span(all []*View) (begin, end stack.Time) {
+	begin, end = all[0].Begin(), all[0].End()
+	for _, v := range all[1:] {
+		begin, end = min(begin, v.Begin()), max(end, v.End())
+	}
+	return begin, end
+}
+
+// Title names the processes of several views: "make (12) and 57 other processes".
+func Title(all []*View) string {
+	switch n := len(all) - 1; n {
+	case 0:
+		return all[0].Process()
+	case 1:
+		return all[0].Process() + " and 1 other process"
+	default:
+		return fmt.Sprintf("%s and %d other processes", all[0].Process(), n)
+	}
 }

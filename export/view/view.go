@@ -337,52 +337,6 @@ func (s *steps) other(e event.Event) {
 // maxReasons limits the reasons for missing threads in a hostile recording.
 const maxReasons = 20
 
-// Losses describes missing and cut data, one line each, such as "3 ticks late"; none if the
-// recording is complete.
-func (v *View) Losses() []string {
-	t := v.Rec.Stats.Total()
-	var out []string
-	add := func(n uint64, what, how string) {
-		if n > 1 {
-			what += "s"
-		}
-		if n > 0 {
-			out = append(out, count(n)+" "+what+" "+how)
-		}
-	}
-	add(t.Late, "tick", "late and left out")
-	add(t.Rested, "tick", "left out of threads that mostly slept")
-	add(t.Truncated, "stack", "truncated")
-	add(t.TimedOut, "stop", "not confirmed in time")
-	add(t.Denied, "sample", "denied")
-	add(t.Stretched, "tick", "left out for the overhead budget")
-	add(t.Overwritten, "event", "overwritten before being written")
-	for i, u := range v.Rec.Stats.Unrecorded {
-		if i == maxReasons {
-			break
-		}
-		if u.Threads > 0 {
-			out = append(out, Text(u.String(), 300))
-		}
-	}
-	for _, l := range v.Rec.Left.Lines() {
-		out = append(out, Text(l, 300))
-	}
-	if l := v.Rec.LostTasks().String(); l != "" {
-		out = append(out, l)
-	}
-	out = append(out, tracedLosses(v.Rec.Traced)...)
-	out = append(out, ioLosses(v.Rec.IO)...)
-	out = append(out, switchLosses(v.Rec.Switches)...)
-	if v.Rec.End == nil {
-		out = append(out, "the recording was cut off: its end is not in the file")
-	}
-	for _, p := range v.Rec.Problems {
-		out = append(out, "damaged: "+Text(p, 300))
-	}
-	return out
-}
-
 // Facts returns the recording's circumstances as pairs of name and value, in a fixed order,
 // for formats that have comments.
 func (v *View) Facts() [][2]string {
