@@ -44,15 +44,10 @@ type Format struct {
 	// beside is a second file of each thread, with its extension.
 	beside    func(w io.Writer, v *view.View, th *view.Thread) error
 	besideExt string
-	several   bool // see Several
 }
 
 // Recording reports whether the format is sliver's own.
 func (f *Format) Recording() bool { return f.Name == "sliver" }
-
-// Several reports whether the format has a place for several processes. From a recording of
-// several, the other formats can be written for one of them at a time.
-func (f *Format) Several() bool { return f.several }
 
 // PerThread reports whether each thread has a file of its own.
 func (f *Format) PerThread() bool { return f.writeThread != nil }
@@ -60,22 +55,22 @@ func (f *Format) PerThread() bool { return f.writeThread != nil }
 // Formats returns all formats, in the order that help shows.
 func Formats() []*Format {
 	return []*Format{
-		{Name: "sliver", several: true, Extensions: []string{".sliver"}, About: "the recording itself: can be exported later, anywhere"},
-		{Name: "perfetto", several: true, Extensions: []string{".pftrace", ".perfetto-trace"}, About: "timeline for https://ui.perfetto.dev", write: perfetto.Write},
-		{Name: "pprof", several: true, Extensions: []string{".pb.gz", ".pprof"}, About: "profile for go tool pprof", write: pprof.Write},
-		{Name: "otlp", several: true, Extensions: []string{".otlp"}, About: "OpenTelemetry profiles as one export request", write: otlp.Write},
-		{Name: "nanoscope", several: true, Extensions: []string{".nanoscope.txt"}, About: "Nanoscope, one file a thread",
+		{Name: "sliver", Extensions: []string{".sliver"}, About: "the recording itself: can be exported later, anywhere"},
+		{Name: "perfetto", Extensions: []string{".pftrace", ".perfetto-trace"}, About: "timeline for https://ui.perfetto.dev", write: perfetto.Write},
+		{Name: "pprof", Extensions: []string{".pb.gz", ".pprof"}, About: "profile for go tool pprof", write: pprof.Write},
+		{Name: "otlp", Extensions: []string{".otlp"}, About: "OpenTelemetry profiles as one export request", write: otlp.Write},
+		{Name: "nanoscope", Extensions: []string{".nanoscope.txt"}, About: "Nanoscope, one file a thread",
 			writeThread: nanoscope.Write, beside: nanoscope.WriteStates, besideExt: ".state"},
-		{Name: "firefox", several: true, Extensions: []string{".firefox.json.gz"}, About: "profile and markers for https://profiler.firefox.com", write: firefox.Write},
-		{Name: "speedscope", several: true, Extensions: []string{".speedscope.json"}, About: "timeline and sums for https://www.speedscope.app", write: speedscope.Write},
-		{Name: "chrome", several: true, Extensions: []string{".chrome.json", ".trace.json"}, About: "Chrome trace events for DevTools and Perfetto", write: chrome.Write},
-		{Name: "collapsed", several: true, Extensions: []string{".folded", ".collapsed"}, About: "folded stacks: a line per stack with its elapsed ns", write: collapsed.Wall},
-		{Name: "collapsed-cpu", several: true, Extensions: []string{".cpu.folded", ".cpu.collapsed"}, About: "the same with ns on a CPU", write: collapsed.CPU},
-		{Name: "collapsed-off", several: true, Extensions: []string{".off.folded", ".off.collapsed"}, About: "the same with ns off the CPUs, waiting", write: collapsed.Off},
-		{Name: "flame", several: true, Extensions: []string{".svg"}, About: "flame graph of the elapsed time as a picture", write: flame.Write},
+		{Name: "firefox", Extensions: []string{".firefox.json.gz"}, About: "profile and markers for https://profiler.firefox.com", write: firefox.Write},
+		{Name: "speedscope", Extensions: []string{".speedscope.json"}, About: "timeline and sums for https://www.speedscope.app", write: speedscope.Write},
+		{Name: "chrome", Extensions: []string{".chrome.json", ".trace.json"}, About: "Chrome trace events for DevTools and Perfetto", write: chrome.Write},
+		{Name: "collapsed", Extensions: []string{".folded", ".collapsed"}, About: "folded stacks: a line per stack with its elapsed ns", write: collapsed.Wall},
+		{Name: "collapsed-cpu", Extensions: []string{".cpu.folded", ".cpu.collapsed"}, About: "the same with ns on a CPU", write: collapsed.CPU},
+		{Name: "collapsed-off", Extensions: []string{".off.folded", ".off.collapsed"}, About: "the same with ns off the CPUs, waiting", write: collapsed.Off},
+		{Name: "flame", Extensions: []string{".svg"}, About: "flame graph of the elapsed time as a picture", write: flame.Write},
 		{Name: "html", Extensions: []string{".html"}, About: "the page with its data, in one file", write: page.Write},
-		{Name: "timeline-svg", several: true, Extensions: []string{".timeline.svg"}, About: "timeline as a picture for documents", write: timeline.WriteSVG},
-		{Name: "timeline-png", several: true, Extensions: []string{".timeline.png", ".png"}, About: "the same picture as PNG", write: timeline.WritePNG},
+		{Name: "timeline-svg", Extensions: []string{".timeline.svg"}, About: "timeline as a picture for documents", write: timeline.WriteSVG},
+		{Name: "timeline-png", Extensions: []string{".timeline.png", ".png"}, About: "the same picture as PNG", write: timeline.WritePNG},
 	}
 }
 
@@ -167,9 +162,6 @@ var ErrNothing = errors.New("nothing to write")
 // Write writes rec to o. Each file is either complete or absent.
 func Write(o Output, rec *trace.Recording, opts Options) ([]File, error) {
 	f := o.Format
-	if n := len(rec.Others); n > 0 && !f.several {
-		return nil, fmt.Errorf("%s: format %s shows one process, and the recording has %d: choose one (--process)", o.Path, f.Name, n+1)
-	}
 	if f.PerThread() {
 		return o.writeThreads(rec, opts)
 	}

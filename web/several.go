@@ -206,11 +206,6 @@ func (p *Part) ThreadsOf(rec *trace.Recording) [][]int {
 	return out
 }
 
-// Busiest returns the index in rec.All of the process with the most CPU time.
-func Busiest(rec *trace.Recording) int {
-	return busiest(newSeveral(rec).split(rec, nil), func(*trace.Recording) bool { return true }).process
-}
-
 // processMessage describes one of several processes.
 type processMessage struct {
 	PID     int      `json:"pid"`

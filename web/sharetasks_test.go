@@ -4,15 +4,18 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/sliverprof/sliver/export/page"
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/web"
 	"github.com/sliverprof/sliver/web/client"
 	"github.com/sliverprof/sliver/web/internal/synth"
@@ -100,45 +103,35 @@ type answer struct {
 	Value json.RawMessage `json:"value"`
 }
 
-// TestShareAnswers opens a file in a browser and compares what its page answers about locks, counters and
-// tasks with what a server answers: see page/test/share.mjs.
-func TestShareAnswers(t *testing.T) {
-	node := need(t, "node", "node")
-	chromium := need(t, "chromium", "chromium", "chromium-browser", "google-chrome")
-	folder := modules(t, "playwright-core")
-	rec := recording(t, synth.Options{Seed: 2, Threads: 6, Interval: 1_000_000, Samples: 1000, Tasks: 40})
+// asked answers queries as a server of rec does.
+func asked(t *testing.T, rec *trace.Recording, queries ...client.Query) (out []answer) {
+	t.Helper()
 	s := serve(t, web.Options{Source: web.NewRecording(rec)})
 	loaded(t, s)
 	c := dial(t, s)
-	var answers []answer
-	ask := func(q client.Query) {
-		t.Helper()
+	for _, q := range queries {
 		a := answer{Query: q}
 		if err := c.Ask(t.Context(), q, &a.Value); err != nil {
 			t.Fatal(err)
 		}
-		answers = append(answers, a)
+		out = append(out, a)
 	}
-	for _, n := range []int{1, 7, 300} {
-		ask(client.Query{Op: "lanes", N: n})
-		ask(client.Query{Op: "lanes", N: n, T0: 200e6, T1: 700e6})
-	}
-	ask(client.Query{Op: "lanes", N: 50, Threads: []int{1, 2}})
-	for _, mode := range []string{"", "wait"} {
-		ask(client.Query{Op: "tasks", Mode: mode})
-		ask(client.Query{Op: "tasks", Mode: mode, From: 20, Max: 10, Bin: 1e6, T0: 200e6, T1: 700e6})
-	}
-	for _, id := range []uint64{4, 5, 7, 12, 30} {
-		for _, at := range []float64{1000, 50e6, 333e6, 990e6} {
-			ask(client.Query{Op: "task", Task: id, At: at})
-		}
-	}
+	return out
+}
+
+// compareShared opens a file of rec in a browser and compares what its page answers with what a server answers: see
+// page/test/share.mjs.
+func compareShared(t *testing.T, rec *trace.Recording, queries ...client.Query) {
+	t.Helper()
+	node := need(t, "node", "node")
+	chromium := need(t, "chromium", "chromium", "chromium-browser", "google-chrome")
+	folder := modules(t, "playwright-core")
 	dir := t.TempDir()
 	var b bytes.Buffer
 	if err := page.Write(&b, rec, view.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	list, err := json.Marshal(answers)
+	list, err := json.Marshal(asked(t, rec, queries...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,5 +149,62 @@ func TestShareAnswers(t *testing.T) {
 	cmd.Dir = folder
 	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "ok   ") {
 		t.Fatalf("%v\n%s", err, out)
+	}
+}
+
+// TestShareAnswers compares locks, counters and tasks.
+func TestShareAnswers(t *testing.T) {
+	rec := recording(t, synth.Options{Seed: 2, Threads: 6, Interval: 1_000_000, Samples: 1000, Tasks: 40})
+	var queries []client.Query
+	for _, n := range []int{1, 7, 300} {
+		queries = append(queries, client.Query{Op: "lanes", N: n}, client.Query{Op: "lanes", N: n, T0: 200e6, T1: 700e6})
+	}
+	queries = append(queries, client.Query{Op: "lanes", N: 50, Threads: []int{1, 2}})
+	for _, mode := range []string{"", "wait"} {
+		queries = append(queries, client.Query{Op: "tasks", Mode: mode}, client.Query{Op: "tasks", Mode: mode, From: 20, Max: 10, Bin: 1e6, T0: 200e6, T1: 700e6})
+	}
+	for _, id := range []uint64{4, 5, 7, 12, 30} {
+		for _, at := range []float64{1000, 50e6, 333e6, 990e6} {
+			queries = append(queries, client.Query{Op: "task", Task: id, At: at})
+		}
+	}
+	compareShared(t, rec, queries...)
+}
+
+// TestShareAnswersSeveral compares what a page says of several processes.
+func TestShareAnswersSeveral(t *testing.T) {
+	compareShared(t, severalProcesses(t, 3), client.Query{Op: "processes"}, client.Query{Op: "arrows"}, client.Query{Op: "path"}, client.Query{Op: "lanes", N: 7})
+}
+
+// TestShareFileSeveral checks the numbers of a file of several processes: those of a server.
+func TestShareFileSeveral(t *testing.T) {
+	rec := severalProcesses(t, 3)
+	var b bytes.Buffer
+	if err := page.Write(&b, rec, view.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	h, _ := shareData(t, b.String())
+	var status, analysis map[string]any
+	for i, a := range asked(t, rec, client.Query{Op: "status"}, client.Query{Op: "analysis"}) {
+		if err := json.Unmarshal(a.Value, []any{&status, &analysis}[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	threads := func(list any) map[string]bool {
+		out := map[string]bool{}
+		for _, x := range list.([]any) {
+			m := x.(map[string]any)
+			out[fmt.Sprint(m["seq"], m["tid"], m["process"], m["name"])] = true
+		}
+		return out
+	}
+	if got, want := threads(h["threads"]), threads(status["threads"]); len(want) != 9 || !reflect.DeepEqual(got, want) {
+		t.Errorf("threads %v, want %v", got, want)
+	}
+	if got := h["analysis"]; !reflect.DeepEqual(got, any(analysis)) {
+		t.Errorf("the analysis is %.2000s, want %.2000s", jsonOf(t, got), jsonOf(t, analysis))
+	}
+	if n := len(h["among"].(map[string]any)["processes"].([]any)); n != 3 {
+		t.Errorf("%d processes", n)
 	}
 }

@@ -107,17 +107,12 @@ func alike(patterns []string) string {
 }
 
 // single returns what in the flags can hold one process only; "" if nothing does.
-func (f *recordFlags) single(o *session.Options) string {
+func (f *recordFlags) single() string {
 	switch {
 	case f.push.any():
 		return "a push has one process"
 	case len(f.trace.patterns) > 0:
 		return "--trace is for one process"
-	}
-	for _, out := range o.Outputs {
-		if !out.Format.Several() {
-			return fmt.Sprintf("format %s has one process", out.Format.Name)
-		}
 	}
 	return ""
 }
@@ -127,7 +122,7 @@ func (f *recordFlags) follow(o *session.Options, c *target.Command) error {
 	if f.several.noChildren || f.io.on && !f.several.children { // programs in the kernel for each short command cost too much
 		return nil
 	}
-	if why := f.single(o); why != "" {
+	if why := f.single(); why != "" {
 		if f.several.children {
 			return usagef("record", "%s: use -o FILE.sliver, or leave out --children", why)
 		}
@@ -148,7 +143,7 @@ func graceOf(interval time.Duration) time.Duration { return min(interval/2, proc
 
 // recordSeveral records the processes that the flags choose.
 func (f *recordFlags) recordSeveral(e *env, o session.Options) error {
-	if why := f.single(&o); why != "" {
+	if why := f.single(); why != "" {
 		return usagef("record", "%s; give one PID, or -o FILE.sliver and export each process", why)
 	}
 	want := procset.Options{Children: f.several.children, Max: f.several.most, Grace: graceOf(o.Interval)}

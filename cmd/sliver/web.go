@@ -11,7 +11,6 @@ import (
 	"os/signal"
 	"os/user"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -154,36 +153,11 @@ func writePart(w io.Writer, rec *trace.Recording, format string, p web.Part) err
 	o := export.Options{From: p.From, To: p.To, Threads: p.Threads}
 	if len(rec.Others) > 0 {
 		by := p.ThreadsOf(rec)
-		if !f.Several() {
-			return f.Stream(w, chosenProcess(rec, by), export.Options{From: p.From, To: p.To, Threads: firstChosen(by)})
-		}
 		if o.Threads = by[0]; p.Threads != nil {
 			o.Rest = by[1:]
 		}
 	}
 	return f.Stream(w, rec, o)
-}
-
-// chosenProcess returns the process that a format for one shows: the first with a chosen thread, the busiest
-// one if none is chosen.
-func chosenProcess(rec *trace.Recording, threads [][]int) *trace.Recording {
-	i := slices.IndexFunc(threads, func(t []int) bool { return len(t) > 0 })
-	if i < 0 {
-		i = web.Busiest(rec)
-	}
-	one := *rec.All()[i]
-	one.Others = nil
-	return &one
-}
-
-// firstChosen returns the threads of the first process that has chosen ones; nil: all.
-func firstChosen(threads [][]int) []int {
-	for _, t := range threads {
-		if len(t) > 0 {
-			return t
-		}
-	}
-	return nil
 }
 
 // announce prints the page's address and starts the browser if requested.

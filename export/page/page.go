@@ -5,6 +5,9 @@
 // little-endian) and the header; behind it are the columns of each thread and the spans of tasks, all varints (LEB128), as
 // web/page/src/shared.ts reads them. Times are in units of 100 ns.
 //
+// Of several processes, threads have numbers of their own: those of a process follow the one's before. Tasks are those of the
+// process that has most of them.
+//
 // Write may run for several recordings at once.
 package page
 
@@ -70,6 +73,7 @@ type header struct {
 	WithIdle *analysis.Analysis `json:"with_idle"` // the same with idle waits in the tables
 	Columns  []string           `json:"columns"`
 	Tasks    *tasks             `json:"tasks,omitempty"`
+	Among    *among             `json:"among,omitempty"` // of several processes
 }
 
 type fn struct {
@@ -87,10 +91,13 @@ type lock struct {
 	Name   string `json:"name,omitempty"`
 	Wait   string `json:"wait,omitempty"`
 	Kind   string `json:"kind,omitempty"`
+
+	Process int `json:"process,omitempty"` // PID, in a recording of several
 }
 
 type thread struct {
 	Seq     int    `json:"seq"`
+	Process int    `json:"process,omitempty"` // index in Among.Processes
 	TID     int    `json:"tid"`
 	Name    string `json:"name"`
 	Main    bool   `json:"main,omitempty"`
@@ -101,33 +108,51 @@ type thread struct {
 
 // Write writes rec to w.
 func Write(w io.Writer, rec *trace.Recording, o view.Options) error {
-	v := view.New(rec, o)
-	b := &builder{v: v, base: v.Begin(), funcs: map[int]int{}, places: map[[2]int]int{}, waits: map[string]int{}, locks: map[lock]int{}}
-	b.h = header{Version: Version, Unit: unit, Base: int64(b.base), Process: rec.Process, To: int64(v.End() - b.base), Program: rec.Process.Sliver, Notes: v.Losses(), Columns: columns,
-		Samples: rec.Stats.Total().Samples, Interval: rec.Process.Interval}
-	if t := rec.Stats.Total(); t.SpanNS > 0 {
+	views := view.All(rec, o)
+	base, end := view.Span(views)
+	b := &builder{base: base, defined: map[fn]int{}, places: map[[2]int]int{}, waits: map[string]int{}, locks: map[lock]int{}}
+	first := views[0].Rec
+	b.h = header{Version: Version, Unit: unit, Base: int64(base), Process: first.Process, To: int64(end - base), Program: first.Process.Sliver, Notes: view.Losses(views), Columns: columns,
+		Interval: first.Process.Interval}
+	var t trace.ThreadStats
+	for _, v := range views {
+		x := v.Rec.Stats.Total()
+		t.Add(&x)
+		b.h.P50, b.h.P99 = max(b.h.P50, v.Rec.Stats.Pause.P50), max(b.h.P99, v.Rec.Stats.Pause.P99)
+	}
+	if b.h.Samples = t.Samples; t.SpanNS > 0 {
 		b.h.Lost = t.Late + t.Rested + t.TimedOut + t.Denied + t.Stretched + t.Overwritten
-		b.h.P50, b.h.P99, b.h.Overhead = rec.Stats.Pause.P50, rec.Stats.Pause.P99, float64(t.PauseNS)/float64(t.SpanNS)
+		b.h.Overhead = float64(t.PauseNS) / float64(t.SpanNS)
 	}
-	if c := rec.Process.Clocks; c.Realtime > 0 {
-		b.h.Wall = c.Wall(b.base).UnixMilli()
+	if c := first.Process.Clocks; c.Realtime > 0 {
+		b.h.Wall = c.Wall(base).UnixMilli()
 	}
-	if rec.End != nil {
-		b.h.Reason = view.Text(rec.End.Reason, 256)
+	if first.End != nil {
+		b.h.Reason = view.Text(first.End.Reason, 256)
 	}
 	ao := analysis.Options{Threads: o.Threads, From: o.From, To: o.To}
-	b.h.Analysis = analysis.Of(rec, b.base, ao)
-	ao.Idle = true
-	b.h.WithIdle = analysis.Of(rec, b.base, ao)
+	if len(views) == 1 {
+		b.h.Analysis = analysis.Of(first, base, ao)
+		ao.Idle = true
+		b.h.WithIdle = analysis.Of(first, base, ao)
+	} else {
+		parts := b.among(rec, views)
+		b.h.Analysis = analysis.OfSeveral(parts, len(views), base, ao)
+		ao.Idle = true
+		b.h.WithIdle = analysis.OfSeveral(parts, len(views), base, ao)
+	}
 	b.h.WithIdle.Tree, b.h.WithIdle.Funcs = nil, nil // as in Analysis
 	idle := map[int]bool{}
 	for _, t := range b.h.Analysis.Threads {
 		idle[t.Seq] = t.IsIdle
 	}
-	for i := range v.Threads {
-		b.thread(&v.Threads[i], idle[v.Threads[i].Seq])
+	for n := range views {
+		b.of(views, n)
+		for i := range b.v.Threads {
+			b.thread(&b.v.Threads[i], idle[b.number(b.v.Threads[i].Seq)])
+		}
 	}
-	b.tasks()
+	b.tasks(views)
 	return b.write(w)
 }
 
@@ -140,14 +165,20 @@ func (c *column) put(n int64) {
 }
 
 type builder struct {
-	v      *view.View
-	h      header
-	base   stack.Time
-	funcs  map[int]int
-	places map[[2]int]int
-	waits  map[string]int
-	locks  map[lock]int
-	body   bytes.Buffer
+	h       header
+	base    stack.Time
+	numbers []int // of the first thread of each process
+	defined map[fn]int
+	places  map[[2]int]int
+	waits   map[string]int
+	locks   map[lock]int
+	body    bytes.Buffer
+
+	// Of the process at hand.
+	nth   int
+	v     *view.View
+	pid   int // 0: it is the only one
+	funcs map[int]int
 
 	// Of the thread at hand.
 	cols   []column
@@ -214,7 +245,7 @@ func (b *builder) thread(th *view.Thread, idle bool) {
 	b.change(end + 1)
 	b.close(end)
 	b.v.Steps(th, steps{b, end})
-	t := thread{Seq: th.Seq, TID: th.ID, Name: th.Label, Main: th.Main, Samples: b.n, Idle: idle}
+	t := thread{Seq: b.number(th.Seq), Process: b.nth, TID: th.ID, Name: th.Label, Main: th.Main, Samples: b.n, Idle: idle}
 	for i := range b.cols {
 		t.Lens = append(t.Lens, b.cols[i].Len())
 		b.body.Write(b.cols[i].Bytes())
@@ -346,7 +377,7 @@ func (b *builder) lock(addr uint64, e event.Event) int {
 	if e.Kind() == event.Holder {
 		w.Apply(e)
 	}
-	l := lock{Addr: fmt.Sprintf("%#x", addr)}
+	l := lock{Addr: fmt.Sprintf("%#x", addr), Process: b.pid}
 	if d := b.v.Wait(&w); d != nil {
 		l.Wait, l.Kind = view.Text(d.LockName(addr), 512), string(d.Kind)
 	}
@@ -388,8 +419,7 @@ func (b *builder) fn(s *trace.Slice) int {
 			out.Kind = k.String()
 		}
 	}
-	n := len(b.h.Funcs)
-	b.h.Funcs = append(b.h.Funcs, out)
+	n := intern(b.defined, &b.h.Funcs, out)
 	b.funcs[s.Frame.Func] = n
 	return n
 }

@@ -1,6 +1,8 @@
 package page
 
 import (
+	"fmt"
+
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/web/analysis"
 )
@@ -35,12 +37,13 @@ type task struct {
 	Seen   [][3]int64 `json:"seen"` // where scans found it wait: time (ns), reason, stack
 }
 
-// tasks adds the tasks, if the recording has any.
-func (b *builder) tasks() {
-	all := analysis.TracksOf(b.v)
-	if all == nil {
-		return
-	}
+// leftTasks says that n tasks of other processes are not in the file.
+func leftTasks(n int, what, process string) string {
+	return fmt.Sprintf("this file has the %ss of %s only; other processes have %d more", what, process, n)
+}
+
+// putTasks adds tasks. first is the index of their process's first thread.
+func (b *builder) putTasks(all *analysis.Tracks, first int) {
 	out := &tasks{What: all.What, Idle: all.Idle, Lost: all.Lost, Stacks: all.Stacks, Reasons: []string{}, List: []task{}}
 	reasons := map[string]int{}
 	reason := func(s string) int {
@@ -66,7 +69,7 @@ func (b *builder) tasks() {
 			col.put(from - at)
 			col.put(to - from)
 			col.put(int64(v&0xff | v>>24<<8))
-			col.put(int64(s.Thread + 1))
+			col.put(int64(first + s.Thread + 1))
 			col.put(int64(reason(s.Reason) + 1))
 			at = to
 		}

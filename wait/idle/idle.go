@@ -174,7 +174,7 @@ func fetches(f *Frame) bool {
 // loops are functions that run an event loop, by the last component of their names.
 var loops = map[string]bool{
 	"uv_run": true, "uv__io_poll": true, "event_base_loop": true, "event_base_dispatch": true, "ev_run": true, "ev_loop": true,
-	"aeMain": true, "g_main_loop_run": true, "g_application_run": true, "gtk_main": true, "QEventLoop::exec": true,
+	"aeMain": true, "g_main_loop_run": true, "g_main_context_iteration": true, "g_application_run": true, "gtk_main": true, "QEventLoop::exec": true,
 	"run_forever": true, "serve_forever": true, "_run_once": true, "mainloop": true, "pa_mainloop_run": true, "sd_event_loop": true,
 	"ServerLoop": true,
 }

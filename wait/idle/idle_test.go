@@ -138,6 +138,7 @@ func TestOf(t *testing.T) {
 		{"poll of one socket", &trace.Wait{Call: "poll", Kind: "poll", File: "tcp 10.0.0.5:5432 established"}, "", "poll" + libc + "pqWait\nquery\n" + main_, false},
 		{"poll of a listening socket", &trace.Wait{Call: "poll", Kind: "poll", File: "tcp 0.0.0.0:80 listening"}, "", "poll" + libc + "serve\n" + main_, true},
 		{"a main loop", &trace.Wait{Call: "poll", Kind: "poll"}, "", "poll" + libc + "g_main_context_iterate\ng_main_loop_run\n" + main_, true},
+		{"a main loop of its own", &trace.Wait{Call: "poll", Kind: "poll"}, "", "poll" + libc + "libxul.so+0x6f86db0\nlibglib-2.0.so.0+0x547a0\ng_main_context_iteration\nlibxul.so+0x6f87180\n" + main_, true},
 		{"accept", &trace.Wait{Call: "accept4", Kind: "socket"}, "", "accept4" + libc + "serve\n" + main_, true},
 		{"a signal", &trace.Wait{Call: "rt_sigtimedwait", Kind: "signal"}, "", begun, true},
 		{"a sleep", &trace.Wait{Call: "clock_nanosleep", Kind: "sleep"}, "", "clock_nanosleep" + libc + "work\n" + begun, false},

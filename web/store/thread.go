@@ -75,6 +75,7 @@ type Thread struct {
 	state   State
 	sampled stack.State // the one that the last sample found
 	lock    Lock
+	locked  bool       // the state at hand has had a lock
 	lost    stack.Time // when the stack became unknown; 0: it is known
 	rates   []rate
 	cpu     hist
@@ -256,13 +257,18 @@ func (f *Feed) Other(e event.Event) {
 		s, nr := event.StateFields(e.Payload())
 		f.change(LaneState, at, 0, false)
 		f.change(LaneLock, at, 0, false)
-		f.lock = Lock{}
+		f.lock, f.locked = Lock{}, false
 		f.state = State{State: s, Call: nr}
 		f.sampled = event.StateSampled(e.Payload())
 		f.change(LaneState, at, f.store.stateID(f.state), s != stack.StateUnknown && s != stack.StateDead)
 	case event.Lock:
-		f.lock = Lock{Addr: e.Payload(), Wait: f.state.Wait, Process: f.process} // a Wait precedes its Lock
+		first := !f.locked
+		f.lock, f.locked = Lock{Addr: e.Payload(), Wait: f.state.Wait, Process: f.process}, true // a Wait precedes its Lock
 		f.change(LaneLock, at, f.store.lockID(f.lock), f.lock.Addr != 0)
+		// The thread waited for it since it blocked, also if a later sample found that out.
+		if o := &f.inLane[LaneState]; first && o.Start != 0 && f.lock.Addr != 0 {
+			f.inLane[LaneLock].Start = o.Start
+		}
 	case event.Holder:
 		if f.lock.Addr != 0 {
 			f.lock.Holder, f.lock.By = event.HolderFields(e.Payload())

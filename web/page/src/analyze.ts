@@ -103,7 +103,7 @@ export function analyze(
     return missedAt;
   };
   const kinds = new Set(head.funcs.map((f) => f.kind ?? 'native'));
-  const owned = ownCode(kinds, new Set([head.process.exe]));
+  const owned = ownCode(kinds, new Set(head.among?.processes.map((p) => p.exe ?? '') ?? [head.process.exe]));
   const asker = (places: number[]): string => {
     for (let i = places.length - 1; i >= 0; i--) if (owned(head.funcs[fn(places[i]!)]!)) return head.funcs[fn(places[i]!)]!.name;
     return places.length ? head.funcs[fn(places[places.length - 1]!)]!.name : '[unknown]';
@@ -192,10 +192,12 @@ export function analyze(
       if (cls !== classLock) note(calls, `${what}\0${cls === classIO ? 'file' : cls === classSleep ? 'sleep' : 'call'}`, ns, t.seq);
       note(waitFuncs, asker(places), ns, t.seq);
       if (cls !== classLock) continue;
-      let l = locks.get(what);
+      const p = head.among?.processes[t.process];
+      const lock = p ? `${what} · ${p.comm} (${p.pid})` : what;
+      let l = locks.get(lock);
       if (!l) {
         l = { total: 0, longest: 0, waits: 0, threads: new Set(), by: new Map(), in: new Map(), wanted: new Map(), addr: '' };
-        locks.set(what, l);
+        locks.set(lock, l);
       }
       l.total += ns;
       l.longest = Math.max(l.longest, ns);

@@ -1,5 +1,6 @@
 // Locks and counters over time, of the recording that the page carries: what the query lanes of a server answers.
 
+import { lockKey } from './format';
 import type { LockInfo } from './proto';
 import type { Lane, Recording, SharedThread } from './shared';
 
@@ -41,10 +42,10 @@ export function lanesOf(rec: Recording, threads: SharedThread[], t0: number, t1:
     each(t.locks, (i, a, b) => {
       const info = rec.head.locks?.[t.locks.value[i]!];
       if (!info) return;
-      let l = locks.get(info.addr);
+      let l = locks.get(lockKey(info));
       if (!l) {
         l = { lock: { ...info, holder: undefined }, total: 0, most: 0, waiting: mean(), holder: mean(), lead: mean() };
-        locks.set(info.addr, l);
+        locks.set(lockKey(info), l);
       }
       const { waiting, holder, lead } = l;
       l.total += b - a;

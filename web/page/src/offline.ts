@@ -11,6 +11,7 @@ import {
   type Link,
   type Loads,
   PAUSES,
+  type ProcessSums,
   type Status,
   STATES,
   VIEW,
@@ -74,6 +75,7 @@ export class Offline implements Link {
       base: head.base ?? '0',
       wall: head.wall,
       process: head.process as never,
+      ...(head.among ? { processes: head.among.processes } : {}),
       control: [],
       formats: [],
       notes: head.notes ?? [],
@@ -97,6 +99,7 @@ export class Offline implements Link {
       dropped: 0,
       threads: threads.map((t) => ({
         seq: t.seq,
+        ...(head.among ? { process: t.process } : {}),
         tid: t.tid,
         name: t.name,
         main: t.main,
@@ -186,8 +189,39 @@ export class Offline implements Link {
         return this.hits(a, t0, t1);
       case 'status':
         return this.status();
+      case 'arrows':
+        return { arrows: (rec.head.among?.arrows ?? []).filter((x) => x.end >= t0 && x.end < t1) };
+      case 'path':
+        return { steps: rec.head.among?.path ?? [] };
+      case 'processes':
+        return this.processes();
     }
     throw new Error(`this file cannot answer "${op}"; open the recording with sliver view`);
+  }
+
+  // processes adds up how the threads of each process spent the recording.
+  private processes(): ProcessSums[] {
+    const { head, threads } = this.rec!;
+    const of = new Map(threads.map((t) => [t.seq, t.process]));
+    const sums = (head.among?.processes ?? []).map((_, process) => ({
+      process,
+      threads: 0,
+      cpu: 0,
+      runnable: 0,
+      lock: 0,
+      io: 0,
+      sleep: 0,
+      other: 0,
+      idle: 0,
+      stopped: 0,
+    }));
+    for (const t of head.analysis.threads) {
+      const s = sums[of.get(t.seq) ?? 0];
+      if (!s) continue;
+      s.threads++;
+      for (const k of ['cpu', 'runnable', 'lock', 'io', 'sleep', 'other', 'idle', 'stopped'] as const) s[k] += t[k];
+    }
+    return sums;
   }
 
   private detail(seq: number, at: number, depth: number): unknown {

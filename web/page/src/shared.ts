@@ -2,7 +2,9 @@
 // calls and lanes, which answer what a server would. See export/page for the layout.
 
 import type { Analysis } from './analysis';
-import type { Func, LockInfo } from './proto';
+import type { PathStep } from './path';
+import type { Wake } from './between';
+import type { Func, LockInfo, ProcessInfo } from './proto';
 
 interface Header {
   version: number;
@@ -18,7 +20,7 @@ interface Header {
   places: [number, number][];
   waits: string[] | null;
   locks: LockInfo[] | null;
-  threads: { seq: number; tid: number; name: string; main?: boolean; samples: number; idle?: boolean; lens: number[] }[];
+  threads: { seq: number; process?: number; tid: number; name: string; main?: boolean; samples: number; idle?: boolean; lens: number[] }[];
   samples: number;
   lost: number;
   pause_p50: number;
@@ -28,6 +30,7 @@ interface Header {
   analysis: Analysis;
   with_idle: Analysis;
   columns: string[];
+  among?: { processes: ProcessInfo[]; arrows: Wake[]; path: PathStep[] }; // of several processes
   tasks?: {
     what: string;
     idle: number;
@@ -76,6 +79,7 @@ export class Calls extends Lane {
 
 export interface SharedThread {
   seq: number;
+  process: number; // index in the header's among.processes
   tid: number;
   name: string;
   main: boolean;
@@ -281,6 +285,7 @@ function thread(t: Header['threads'][number], col: (name: string) => Column, hea
   const states = lane(col('statetime'), col('statelen'), col('state'), u);
   return {
     seq: t.seq,
+    process: t.process ?? 0,
     tid: t.tid,
     name: t.name,
     main: !!t.main,

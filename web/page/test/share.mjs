@@ -52,8 +52,8 @@ function lanes(got, want) {
     else means(c.bins, bins, width, c.name);
   });
   assert.deepEqual(
-    got.locks.map((l) => l.lock.addr),
-    want.locks.map((l) => l.lock.addr),
+    got.locks.map((l) => [l.lock.addr, l.lock.process]),
+    want.locks.map((l) => [l.lock.addr, l.lock.process]),
   );
   assert.ok(want.locks.length > 2 && (got.more ?? 0) === (want.more ?? 0));
   got.locks.forEach((l, i) => {
@@ -116,6 +116,27 @@ function task(got, want) {
   }
 }
 
+// processes compares the sums of processes. The file has those of the analysis, which agree with the scheduler's account; the
+// server has those of the states as they were seen.
+function processes(got, want) {
+  const all = (p) => p.cpu + p.runnable + p.lock + p.io + p.sleep + p.other + p.idle + p.stopped;
+  assert.equal(got.length, want.length);
+  for (const w of want) {
+    const g = got.find((p) => p.process === w.process);
+    assert.equal(g.threads, w.threads, `threads of process ${w.process}`);
+    near(g.cpu, w.cpu, 0.01 * w.cpu, `CPU time of process ${w.process}`);
+    near(all(g), all(w), 0.02 * all(w), `all time of process ${w.process}`);
+  }
+}
+
+function arrows(got, want) {
+  assert.deepEqual(got.arrows, want.arrows);
+}
+
+function path(got, want) {
+  assert.deepEqual(got.steps, want.steps);
+}
+
 if (answers)
   await test('the page answers as a server does', async () => {
     const page = await open(pathToFileURL(file).href, { viewport: { width: 1440, height: 900 } });
@@ -127,11 +148,26 @@ if (answers)
     } of JSON.parse(await readFile(answers, 'utf8'))) {
       const got = await page.evaluate(([o, a]) => window.sliver.ask(o, a), [op, args]);
       try {
-        ({ lanes, tasks, task })[op](got, value);
+        ({ lanes, tasks, task, processes, arrows, path })[op](got, value);
       } catch (e) {
         throw new Error(`${op} ${JSON.stringify(args)}: ${e.message}`, { cause: e });
       }
       counts[op] = (counts[op] ?? 0) + 1;
+    }
+    if (counts.processes) {
+      // Each process has a group, with its threads and their calls, and a part of the panel.
+      await until(page, () => window.sliver.state.groups.length === 3);
+      await analyzed(page);
+      await settled(page);
+      const { groups } = await state(page);
+      assert.deepEqual(groups.map((g) => g.title.replace(/ .*/, '')).sort(), ['shopd', 'worker1', 'worker2']);
+      assert.match(await page.locator('#panel-body').innerText(), /Processes[\s\S]*worker2 \(4442\)/);
+      const it = await item(page, '', 3);
+      await page.mouse.click(it.x, it.y);
+      await page.locator('#side h2').filter({ hasText: it.name }).waitFor();
+      await picture(page, 'share-several');
+      assert.deepEqual(page.problems, []);
+      return;
     }
     assert.ok(counts.lanes > 5 && counts.tasks > 3 && counts.task > 10, JSON.stringify(counts));
     // The tracks are on the page.
