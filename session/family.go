@@ -523,17 +523,11 @@ func (f *family) account(res *Result, rec *trace.Recorder) {
 	rec.Left(res.LeftOut)
 }
 
-// addStats adds the statistics of another process. Percentiles of pauses are the larger
-// ones.
+// addStats adds the statistics of another process.
 func addStats(to, x *trace.Stats) {
 	to.Threads = append(to.Threads, x.Threads...)
 	to.Unrecorded = append(to.Unrecorded, x.Unrecorded...)
-	a, b := &to.Pause, &x.Pause
-	if n := a.Count + b.Count; n > 0 {
-		a.Mean = int64((float64(a.Mean)*float64(a.Count) + float64(b.Mean)*float64(b.Count)) / float64(n))
-	}
-	a.Count, a.Under = a.Count+b.Count, a.Under+b.Under
-	a.P50, a.P90, a.P99, a.P999, a.P9999, a.Max = max(a.P50, b.P50), max(a.P90, b.P90), max(a.P99, b.P99), max(a.P999, b.P999), max(a.P9999, b.P9999), max(a.Max, b.Max)
+	to.Pause.Add(&x.Pause)
 }
 
 // status adds the other processes.

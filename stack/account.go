@@ -1,5 +1,7 @@
 package stack
 
+import "sort"
+
 // ThreadStats are the accounts of one thread.
 type ThreadStats struct {
 	TID         TID    `json:"tid"`
@@ -78,6 +80,43 @@ func (p *Pauses) UnderShare() float64 {
 		return 0
 	}
 	return float64(p.Under) / float64(p.Count)
+}
+
+// Add adds the stops of another process. Their distribution is known at its percentiles only: those of both are where straight
+// lines between the known ones lead.
+func (p *Pauses) Add(x *Pauses) {
+	if x.Count == 0 {
+		return
+	} else if p.Count == 0 {
+		*p = *x
+		return
+	}
+	n := float64(p.Count) + float64(x.Count)
+	sum := Pauses{Count: p.Count + x.Count, Under: p.Under + x.Under, Max: max(p.Max, x.Max),
+		Mean: int64((float64(p.Mean)*float64(p.Count) + float64(x.Mean)*float64(x.Count)) / n)}
+	at := func(q float64) int64 {
+		return int64(sort.Search(int(sum.Max), func(v int) bool { return p.upTo(int64(v))+x.upTo(int64(v)) >= q*n }))
+	}
+	sum.P50, sum.P90, sum.P99, sum.P999, sum.P9999 = at(.5), at(.9), at(.99), at(.999), sum.Max
+	if sum.Count > 10_000 {
+		sum.P9999 = at(.9999)
+	}
+	*p = sum
+}
+
+// upTo returns about how many stops took at most ns.
+func (p *Pauses) upTo(ns int64) float64 {
+	from, below := int64(0), 0.
+	for _, x := range [...]struct {
+		ns    int64
+		share float64
+	}{{p.P50, .5}, {p.P90, .9}, {p.P99, .99}, {p.P999, .999}, {p.P9999, .9999}, {p.Max, 1}} {
+		if ns < x.ns {
+			return float64(p.Count) * (below + (x.share-below)*float64(ns-from)/float64(x.ns-from))
+		}
+		from, below = x.ns, x.share
+	}
+	return float64(p.Count)
 }
 
 // ThreadInfo describes a thread without its stack.

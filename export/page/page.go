@@ -115,11 +115,13 @@ func Write(w io.Writer, rec *trace.Recording, o view.Options) error {
 	b.h = header{Version: Version, Unit: unit, Base: int64(base), Process: first.Process, To: int64(end - base), Program: first.Process.Sliver, Notes: view.Losses(views), Columns: columns,
 		Interval: first.Process.Interval}
 	var t trace.ThreadStats
+	var pauses stack.Pauses
 	for _, v := range views {
 		x := v.Rec.Stats.Total()
 		t.Add(&x)
-		b.h.P50, b.h.P99 = max(b.h.P50, v.Rec.Stats.Pause.P50), max(b.h.P99, v.Rec.Stats.Pause.P99)
+		pauses.Add(&v.Rec.Stats.Pause)
 	}
+	b.h.P50, b.h.P99 = pauses.P50, pauses.P99
 	if b.h.Samples = t.Samples; t.SpanNS > 0 {
 		b.h.Lost = t.Late + t.Rested + t.TimedOut + t.Denied + t.Stretched + t.Overwritten
 		b.h.Overhead = float64(t.PauseNS) / float64(t.SpanNS)
