@@ -96,14 +96,14 @@ part, and gets its names from the files of this machine if they are the same.`,
 				if err != nil {
 					return err
 				}
-				for _, f := range files {
-					if f.Path != "-" {
-						fmt.Fprintf(e.stderr, "wrote %s (%s, %s)%s\n", f.Path, f.Format, bytesText(f.Bytes), openHint(f.Format, f.Path))
+				eachWrote(files, func(line, left string) {
+					if o.Path != "-" {
+						fmt.Fprintf(e.stderr, "wrote %s\n", line)
 					}
-					if f.Left != "" {
-						fmt.Fprintf(e.stderr, "left out: %s\n", f.Left)
+					if left != "" {
+						fmt.Fprintf(e.stderr, "left out: %s\n", left)
 					}
-				}
+				})
 			}
 			return nil
 		},

@@ -241,16 +241,12 @@ func writeSummary(w io.Writer, r *session.Result, p trace.Process) {
 		summaryLine(w, "left out", fmt.Sprintf("%s of CPU in other programs that %s started; 'sliver watch --name NAME' waits for one of them",
 			span(r.Children), printable(p.Comm)))
 	}
-	for _, f := range r.Files {
-		if f.Path == "-" {
-			fmt.Fprintf(w, "  wrote    standard output (%s, %s)\n", f.Format, bytesText(f.Bytes))
-		} else {
-			fmt.Fprintf(w, "  wrote    %s (%s, %s)%s\n", f.Path, f.Format, bytesText(f.Bytes), openHint(f.Format, f.Path))
+	eachWrote(r.Files, func(line, left string) {
+		fmt.Fprintf(w, "  wrote    %s\n", line)
+		if left != "" {
+			fmt.Fprintf(w, "           without %s\n", left)
 		}
-		if f.Left != "" {
-			fmt.Fprintf(w, "           without %s\n", f.Left)
-		}
-	}
+	})
 	for i, s := range r.Problems {
 		if i == 5 {
 			fmt.Fprintf(w, "  names    and %d more problems\n", len(r.Problems)-i)
