@@ -266,7 +266,7 @@ export type Part = (typeof parts)[number];
 export const partWords: Record<Part, string> = {
   cpu: 'running',
   runnable: 'waiting for a CPU',
-  lock: 'waiting for a lock',
+  lock: 'waiting for a lock or condition',
   io: 'waiting for I/O',
   sleep: 'sleeping',
   other: 'waiting for something else',
@@ -438,7 +438,9 @@ export function findings(a: Analysis, owned: Owned, dur: (ns: number) => string)
       });
     }
   }
-  for (const c of r.calls.filter((c) => !['lock', 'GIL', 'idle', 'sleep'].includes(c.kind) && !whole(c, range)).slice(0, 1)) {
+  // What a child process did while its parent waited is in the recording too.
+  const passed = ['lock', 'GIL', 'idle', 'sleep', ...((a.of ?? 1) > 1 ? ['child'] : [])];
+  for (const c of r.calls.filter((c) => !passed.includes(c.kind) && !whole(c, range)).slice(0, 1)) {
     if (c.total_ns > 0.2 * range)
       out.push({
         kind: 'wait',

@@ -332,7 +332,7 @@ export function stateText(v: { model: { hello: { process: { arch: string } } | n
   const s =
     (value & 0xff) === 3 && p
       ? ((
-          { lock: 'waiting for a lock', io: 'waiting for I/O', sleep: 'sleeping', idle: 'idle', other: 'blocked' } as Partial<
+          { lock: 'waiting for a lock or condition', io: 'waiting for I/O', sleep: 'sleeping', idle: 'idle', other: 'blocked' } as Partial<
             Record<Part, string>
           >
         )[p] ?? 'blocked')

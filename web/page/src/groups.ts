@@ -21,7 +21,7 @@ export interface Group {
 export const groupHeight = 24;
 const many = 8; // threads of a group that begins folded
 const openProcesses = 3; // that used most; the others begin folded
-const reasons = { lock: 'locks', io: 'I/O', sleep: 'sleep', runnable: 'for a CPU' };
+const reasons = { lock: 'locks and conditions', io: 'I/O', sleep: 'sleep', runnable: 'for a CPU' };
 const barWidth = 90; // px of how a process spent its time
 
 // waited is how long the threads of a process waited for something.

@@ -75,7 +75,7 @@ const viewEvery = 200; // ms between views of a live recording that is followed
 const counters: Record<string, { title: string; unit: string }> = {
   cpu: { title: 'CPUs in use', unit: 'CPUs' },
   runnable: { title: 'Waiting for a CPU', unit: 'threads' },
-  lock: { title: 'Waiting for locks', unit: 'threads' },
+  lock: { title: 'Waiting for locks and conditions', unit: 'threads' },
   gap: { title: 'Without samples', unit: 'threads' },
 };
 

@@ -374,7 +374,7 @@ export class Panel implements Desk {
       [
         ['cpu', 'CPU time'],
         ['wait', 'waiting time'],
-        ['lock', 'time waiting for locks'],
+        ['lock', 'time waiting for locks and conditions'],
         ['wall', 'elapsed time'],
         ['samples', 'samples'],
       ],

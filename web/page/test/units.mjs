@@ -592,6 +592,15 @@ test("findings: the program's own function with its callers, locks with holder, 
   assert.match(found[0].text, /waited 8 s.*held mostly by worker \(7\) in render; wanted in handler/);
   assert.match(found[1].text, /^83 % of the CPU time \(5 s\), called by main › handler, mostly in memcpy$/);
   assert.equal(coverage(a), 0.9);
+  // A parent's wait for a child explains nothing where the child was recorded too.
+  const wait = (kind) => ({ call: 'wait4', kind, for: '', waits: 5, total_ns: 30e9, longest_ns: 5e9, threads: 2 });
+  const waits = (of, kind) =>
+    findings(
+      { ...a, of, report: { ...a.report, calls: [wait(kind)] } },
+      () => false,
+      (ns) => `${ns / 1e9} s`,
+    ).filter((f) => f.kind === 'wait').length;
+  assert.deepEqual([waits(undefined, 'child'), waits(3, 'child'), waits(3, 'peer')], [1, 0, 1]);
 });
 
 test('names are cut where they tell least', async () => {
