@@ -46,6 +46,14 @@ type Thread struct {
 	again    [128]byte // schedstat as of readAt, of againLen bytes
 	againLen int
 	readAt   stack.Time
+	blocked  blockedCall // read after that
+}
+
+// blockedCall is what Syscall found of a blocked thread. While the counters read before it hold, so does it.
+type blockedCall struct {
+	call   stack.Call
+	pc, sp uint64
+	ok     bool
 }
 
 // Counters are the scheduler's accounts of a thread.
@@ -144,7 +152,7 @@ func answer(b []byte, n int, errno unix.Errno) ([]byte, error) {
 // Counters reads the scheduler's accounts of the thread: one pread, no allocation. If Switches
 // and CPU equal those of an earlier call, the thread has not run since then.
 func (t *Thread) Counters(c *Counters) error {
-	t.readAt, t.againLen = monotonic(), 0
+	t.readAt, t.againLen, t.blocked.ok = monotonic(), 0, false
 	b, err := pread(t.schedstat, t.line[:])
 	if err != nil {
 		return err
@@ -167,11 +175,12 @@ func (t *Thread) Syscall(c *stack.Call) (running bool, pc, sp uint64, err error)
 	}
 	running, pc, sp, err = parseSyscall(b, c)
 	if running && t.late.Load() {
-		if pc, sp, ok := t.dumping(); ok {
+		if at, top, ok := t.dumping(); ok {
 			*c = stack.Call{Nr: -1}
-			return false, pc, sp, nil
+			running, pc, sp, err = false, at, top, nil
 		}
 	}
+	t.blocked = blockedCall{*c, pc, sp, err == nil && !running && sp != 0}
 	return running, pc, sp, err
 }
 
@@ -284,18 +293,24 @@ func StateOf(letter byte) stack.State {
 }
 
 // freshFor is for how long, in ns, counters are those before a reading: little longer than a reading of them takes. Hardly
-// a thread runs in that time.
-const freshFor = 8_000
+// a thread runs in that time. If the call was read after them, too, they serve for callFreshFor: to read both again takes
+// longer than the state of the thread, which is read in between.
+const freshFor, callFreshFor = 8_000, 20_000
 
 // ReadBlocked reads a blocked thread without stopping it. The scheduler's counters, read before
 // and after, act as a sequence lock: equal counters mean that the thread did not run in between,
-// so call, registers and stack are consistent. Counters that were read up to freshFor ago count as read before.
+// so call, registers and stack are consistent. Counters that were read up to freshFor ago count as read before, and so
+// does a call that Syscall read after them.
 // If the thread runs or ran, ok is false and w is invalid.
 //
 // w.Regs then has only PC and SP, or what w.Registers reads, and w.Call the call. Short spans are as in Capture.
 func (t *Thread) ReadBlocked(w *Window) (ok bool, err error) {
 	w.reset()
-	if monotonic()-t.readAt >= freshFor || t.againLen == 0 {
+	fresh := stack.Time(freshFor)
+	if t.blocked.ok {
+		fresh = callFreshFor
+	}
+	if monotonic()-t.readAt >= fresh || t.againLen == 0 {
 		if err := t.Counters(&w.Counters); err != nil {
 			return false, err
 		}
@@ -303,16 +318,18 @@ func (t *Thread) ReadBlocked(w *Window) (ok bool, err error) {
 		return false, err
 	}
 	w.Asked, w.Stopped = t.readAt, monotonic() // between the two readings of the counters
-	running, pc, sp, err := t.Syscall(&w.Call)
-	if err != nil || running || sp == 0 {
-		w.Call.Nr = -1
-		return false, err
+	if !t.blocked.ok {
+		if _, _, _, err := t.Syscall(&w.Call); err != nil || !t.blocked.ok {
+			w.Call.Nr = -1
+			return false, err
+		}
 	}
-	w.Regs.PC = pc
-	w.Regs.Set(nativeSP, sp)
-	nativeRA(&w.Regs, pc)
+	w.Call = t.blocked.call
+	w.Regs.PC = t.blocked.pc
+	w.Regs.Set(nativeSP, t.blocked.sp)
+	nativeRA(&w.Regs, t.blocked.pc)
 	w.allRegisters(stack.TID(t.tid))
-	if errno := w.readBlocks(uintptr(t.tid), sp); errno != 0 && errno != unix.EFAULT {
+	if errno := w.readBlocks(uintptr(t.tid), t.blocked.sp); errno != 0 && errno != unix.EFAULT {
 		if errno == unix.ESRCH {
 			return false, ErrGone
 		}

@@ -2,8 +2,11 @@ package target
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/sliverprof/sliver/stack"
 )
 
 type blocked struct {
@@ -171,4 +174,40 @@ func TestReadBlocked(t *testing.T) {
 		t.Errorf("%+v %v at %d", ti, err, monotonic())
 	}
 	verdict(t, prog, 0, func(name string) bool { return reads[name] > 0 })
+}
+
+// A call that was read after the counters is not read again with the stack, unless it was long ago.
+func TestReadBlockedReusesCall(t *testing.T) {
+	_, _, bs := startCalls(t)
+	b := bs[slices.IndexFunc(bs, func(b blocked) bool { return b.name == "pipe" })]
+	w := NewWindow(4096)
+	syscalls := b.th.syscall
+	defer func() { b.th.syscall = syscalls }()
+	var c Counters
+	var call stack.Call
+	for {
+		if err := b.th.Counters(&c); err != nil {
+			t.Fatal(err)
+		}
+		if running, _, _, err := b.th.Syscall(&call); err != nil {
+			t.Fatal(err)
+		} else if !running {
+			break
+		}
+	}
+	b.th.syscall = -1               // no read of it succeeds
+	b.th.readAt = monotonic() + 1e9 // however slow this machine is
+	if ok, err := b.th.ReadBlocked(w); !ok || err != nil || w.Call != call || w.Regs.PC == 0 || len(w.Stack()) == 0 {
+		t.Errorf("%v, %v: %+v, want %+v", ok, err, w.Call, call)
+	}
+	b.th.readAt = monotonic() - callFreshFor
+	if _, err := b.th.ReadBlocked(w); err == nil {
+		t.Error("an old call was used")
+	}
+	if err := b.th.Counters(&c); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.th.ReadBlocked(w); err == nil {
+		t.Error("a call of before the counters was used")
+	}
 }

@@ -35,6 +35,8 @@ type args struct {
 	why   []string
 	fds   int
 	dir   string // the directory that the DirFD before a path refers to
+	// looked: the process was read for these arguments, so the thread may have run since the Look.
+	looked bool
 }
 
 func (a *args) say(format string, v ...any) { a.parts = append(a.parts, fmt.Sprintf(format, v...)) }
@@ -59,6 +61,11 @@ func (a *args) read(b []byte, addr uint64, what string) bool {
 
 func (a *args) add(s *syscalls.Arg) {
 	v := a.call.Args[s.Reg]
+	switch s.Meaning {
+	case syscalls.FD, syscalls.Size, syscalls.Offset, syscalls.Count, syscalls.Msec, syscalls.TID, syscalls.Request, syscalls.OpenFlags, syscalls.SysV:
+	default:
+		a.looked = true
+	}
 	switch s.Meaning {
 	case syscalls.FD:
 		a.fd(int32(v))
@@ -146,7 +153,7 @@ func (a *args) fd(fd int32) {
 		}
 		return
 	}
-	d := a.r.files.Describe(int(fd))
+	d := a.describe(fd)
 	if a.info.Kind == kind.WaitIPC { // its path is not that of a file
 		d.Text = "message queue " + d.Text
 	}
@@ -154,6 +161,39 @@ func (a *args) fd(fd int32) {
 	if a.fds++; a.fds == 1 {
 		a.on(&d)
 	}
+}
+
+// polled is a descriptor in which a thread waited for others. No other descriptor than one of epoll(7) can be waited in
+// by epoll_wait(2), so the call itself shows what it is, and its description needs no check until a time in ns.
+type polled struct {
+	desc  files.Desc
+	until int64
+}
+
+const (
+	polledFor = 100_000_000 // ns
+	maxEpolls = 256
+)
+
+// describe describes a descriptor.
+func (a *args) describe(fd int32) files.Desc {
+	if a.info.Kind != kind.WaitPoll { // of calls with one descriptor, that is epoll_wait and its kin
+		a.looked = true
+		return a.r.files.Describe(int(fd))
+	}
+	now := a.r.c.Monotonic()
+	if p, ok := a.r.polled[fd]; ok && now < p.until {
+		return p.desc
+	}
+	a.looked = true
+	d := a.r.files.Describe(int(fd))
+	if d.Kind == files.Epoll && d.Why == "" {
+		if len(a.r.polled) >= maxEpolls {
+			clear(a.r.polled)
+		}
+		a.r.polled[fd] = polled{d, now + polledFor}
+	}
+	return d
 }
 
 // on makes d the descriptor of the wait.

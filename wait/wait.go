@@ -187,6 +187,7 @@ type Resolver struct {
 	calls   map[int32]syscalls.Call
 	restart restarts
 	others  map[stack.TID]other
+	polled  map[int32]polled
 }
 
 // New makes a Resolver. It reads nothing yet.
@@ -210,6 +211,7 @@ func (r *Resolver) Forget() {
 	r.files.Forget()
 	r.maps.forget()
 	r.threads.forget()
+	r.polled = map[int32]polled{}
 	r.target.Libc = lock.AnyLibc
 	r.maps.libcKnown = false
 }
@@ -232,10 +234,10 @@ func (r *Resolver) Resolve(th *Thread, l *Look) (*Info, Result) {
 		}
 	}
 	r.files.Owes()
-	info := r.resolve(l, &call)
+	info, looked := r.resolve(l, &call)
 	info.Owes = r.files.Owes()
 	r.nameHolder(info.Lock)
-	if l.Still != nil && !l.Still() {
+	if looked = looked || call.Nr != l.Call.Nr; looked && l.Still != nil && !l.Still() {
 		*th = Thread{}
 		return &Info{Nr: -1, Why: "the thread went on while it was looked at"}, Torn
 	}
@@ -318,7 +320,7 @@ func (r *Resolver) Tell(th *Thread, all *FileLocks) (changed bool) {
 // prove resolves a lock again whose kind is unproven.
 func (r *Resolver) prove(th *Thread) (changed bool) {
 	l := Look{NSTID: th.nstid, State: th.state, SP: th.sp}
-	info := r.resolve(&l, &th.gave)
+	info, _ := r.resolve(&l, &th.gave)
 	if n := info.Lock; n == nil || rank(n.Basis) < rank(th.info.Lock.Basis) {
 		return false
 	}
@@ -338,15 +340,16 @@ func rank(b lock.Basis) int {
 	return 0
 }
 
-func (r *Resolver) resolve(l *Look, call *stack.Call) Info {
+// resolve returns the wait in a call. looked: it has read more of the process than the Look has.
+func (r *Resolver) resolve(l *Look, call *stack.Call) (_ Info, looked bool) {
 	switch l.State {
 	case stack.StateStopped, stack.StateTraced:
-		return Info{Kind: kind.WaitStopped, Nr: -1}
+		return Info{Kind: kind.WaitStopped, Nr: -1}, false
 	case stack.StateRunning, stack.StateRunnable, stack.StateDead:
-		return Info{Nr: -1}
+		return Info{Nr: -1}, false
 	}
 	if call.Nr < 0 {
-		return Info{Kind: kind.WaitMemory, Nr: -1}
+		return Info{Kind: kind.WaitMemory, Nr: -1}, false
 	}
 	c, ok := r.calls[call.Nr]
 	if !ok {
@@ -357,12 +360,12 @@ func (r *Resolver) resolve(l *Look, call *stack.Call) Info {
 	a := args{r: r, l: l, call: call, info: Info{Nr: call.Nr, Call: c.Name, Kind: kindOf(c.Name)}}
 	if call.Nr == r.restart.self {
 		a.info.Why = "the kernel restarted the call, and with that its number is gone"
-		return a.info
+		return a.info, false
 	}
 	for i := range c.Args {
 		a.add(&c.Args[i])
 	}
-	return a.done()
+	return a.done(), a.looked
 }
 
 // maxCalls bounds the cache of system calls.
