@@ -293,28 +293,39 @@ func StateOf(letter byte) stack.State {
 }
 
 // freshFor is for how long, in ns, counters are those before a reading: little longer than a reading of them takes. Hardly
-// a thread runs in that time. If the call was read after them, too, they serve for callFreshFor: to read both again takes
-// longer than the state of the thread, which is read in between.
+// a thread runs in that time. If the call was read after them, too, they serve for callFreshFor: by then the state of the
+// thread was read as well.
 const freshFor, callFreshFor = 8_000, 20_000
+
+// freshCounters reads the counters unless they were read a moment ago. If they are unchanged, so is the call read after them.
+func (t *Thread) freshCounters(c *Counters) error {
+	fresh := stack.Time(freshFor)
+	if t.blocked.ok {
+		fresh = callFreshFor
+	}
+	if monotonic()-t.readAt < fresh && t.againLen > 0 {
+		return parseSchedstat(t.again[:t.againLen], c)
+	}
+	was, n, blocked := t.again, t.againLen, t.blocked
+	if err := t.Counters(c); err != nil {
+		return err
+	}
+	if n > 0 && bytes.Equal(was[:n], t.again[:t.againLen]) {
+		t.blocked = blocked
+	}
+	return nil
+}
 
 // ReadBlocked reads a blocked thread without stopping it. The scheduler's counters, read before
 // and after, act as a sequence lock: equal counters mean that the thread did not run in between,
 // so call, registers and stack are consistent. Counters that were read up to freshFor ago count as read before, and so
-// does a call that Syscall read after them.
+// does a call that Syscall read after them while they stay the same.
 // If the thread runs or ran, ok is false and w is invalid.
 //
 // w.Regs then has only PC and SP, or what w.Registers reads, and w.Call the call. Short spans are as in Capture.
 func (t *Thread) ReadBlocked(w *Window) (ok bool, err error) {
 	w.reset()
-	fresh := stack.Time(freshFor)
-	if t.blocked.ok {
-		fresh = callFreshFor
-	}
-	if monotonic()-t.readAt >= fresh || t.againLen == 0 {
-		if err := t.Counters(&w.Counters); err != nil {
-			return false, err
-		}
-	} else if err := parseSchedstat(t.again[:t.againLen], &w.Counters); err != nil {
+	if err := t.freshCounters(&w.Counters); err != nil {
 		return false, err
 	}
 	w.Asked, w.Stopped = t.readAt, monotonic() // between the two readings of the counters

@@ -176,7 +176,7 @@ func TestReadBlocked(t *testing.T) {
 	verdict(t, prog, 0, func(name string) bool { return reads[name] > 0 })
 }
 
-// A call that was read after the counters is not read again with the stack, unless it was long ago.
+// A call that was read after the counters is not read again with the stack while these are the same.
 func TestReadBlockedReusesCall(t *testing.T) {
 	_, _, bs := startCalls(t)
 	b := bs[slices.IndexFunc(bs, func(b blocked) bool { return b.name == "pipe" })]
@@ -201,8 +201,12 @@ func TestReadBlockedReusesCall(t *testing.T) {
 		t.Errorf("%v, %v: %+v, want %+v", ok, err, w.Call, call)
 	}
 	b.th.readAt = monotonic() - callFreshFor
+	if ok, err := b.th.ReadBlocked(w); !ok || err != nil || w.Call != call {
+		t.Errorf("the counters are the same: %v, %v: %+v, want %+v", ok, err, w.Call, call)
+	}
+	b.th.readAt, b.th.again[0] = monotonic()-callFreshFor, 'x'
 	if _, err := b.th.ReadBlocked(w); err == nil {
-		t.Error("an old call was used")
+		t.Error("the call of other counters was used")
 	}
 	if err := b.th.Counters(&c); err != nil {
 		t.Fatal(err)
