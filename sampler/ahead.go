@@ -118,7 +118,7 @@ func (g *group) foresee(now stack.Time) bool {
 	}
 	f := &g.ahead
 	a := &f.plan
-	a.ByClock, a.Fresh = len(g.threads)-runs > fewSleep, g.tick.every*2/3
+	a.ByClock, a.Fresh = len(g.threads)-runs > fewSleep, int64(g.dozeFresh())
 	if (runs > 0 || f.clocked < noClocks) && a.ByClock || a.Pause < leastBudget {
 		return false
 	}
@@ -192,6 +192,9 @@ func (g *group) affords(th *thread, now stack.Time) bool {
 // ticksAhead returns how many ticks may be planned with stops of that many threads.
 func (g *group) ticksAhead(runs int) int64 {
 	n := sleepSpan / g.tick.every
+	if g.ahead.plan.ByClock { // all threads are looked at afterwards
+		n = g.dozeSpan() / g.tick.every
+	}
 	if runs > 0 {
 		n = min(max(aheadSpan/g.tick.every, 1), int64(aheadStops/runs))
 	}

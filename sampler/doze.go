@@ -205,11 +205,18 @@ func (g *group) leastNap() int64 {
 }
 
 // dozeFresh is how old a reading of the clock may be. The kernel adds up the CPU times of all threads for one, which for
-// thousands takes as long as looks at some hundred. Where the overhead bound makes sleepers nap, it may be older by up to
-// 1/16 of a nap; a thread that wakes has as many more late ticks.
+// thousands takes as long as looks at some hundred. So it may be older the more threads there are, and where the overhead
+// bound makes sleepers nap, by up to 1/16 of a nap; a thread that wakes has as many more late ticks.
 func (g *group) dozeFresh() stack.Time {
-	return stack.Time(max(g.tick.every*2/3, g.leastNap()/16))
+	threads := int64(0)
+	for _, x := range g.s.groups {
+		threads += int64(x.tally.size.Load())
+	}
+	return stack.Time(max(g.tick.every*2/3, g.leastNap()/16, min(threads*dozeReadEach, mostDozeSpan/16)))
 }
+
+// dozeReadEach is how old, in ns, a reading may be for each thread: 100 times as long as it takes the kernel.
+const dozeReadEach = 10_000
 
 // mostDozeSpan bounds, in ns, how old the samples of sleepers are when they are recorded.
 const mostDozeSpan = 1_000_000_000
