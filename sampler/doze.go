@@ -16,9 +16,8 @@ import (
 
 const (
 	// dozeAfter is how many samples in a row must show that a thread has not run before it dozes.
-	// The number doubles each time the thread wakes.
+	// The number doubles each time the thread wakes. One that hardly ran in its life (nap.go) dozes from its first look.
 	dozeAfter    = 16
-	dozeSoon     = 0 // for a thread that hardly ran in its life: see nap.go; the first one suffices
 	dozeAfterMax = 1024
 	// maxAwake is the highest number of awake threads with which the clock is used.
 	maxAwake = 64
@@ -108,7 +107,7 @@ func (d *doze) read(now, since stack.Time) (x dozed, ok bool) {
 type threadDoze struct {
 	on    bool
 	soon  bool // it has hardly run before
-	after int  // needed value of steady; 0: the default
+	after int  // needed value of steady; 0: it has not woken yet
 }
 
 // dozing is a group's state for dozing threads.
@@ -254,11 +253,11 @@ func (g *group) dozeAgain(was dozed, known bool) {
 
 // mayDoze reports whether the thread has slept long enough to doze.
 func (th *thread) mayDoze() bool {
-	least := dozeAfter
-	if th.sleep.doze.soon {
-		least = dozeSoon
+	d := &th.sleep.doze
+	if d.soon && d.after == 0 {
+		return th.seen.blocked
 	}
-	return th.ahead.way == stack.WayUnrun && th.ahead.steady >= max(th.sleep.doze.after, least)
+	return th.ahead.way == stack.WayUnrun && th.ahead.steady >= max(d.after, dozeAfter)
 }
 
 // wakes ends the doze of a thread that was seen to have run.

@@ -32,6 +32,9 @@ func TestDoze(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		const until = 6000 * ms
 		f := &fakeTarget{until: until, doze: true}
+		if seed%2 == 1 { // threads that sleep at first doze from their first look
+			f.born, f.cpu = -100_000*ms, 1000
+		}
 		scripts := map[stack.TID][]stack.Time{}
 		sleepers := fewSleep + 1 + r.IntN(30)
 		for i := range sleepers {
@@ -73,7 +76,7 @@ func TestDoze(t *testing.T) {
 			}
 			wakes := uint64(len(scripts[th.tid]) / 2)
 			if int(th.tid) > sleepers+1 {
-				wakes = 0
+				wakes = uint64(seed % 2) // it may sleep at its first look
 			}
 			blind := uint64(blindFor/int64(cfg.Interval)) + 2
 			if a.Late > wakes*blind {

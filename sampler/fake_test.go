@@ -169,6 +169,8 @@ type fakeTarget struct {
 	doze    bool                   // it supports the clock for dozing threads
 	asked   int                    // number of readings of that clock
 	wrap    func(*memorySink) Sink // the sink of a thread; nil: the memorySink itself
+	born    stack.Time             // of its threads
+	cpu     int64                  // of each thread, in Info
 
 	now atomic.Int64 // the engines' time, as of the last sleep
 
@@ -184,7 +186,7 @@ func (f *fakeTarget) Threads([]stack.TID) (out []stack.TID, err error) {
 }
 
 func (f *fakeTarget) Info(tid stack.TID) (stack.ThreadInfo, error) {
-	in := stack.ThreadInfo{TID: tid, Name: "t", Main: tid == 1}
+	in := stack.ThreadInfo{TID: tid, Name: "t", Main: tid == 1, Born: f.born, CPU: f.cpu}
 	if f.name != nil {
 		in.Name = f.name(tid)
 	}

@@ -65,9 +65,12 @@ func (g *group) init() (err error) {
 func (g *group) add(th *thread) {
 	g.ctl.mu.Lock()
 	g.ctl.incoming = append(g.ctl.incoming, th)
+	first := len(g.ctl.incoming) == 1
 	g.ctl.mu.Unlock()
 	g.grow(1)
-	g.wake()
+	if first { // else the group has been woken, and has not taken them yet
+		g.wake()
+	}
 }
 
 func (g *group) wake() {

@@ -128,11 +128,53 @@ func TestTakingUp(t *testing.T) {
 	}
 	d.taking.Store(false)
 	rounds(true)
+	// One that hardly ran in its life dozes from its first look, until it wakes.
+	th.seen.blocked, th.sleep.doze.soon, th.ahead.way = true, true, stack.WayRead
+	if !th.mayDoze() {
+		t.Error("it does not doze after its first look")
+	}
+	th.sleep.doze.on = true
+	if g.wakes(th); th.mayDoze() || th.sleep.doze.on {
+		t.Error("it dozes right after it woke")
+	}
+	// A reading of the clock holds the longer the more threads it adds up, so they take at most one hundredth of a CPU.
+	g.s.groups = []*group{g}
+	for threads, want := range map[int32]int64{100: int64(10*ms) * 2 / 3, 4000: 4000 * dozeReadEach, 100_000: mostDozeSpan / 16} {
+		g.tally.size.Store(threads)
+		if got := int64(g.dozeFresh()); got != want {
+			t.Errorf("with %d threads a reading holds for %d ns, want %d", threads, got, want)
+		}
+	}
 	// The looks at all threads are a small share of the time between them.
 	for threads, want := range map[int]int64{fewSleep + 1: sleepSpan, 700: 700 * dozeEach, 10_000: mostDozeSpan} {
 		g.threads = make([]*thread, threads)
 		if got := g.dozeSpan(); got != want {
 			t.Errorf("with %d threads the clock samples %d ns, want %d", threads, got, want)
 		}
+	}
+}
+
+// wakeCounter counts how often its group is woken.
+type wakeCounter struct {
+	*fakeEngine
+	n int
+}
+
+func (w *wakeCounter) Wake() { w.n++ }
+
+// A group is woken once for all threads that it has not taken yet.
+func TestWokenOnce(t *testing.T) {
+	w := &wakeCounter{fakeEngine: &fakeEngine{}}
+	g := &group{engine: w}
+	g.ctl.ready.Store(true)
+	for range 5 {
+		g.add(&thread{})
+	}
+	if w.n != 1 || len(g.ctl.incoming) != 5 || g.tally.size.Load() != 5 {
+		t.Errorf("woken %d times for %d threads", w.n, len(g.ctl.incoming))
+	}
+	g.ctl.incoming = nil // it takes them
+	if g.add(&thread{}); w.n != 2 {
+		t.Errorf("woken %d times after it took those", w.n)
 	}
 }
