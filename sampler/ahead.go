@@ -119,7 +119,7 @@ func (g *group) foresee(now stack.Time) bool {
 	f := &g.ahead
 	a := &f.plan
 	a.ByClock, a.Fresh = len(g.threads)-runs > fewSleep, int64(g.dozeFresh())
-	if (runs > 0 || f.clocked < noClocks) && a.ByClock || a.Pause < leastBudget {
+	if (runs > 0 || f.clocked < noClocks || g.s.doze.taking.Load()) && a.ByClock || a.Pause < leastBudget {
 		return false
 	}
 	n := g.ticksAhead(runs)
@@ -158,7 +158,7 @@ func (g *group) foreseeThreads(now stack.Time) (runs int, ok bool) {
 			th.ahead.mayRun, f.clocked = false, min(f.clocked, n)
 			continue
 		}
-		steady := th.ahead.steady >= steadyFor
+		steady := th.ahead.steady >= steadyFor || th.sleep.doze.on && th.seen.blocked
 		th.ahead.mayRun = steady && th.life.active || !th.clock.on && g.atOnce(th)
 		if !th.ahead.mayRun {
 			if !steady {

@@ -49,6 +49,32 @@ func TestOldSleepers(t *testing.T) {
 	}
 }
 
+// Where all threads hardly run, the engine reads the process's clock ahead from their first look on, except while more of
+// them are taken up.
+func TestOldSleepersAhead(t *testing.T) {
+	const threads, until, ticks = 40, 4000 * ms, 400
+	for _, taking := range []bool{false, true} {
+		f := &oldTarget{fakeTarget{until: until, ahead: true, doze: true}}
+		f.steer = func(s *Sampler, _ stack.Time) { s.doze.taking.Store(taking) }
+		for i := range threads {
+			f.threads = append(f.threads, blocked(stack.TID(i+2)))
+		}
+		s, _, acc := sampleTarget(t, &f.fakeTarget, f, Config{})
+		went := 0
+		for _, g := range s.groups {
+			went += g.engine.(*foreseer).ticks
+		}
+		if taking && went > 0 || !taking && went < ticks*95/100 {
+			t.Errorf("taking up threads: %v: ahead for %d ticks of %d", taking, went, ticks)
+		}
+		for _, th := range f.threads {
+			if a := acc[th.tid]; a.Late+a.Rested > 0 || int(a.Samples) < ticks-1 || th.looks > ticks/25+10 {
+				t.Fatalf("taking up threads: %v: thread %d: %d samples, %d late, %d rested, %d looks", taking, th.tid, a.Samples, a.Late, a.Rested, th.looks)
+			}
+		}
+	}
+}
+
 // The first two looks at a thread decide whether it naps at once.
 func TestJudged(t *testing.T) {
 	const second = 1_000_000_000
