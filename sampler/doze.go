@@ -191,7 +191,7 @@ func (g *group) dozeSpan() int64 {
 }
 
 // dozeEach is the time, in ns, that the clock samples for each thread of the group: some 100 times as long as a look takes.
-const dozeEach = 800_000
+const dozeEach = 1_250_000
 
 // dozeLevel is the nap level with which a thread is looked at about once in dozeSpan.
 func (g *group) dozeLevel() int {

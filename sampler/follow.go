@@ -204,6 +204,8 @@ func (s *Sampler) update(r *roster, tids []stack.TID, due, part bool) int {
 	if !part {
 		s.release(picked)
 	}
+	var woken wakeups
+	defer woken.flush()
 	for _, in := range picked {
 		if s.over() {
 			s.leave(r, tids)
@@ -216,10 +218,40 @@ func (s *Sampler) update(r *roster, tids []stack.TID, due, part bool) int {
 			s.listed(th, &in, begin)
 		}
 		if th == nil && r.taken(s.target, &in) {
-			s.add(in)
+			woken.add(s.add(in))
 		}
 	}
 	return len(picked)
+}
+
+// wakeEach is for how many new threads groups are woken once, apart from the first one: to wake takes about as long as to
+// look at some threads, and to take up so many less than a millisecond.
+const wakeEach = 16
+
+// wakeups are the groups that have to wake for new threads.
+type wakeups struct {
+	groups []*group
+	n      int // threads added
+}
+
+// add wakes the group of a new thread, soon; nil: there is none.
+func (w *wakeups) add(g *group) {
+	if g == nil {
+		return
+	}
+	if !slices.Contains(w.groups, g) {
+		w.groups = append(w.groups, g)
+	}
+	if w.n++; w.n == 1 || w.n%wakeEach == 0 {
+		w.flush()
+	}
+}
+
+func (w *wakeups) flush() {
+	for _, g := range w.groups {
+		g.wake()
+	}
+	w.groups = w.groups[:0]
 }
 
 // updateEach is how many threads are read before the selected ones among them are taken up.

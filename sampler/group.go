@@ -62,15 +62,12 @@ func (g *group) init() (err error) {
 	return nil
 }
 
+// add hands a thread to the group, which takes it when it wakes.
 func (g *group) add(th *thread) {
 	g.ctl.mu.Lock()
 	g.ctl.incoming = append(g.ctl.incoming, th)
-	first := len(g.ctl.incoming) == 1
 	g.ctl.mu.Unlock()
 	g.grow(1)
-	if first { // else the group has been woken, and has not taken them yet
-		g.wake()
-	}
 }
 
 func (g *group) wake() {

@@ -322,10 +322,10 @@ func (s *Sampler) release(picked []stack.ThreadInfo) {
 	}
 }
 
-func (s *Sampler) add(in stack.ThreadInfo) {
+func (s *Sampler) add(in stack.ThreadInfo) *group {
 	t, err := s.target.Open(in.TID)
 	if s.refused.note(in.TID, err); err != nil {
-		return
+		return nil
 	}
 	at := s.hooks.wall()
 	th := newThread(in, t, s.cfg.Start(in))
@@ -341,6 +341,7 @@ func (s *Sampler) add(in stack.ThreadInfo) {
 	s.assign(th, g)
 	s.roll.mu.Unlock()
 	g.add(th)
+	return g
 }
 
 // fillEach is the time of an interval, in ns, that a group has for each of its threads before

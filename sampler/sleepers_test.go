@@ -188,19 +188,26 @@ type wakeCounter struct {
 
 func (w *wakeCounter) Wake() { w.n++ }
 
-// A group is woken once for all threads that it has not taken yet.
-func TestWokenOnce(t *testing.T) {
-	w := &wakeCounter{fakeEngine: &fakeEngine{}}
-	g := &group{engine: w}
-	g.ctl.ready.Store(true)
-	for range 5 {
-		g.add(&thread{})
+// Groups are woken at once for the first thread, and then once for several.
+func TestWakeups(t *testing.T) {
+	engines := []*wakeCounter{{}, {}}
+	groups := make([]*group, len(engines))
+	for i, w := range engines {
+		groups[i] = &group{engine: w}
+		groups[i].ctl.ready.Store(true)
 	}
-	if w.n != 1 || len(g.ctl.incoming) != 5 || g.tally.size.Load() != 5 {
-		t.Errorf("woken %d times for %d threads", w.n, len(g.ctl.incoming))
+	var w wakeups
+	if w.add(groups[0]); engines[0].n != 1 {
+		t.Errorf("woken %d times for the first thread", engines[0].n)
 	}
-	g.ctl.incoming = nil // it takes them
-	if g.add(&thread{}); w.n != 2 {
-		t.Errorf("woken %d times after it took those", w.n)
+	w.add(nil) // it could not be opened
+	for i := range 2*wakeEach + 1 {
+		w.add(groups[i%2])
+	}
+	if w.flush(); engines[0].n != 4 || engines[1].n != 3 {
+		t.Errorf("woken %d and %d times for %d threads", engines[0].n, engines[1].n, w.n)
+	}
+	if w.flush(); engines[0].n+engines[1].n != 7 {
+		t.Error("woken once more")
 	}
 }
