@@ -42,44 +42,66 @@ func ParseStat(b []byte) (Stat, error) {
 	if open < 0 || end < open {
 		return st, errors.New("stat: no name in parentheses")
 	}
-	pid, err := strconv.ParseInt(string(bytes.TrimSpace(b[:open])), 10, 32)
-	if err != nil {
-		return st, fmt.Errorf("stat: offset 0: %w", err)
+	pid, rest, ok := decimal(b[:open])
+	if !ok || len(blanks(rest)) > 0 || pid > math.MaxInt32 {
+		return st, fmt.Errorf("stat: offset 0: invalid number %q", b[:open])
 	}
-	st.PID, st.Comm = int(pid), string(b[open+1:end])
-	const first = 3 // the state, right after the name, is field 3 of the manual
-	f := strings.Fields(string(b[end+1:]))
-	if len(f) < 28-first+1 || len(f[0]) != 1 {
-		return st, fmt.Errorf("stat: offset %d: %d fields behind the name, want at least %d", end+1, len(f), 28-first+1)
-	}
-	st.State = f[0][0]
-	var user, system, chUser, chSystem uint64
-	for _, x := range []struct {
-		field int
-		to    *uint64
-	}{{9, &st.Flags}, {14, &user}, {15, &system}, {14, &st.UTime}, {15, &st.STime}, {16, &chUser}, {17, &chSystem}, {22, &st.Start}, {26, &st.StartCode}, {27, &st.EndCode}, {28, &st.StartStack}} {
-		if *x.to, err = strconv.ParseUint(f[x.field-first], 10, 64); err != nil {
-			return st, fmt.Errorf("stat: field %d: %w", x.field, err)
+	st.PID, st.Comm, st.Exit = int(pid), string(b[open+1:end]), -1
+	const last = 28
+	field := 2 // the name; the manual counts from 1
+	for w := range bytes.FieldsSeq(b[end+1:]) {
+		field++
+		if !st.set(field, w) {
+			return st, fmt.Errorf("stat: field %d: invalid value %q", field, w)
 		}
 	}
-	st.Ticks, st.Children = user+system, chUser+chSystem
-	for _, x := range []struct {
-		field int
-		to    *int
-	}{{4, &st.PPID}, {20, &st.Threads}} {
-		n, err := strconv.ParseInt(f[x.field-first], 10, 32)
-		if err != nil {
-			return st, fmt.Errorf("stat: field %d: %w", x.field, err)
-		}
-		*x.to = int(n)
-	}
-	st.Exit = -1
-	if len(f) > 52-first {
-		if n, err := strconv.ParseInt(f[52-first], 10, 32); err == nil {
-			st.Exit = int(n)
-		}
+	if field < last {
+		return st, fmt.Errorf("stat: offset %d: %d fields, want at least %d", end+1, field, last)
 	}
 	return st, nil
+}
+
+// set sets the field of that number of the manual, and reports whether its value is valid. It allocates nothing: samplers
+// read such a line for each new thread, and that of the process some times a second.
+func (s *Stat) set(field int, w []byte) bool {
+	if field == 3 {
+		s.State = w[0]
+		return len(w) == 1
+	}
+	v, rest, ok := decimal(w)
+	ok = ok && len(rest) == 0
+	switch field {
+	case 4:
+		s.PPID, ok = int(v), ok && v <= math.MaxInt32
+	case 9:
+		s.Flags = v
+	case 14:
+		s.UTime = v
+		s.Ticks += v
+	case 15:
+		s.STime = v
+		s.Ticks += v
+	case 16, 17:
+		s.Children += v
+	case 20:
+		s.Threads, ok = int(v), ok && v <= math.MaxInt32
+	case 22:
+		s.Start = v
+	case 26:
+		s.StartCode = v
+	case 27:
+		s.EndCode = v
+	case 28:
+		s.StartStack = v
+	case 52:
+		if ok && v <= math.MaxInt32 {
+			s.Exit = int(v)
+		}
+		return true
+	default:
+		return true
+	}
+	return ok
 }
 
 // Status holds the used fields of /proc/PID/status (proc_pid_status(5)).

@@ -30,13 +30,18 @@ func TestParseStat(t *testing.T) {
 		t.Errorf("got %+v\nwant %+v", st, want)
 	}
 	for _, s := range []string{"", "12", "12 (a", "12 a)", ")(", "x (a)" + tail, "12 (a) S 1 2", "12 (a)" + strings.Replace(tail, "12345", "-", 1),
-		"12 (a)" + strings.Replace(tail, " S ", " SS ", 1)} {
+		"12 (a)" + strings.Replace(tail, " S ", " SS ", 1), "12 (a)" + strings.Replace(tail, "S 7", "S -7", 1), "12 (a)" + strings.Replace(tail, " 3 0 12345", " 4294967296 0 12345", 1),
+		"12 (a)" + strings.Replace(tail, "12345", "123456789012345678901", 1), "12 (a)" + strings.TrimSuffix(tail, " 140737488347136 0 0 0")} {
 		if _, err := ParseStat([]byte(s)); err == nil {
 			t.Errorf("no error for %q", s)
 		}
 	}
 	if st, err := ParseStat(own(t, "stat")); err != nil || st.PID != os.Getpid() || st.PPID != os.Getppid() || StateOf(st.State) == stack.StateUnknown {
 		t.Errorf("self: %+v %v", st, err)
+	}
+	line := []byte("12 (a)" + tail)
+	if n := testing.AllocsPerRun(100, func() { _, _ = ParseStat(line) }); n > 1 { // the name
+		t.Errorf("%v allocations", n)
 	}
 	if c, ok := stateLetter([]byte("1 (x) y) D 2")); !ok || c != 'D' {
 		t.Errorf("state %c %v", c, ok)
