@@ -225,7 +225,7 @@ func (s *Sampler) update(r *roster, tids []stack.TID, due, part bool) int {
 }
 
 // wakeEach is for how many new threads groups are woken once, apart from the first one: to wake takes about as long as to
-// look at some threads, and to take up so many less than a millisecond.
+// look at some threads, and to take up 16 of them less than a millisecond.
 const wakeEach = 16
 
 // wakeups are the groups that have to wake for new threads.
