@@ -58,7 +58,7 @@ func Tables() []Table {
 			{"id", "INTEGER PRIMARY KEY", "number in this recording"}, {"pid", "INTEGER", ""}, {"ppid", "INTEGER", "process that started it; NULL if unknown"},
 			{"name", "TEXT", "its program"}, {"command", "TEXT", "with its arguments"}, {"began", "INTEGER", "ns since the recording began; below 0 if before it"},
 			{"ended", "INTEGER", "when its part of the recording ended; NULL if that is not in the file"}, {"threads", "INTEGER", ""},
-			{"samples", "INTEGER", ""}, {"cpu", "INTEGER", "ns on a CPU while it was observed"},
+			{"samples", "INTEGER", ""}, {"cpu", "INTEGER", "ns on a CPU while it was observed, with those after its last sample if it began in the recording"},
 			{"exit_status", "INTEGER", "NULL if a signal killed it, it did not end, or how is not known"},
 			{"exit_signal", "TEXT", "the signal that killed it, such as SIGKILL"}}},
 		{"threads", "the threads of each process, main first, then by age", []Column{

@@ -201,7 +201,7 @@ func (f *filler) processRow() {
 	}
 	t := r.Stats.Total()
 	f.row("processes", f.process, f.v.PID(), zeroNull(int64(r.Process.Parent)), view.Text(r.Process.Comm, view.MaxName), view.Text(view.Command(r.Process.Cmdline), view.MaxName),
-		f.ts(r.Process.StartTime), ended, len(r.Threads), int64(t.Samples), t.CPUNS, status, signal)
+		f.ts(r.Process.StartTime), ended, len(r.Threads), int64(t.Samples), r.CPU(), status, signal)
 }
 
 func (f *filler) functions() {

@@ -68,6 +68,7 @@ type Recorded struct {
 	Comm        string
 	Threads     int
 	Stats       stack.ThreadStats // of all its threads
+	CPU         int64             // ns, of these or by the kernel's account of the process, if that is more
 	// Found is when the process was found, First its first sample; 0: none.
 	Found, First stack.Time
 	Reason       string // why its part of the recording ended
@@ -219,6 +220,7 @@ func (f *family) record(ctx context.Context, m procset.Member) {
 			r.IO = res.IO
 		}
 		r.Threads, r.Stats, r.Exit = res.Threads, res.Stats.Total(), res.Exit
+		r.CPU = max(r.Stats.CPUNS, res.CPU)
 		addStats(&f.stats, &res.Stats)
 	}
 	f.done = append(f.done, r)
@@ -511,12 +513,15 @@ func (f *family) account(res *Result, rec *trace.Recorder) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	st := f.s.stats()
-	own := Recorded{PID: f.s.proc.PID(), Comm: f.s.name(), Threads: res.Threads, Stats: st.Total(), Found: f.s.opened, First: f.s.smp.First(), Reason: res.Reason, Exit: res.Exit, IO: res.IO}
+	own := Recorded{PID: f.s.proc.PID(), Comm: f.s.name(), Threads: res.Threads, Stats: st.Total(), CPU: max(st.Total().CPUNS, res.CPU), Found: f.s.opened, First: f.s.smp.First(), Reason: res.Reason, Exit: res.Exit, IO: res.IO}
 	res.Processes = append([]Recorded{own}, f.done...)
 	res.LeftOut = f.s.o.Set.Left()
 	if res.LeftOut.UsedNS = int64(f.s.o.Set.Used()); res.LeftOut.UsedNS > 0 {
 		for i := range res.Processes {
-			res.LeftOut.CPUNS += res.Processes[i].Stats.CPUNS
+			res.LeftOut.CPUNS += res.Processes[i].CPU
+		}
+		for i := range res.LeftOut.Processes {
+			res.LeftOut.CPUNS += res.LeftOut.Processes[i].CPU
 		}
 	}
 	res.Problems = append(res.Problems, f.errs...)

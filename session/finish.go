@@ -60,6 +60,8 @@ type Result struct {
 	Children time.Duration
 	Files    []export.File
 	Problems []string // causes of missing names; the files are complete
+	// CPU is the CPU time of the process: see trace.End.
+	CPU int64
 	// Processes are the recorded ones, this Session's own first, in the order in which they
 	// were taken up; nil: the recording is of one process. Left are the others.
 	Processes []Recorded
@@ -112,10 +114,11 @@ func (s *Session) Finish(reason string) (res *Result, err error) {
 	rec := s.rec
 	s.rec = nil
 	s.fileMu.Unlock()
+	res.CPU = s.spent()
 	if s.family != nil {
 		s.family.account(res, rec)
 	}
-	res.Stats, err = rec.Close(st, trace.End{At: st.At, Reason: reason, Gone: s.gone(reason), Exit: res.Exit})
+	res.Stats, err = rec.Close(st, trace.End{At: st.At, Reason: reason, Gone: s.gone(reason), CPU: res.CPU, Exit: res.Exit})
 	s.settleAccount()
 	if s.family != nil {
 		addStats(&res.Stats, &s.family.stats)
@@ -240,6 +243,22 @@ func (s *Session) gone(reason string) stack.Time {
 		return 0
 	}
 	return of.o.Set.Gone(s.proc.PID(), s.member != nil && reason == targetEnded)
+}
+
+// spent returns trace.End.CPU. That of a selection of threads is the sum of theirs.
+func (s *Session) spent() int64 {
+	of := s
+	if s.member != nil {
+		of = s.member.s
+	}
+	if of.family == nil {
+		return 0
+	}
+	ns := of.o.Set.CPU(s.proc.PID(), s.born)
+	if !s.smp.Selection().All() {
+		return 0
+	}
+	return ns
 }
 
 // salvage makes the outputs from a recording that could not be completed, such as on a

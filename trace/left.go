@@ -16,7 +16,8 @@ type LeftOut struct {
 	Lost  uint64 `json:"lost"`  // reports of processes that the kernel dropped: an unknown number is missing
 	How   string `json:"how"`   // how new processes were found
 	// UsedNS is the CPU time of a command that was recorded to its end, with its descendants that were waited for,
-	// by the kernel's account at its end; 0: unknown. CPUNS is the part of it that the recording has.
+	// by the kernel's account at its end; 0: unknown. CPUNS is the part of it that the processes of the recording and those in
+	// Processes have.
 	UsedNS int64 `json:"used_ns,omitempty"`
 	CPUNS  int64 `json:"cpu_ns,omitempty"`
 	// Processes are the first of Count.
@@ -32,6 +33,8 @@ type LeftProcess struct {
 	// Born and Gone are when it was made and when it ended, as the kernel reported it; 0: unknown.
 	Born stack.Time `json:"born,omitempty"`
 	Gone stack.Time `json:"gone,omitempty"`
+	// CPU is its CPU time in ns; 0: unknown.
+	CPU int64 `json:"cpu_ns,omitempty"`
 }
 
 // leastMissing is the part of a command's CPU time, as 1/leastMissing, from which on a line says that it is missing.
@@ -61,6 +64,7 @@ func (l *LeftOut) Lines() (out []string) {
 	type group struct {
 		n     int
 		names []string
+		cpu   int64
 	}
 	const most = 5
 	groups := map[string]*group{}
@@ -73,6 +77,7 @@ func (l *LeftOut) Lines() (out []string) {
 			groups[p.Why] = g
 			order = append(order, p.Why)
 		}
+		g.cpu += p.CPU
 		if g.n++; len(g.names) < most {
 			g.names = append(g.names, fmt.Sprintf("%s (%d)", p.Name, p.PID))
 		}
@@ -89,13 +94,16 @@ func (l *LeftOut) Lines() (out []string) {
 		if g.n > len(g.names) {
 			s += fmt.Sprintf(" and %d more", g.n-len(g.names))
 		}
+		if g.cpu > 0 {
+			s += fmt.Sprintf("; %v of CPU time", time.Duration(g.cpu).Round(time.Millisecond/10))
+		}
 		out = append(out, s)
 	}
 	if more := l.Count - len(l.Processes); more > 0 {
 		out = append(out, fmt.Sprintf("%s more not recorded", processes(more)))
 	}
 	if missing := l.UsedNS - l.CPUNS; missing > l.UsedNS/leastMissing {
-		out = append(out, fmt.Sprintf("%v of %v of CPU time: it was used after the last sample of a thread, or by processes that are not recorded",
+		out = append(out, fmt.Sprintf("%v of %v of CPU time: it was used after the last sample of a thread, by processes that are not recorded, or to end processes",
 			time.Duration(missing).Round(time.Millisecond), time.Duration(l.UsedNS).Round(time.Millisecond)))
 	}
 	if l.Lost > 0 {

@@ -311,6 +311,15 @@ func (s *Stats) Total() (t ThreadStats) {
 	return t
 }
 
+// CPU returns the CPU time of the recording's process in ns: that of its threads, or that in End, which may be more.
+func (rec *Recording) CPU() int64 {
+	ns := rec.Stats.Total().CPUNS
+	if rec.End != nil {
+		ns = max(ns, rec.End.CPU)
+	}
+	return ns
+}
+
 // End marks the end of a complete recording.
 type End struct {
 	At     stack.Time `json:"at"`
@@ -318,6 +327,9 @@ type End struct {
 	// Gone is when the process ended, as the kernel reported it, in a recording of several processes; 0: unknown,
 	// or it did not end.
 	Gone stack.Time `json:"gone,omitempty"`
+	// CPU is the CPU time, in ns, that the process used from its birth to At or its end, by the kernel's account. It has
+	// the time after the last samples of threads, and threads without samples. 0: unknown, or it began before the recording.
+	CPU int64 `json:"cpu_ns,omitempty"`
 	// Exit is how the process ended; nil: it did not end, or how is not known.
 	Exit *Exit `json:"exit,omitempty"`
 }

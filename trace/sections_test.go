@@ -227,15 +227,15 @@ func TestSectionsDamaged(t *testing.T) {
 }
 
 func TestLeftOut(t *testing.T) {
-	l := &LeftOut{Seen: 20, Count: 9, Lost: 3, UsedNS: 2_000_400_000, CPUNS: 1_500_000_000}
+	l := &LeftOut{Seen: 20, Count: 10, Lost: 3, UsedNS: 2_000_400_000, CPUNS: 1_500_000_000}
 	for i := range 7 {
 		l.Processes = append(l.Processes, LeftProcess{PID: i, Name: "cc1", Why: "too short"})
 	}
-	l.Processes = append(l.Processes, LeftProcess{PID: 9, Name: "su", Why: "no permission"})
+	l.Processes = append(l.Processes, LeftProcess{PID: 9, Name: "su", Why: "no permission", CPU: 1_260_000}, LeftProcess{PID: 10, Name: "su", Why: "no permission", CPU: 1_000_000})
 	got := strings.Join(l.Lines(), "\n")
 	want := "7 processes not recorded, too short: cc1 (0), cc1 (1), cc1 (2), cc1 (3), cc1 (4) and 2 more\n" +
-		"1 process not recorded, no permission: su (9)\n1 process more not recorded\n" +
-		"500ms of 2s of CPU time: it was used after the last sample of a thread, or by processes that are not recorded\n3 reports of new processes lost: some processes are missing"
+		"2 processes not recorded, no permission: su (9), su (10); 2.3ms of CPU time\n1 process more not recorded\n" +
+		"500ms of 2s of CPU time: it was used after the last sample of a thread, by processes that are not recorded, or to end processes\n3 reports of new processes lost: some processes are missing"
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
@@ -244,5 +244,19 @@ func TestLeftOut(t *testing.T) {
 	}
 	if (*LeftOut)(nil).Lines() != nil {
 		t.Error("lines of nothing")
+	}
+}
+
+// The CPU time of a process is by the kernel's account at its end, if that has more than the samples.
+func TestCPUOfProcess(t *testing.T) {
+	for _, c := range []struct {
+		end  *End
+		want int64
+	}{{nil, 12}, {&End{}, 12}, {&End{CPU: 11}, 12}, {&End{CPU: 20}, 20}} {
+		rec := &Recording{End: c.end}
+		rec.Stats.Threads = []stack.ThreadStats{{CPUNS: 5}, {CPUNS: 7}}
+		if got := rec.CPU(); got != c.want {
+			t.Errorf("%+v: %d ns, want %d", c.end, got, c.want)
+		}
 	}
 }

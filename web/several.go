@@ -61,14 +61,6 @@ func newSeveral(rec *trace.Recording) *several {
 	return s
 }
 
-// cpuOf returns the CPU time of a recording's process, in ns.
-func cpuOf(one *trace.Recording) (ns int64) {
-	for i := range one.Stats.Threads {
-		ns += one.Stats.Threads[i].CPUNS
-	}
-	return ns
-}
-
 // Process describes the first process, with clocks at the begin of the earliest.
 func (s *several) Process() trace.Process {
 	p := s.rec.Process
@@ -177,7 +169,7 @@ func busiest(parts []processPart, is func(*trace.Recording) bool) *processPart {
 	most, accepted := int64(-1), false
 	for i := range parts {
 		p := &parts[i]
-		ok, ns := is(p.rec), cpuOf(p.rec)
+		ok, ns := is(p.rec), p.rec.CPU()
 		if ok && !accepted || ok == accepted && ns > most {
 			best, most, accepted = p, ns, ok
 		}

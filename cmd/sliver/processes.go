@@ -33,18 +33,10 @@ func pickProcesses(rec *trace.Recording, spec string) (*trace.Recording, error) 
 	return out, nil
 }
 
-// cpuOf returns the CPU time of a recording's process, in ns.
-func cpuOf(one *trace.Recording) (ns int64) {
-	for i := range one.Stats.Threads {
-		ns += one.Stats.Threads[i].CPUNS
-	}
-	return ns
-}
-
 // busiest returns the recordings of all processes, that with the most CPU time first.
 func busiest(rec *trace.Recording) []*trace.Recording {
 	all := rec.All()
-	slices.SortStableFunc(all, func(a, b *trace.Recording) int { return cmp.Compare(cpuOf(b), cpuOf(a)) })
+	slices.SortStableFunc(all, func(a, b *trace.Recording) int { return cmp.Compare(b.CPU(), a.CPU()) })
 	return all
 }
 

@@ -250,7 +250,7 @@ func writeProcesses(w io.Writer, r *session.Result) {
 	}
 	fmt.Fprintln(w)
 	rows := slices.Clone(r.Processes)
-	slices.SortStableFunc(rows, func(a, b session.Recorded) int { return int(min(max(b.Stats.CPUNS-a.Stats.CPUNS, -1), 1)) })
+	slices.SortStableFunc(rows, func(a, b session.Recorded) int { return int(min(max(b.CPU-a.CPU, -1), 1)) })
 	for i := range rows {
 		if i == maxProcessRows {
 			fmt.Fprintf(w, "           and %d more\n", len(rows)-i)
@@ -261,7 +261,7 @@ func writeProcesses(w io.Writer, r *session.Result) {
 		if x := p.Exit; x != nil && (x.Status != 0 || x.Signal != "") {
 			end = ", " + printable(x.String())
 		}
-		fmt.Fprintf(w, "           %s (%d): %s of CPU, %s, %s%s\n", printable(p.Comm), p.PID, moment(p.Stats.CPUNS), plural(p.Threads, "thread"), plural(int(p.Stats.Samples), "sample"), end)
+		fmt.Fprintf(w, "           %s (%d): %s of CPU, %s, %s%s\n", printable(p.Comm), p.PID, moment(p.CPU), plural(p.Threads, "thread"), plural(int(p.Stats.Samples), "sample"), end)
 	}
 	for _, l := range r.LeftOut.Lines() {
 		fmt.Fprintf(w, "  left out %s\n", printable(l))
@@ -297,7 +297,7 @@ type processJSON struct {
 func processesJSON(r *session.Result) (out []processJSON) {
 	for i := range r.Processes {
 		p := &r.Processes[i]
-		x := processJSON{PID: p.PID, Parent: p.Parent, Name: p.Comm, Threads: p.Threads, Samples: p.Stats.Samples, CPUNS: p.Stats.CPUNS, Found: p.Found, FirstNS: int64(max(p.First-p.Found, 0))}
+		x := processJSON{PID: p.PID, Parent: p.Parent, Name: p.Comm, Threads: p.Threads, Samples: p.Stats.Samples, CPUNS: p.CPU, Found: p.Found, FirstNS: int64(max(p.First-p.Found, 0))}
 		switch e := p.Exit; {
 		case e == nil:
 		case e.Signal != "":

@@ -98,9 +98,8 @@ func (r *Report) AddProcesses(rec *trace.Recording) {
 			to = one.End.Gone
 		}
 		row := Process{PID: p.PID, Parent: p.Parent, Name: view.Text(p.Comm, 256), Command: view.Command(p.Cmdline),
-			Begin: int64(from - begin), End: int64(max(to, from) - begin), Threads: len(one.Threads), Exit: exitOf(one.End)}
+			Begin: int64(from - begin), End: int64(max(to, from) - begin), Threads: len(one.Threads), CPU: one.CPU(), Exit: exitOf(one.End)}
 		for i := range one.Stats.Threads {
-			row.CPU += one.Stats.Threads[i].CPUNS
 			row.Samples += one.Stats.Threads[i].Samples
 		}
 		r.Processes = append(r.Processes, row)

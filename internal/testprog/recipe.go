@@ -179,6 +179,7 @@ var programs = map[string]map[string]recipe{
 	"c/siblings":  {"O2": gcc("-O2", "-g", "-fno-optimize-sibling-calls")},
 	"c/gdbjit":    {"O2": cVariants["O2"]},
 	"c/contexts":  {"O2": cVariants["O2"], "static": cVariants["static"]},
+	"c/cputimes":  {"O2": gcc("-O2", "-g", "-pthread")},
 	"c/reload":    {"O2": cVariants["O2"]},
 	"c/latenames": {"O2": cVariants["O2"]},
 	"c/latecalls": {"O2": cVariants["O2"], "nopie": cVariants["nopie"], "musl": cVariants["musl"], "static": cVariants["static"]},

@@ -63,15 +63,14 @@ type Set struct {
 	wake   chan struct{}
 	change func(pid int, what target.BirthKind) // see OnChange
 	lost   uint64                               // reports of which the caller of OnChange knows
+	young  []young                              // oldest first
 
-	mu    sync.Mutex // guards the fields below, and parent, name and born of each kin
-	at    int        // processes that were delivered and are not done, or are being opened
-	left  trace.LeftOut
-	lives map[int]times // of the newest process of each number, as far as the kernel reported it
+	mu     sync.Mutex // guards the fields below, and parent, name, born and taken of each kin
+	at     int        // processes that were delivered and are not done, or are being opened
+	left   trace.LeftOut
+	lives  map[int]lifetime      // of the newest process of each number, as far as the kernel reported it
+	meters map[int]*target.Meter // of some of them; nil: the kernel has none
 }
-
-// times are when a process began and ended; 0: not reported.
-type times struct{ born, gone stack.Time }
 
 // kin is a process that belongs to the set, or is about to be matched.
 type kin struct {
@@ -83,6 +82,7 @@ type kin struct {
 	due         time.Time  // when to open it
 	stranger    bool       // it belongs to the set only if it matches
 	ended       bool
+	taken       bool // a process with this number was delivered
 }
 
 // Times between looks.
@@ -110,7 +110,7 @@ func New(o Options) *Set {
 	if o.Max <= 0 {
 		o.Max = DefaultMax
 	}
-	s := &Set{o: o, kin: map[int]*kin{}, lives: map[int]times{}, wake: make(chan struct{}, 1)}
+	s := &Set{o: o, kin: map[int]*kin{}, lives: map[int]lifetime{}, meters: map[int]*target.Meter{}, wake: make(chan struct{}, 1)}
 	if o.Match != nil {
 		s.finder = target.NewFinder(o.Match)
 	}
@@ -147,6 +147,12 @@ func (s *Set) Close() {
 	if s.births != nil {
 		s.births.Close()
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range s.meters {
+		m.Close()
+	}
+	s.meters = nil
 }
 
 // Take adds processes that were given by number, and returns them in the same order. The caller has opened them.
@@ -154,7 +160,10 @@ func (s *Set) Take(ps ...*target.Process) []Member {
 	out := make([]Member, 0, len(ps))
 	for _, p := range ps {
 		f := p.Facts()
-		s.kin[p.PID()] = &kin{pid: p.PID(), name: f.Comm, start: f.StartTicks, began: f.StartTime}
+		s.kin[p.PID()] = &kin{pid: p.PID(), name: f.Comm, start: f.StartTicks, began: f.StartTime, taken: true}
+		if s.births != nil && p.PID() == s.o.Command {
+			s.count(p.PID(), f.StartTime-bornWithin)
+		}
 		s.enter()
 		out = append(out, Member{Process: p, Found: target.Now()})
 	}
@@ -258,6 +267,7 @@ func (s *Set) Follow(ctx context.Context, join func(Member)) {
 	defer opening.Wait()
 	look := time.Now().Add(findEvery)
 	for ctx.Err() == nil {
+		s.rest()
 		s.mu.Lock()
 		idle := s.at == 0 && len(s.due) == 0 && s.finder == nil
 		s.mu.Unlock()
@@ -359,7 +369,7 @@ func (s *Set) apply(b *target.Birth) {
 				k.parent = b.Parent
 			}
 			s.mu.Unlock()
-			s.lived(k.pid, times{born: b.At})
+			s.lived(k.pid, lifetime{born: b.At})
 			return
 		}
 		if k != nil {
@@ -377,7 +387,10 @@ func (s *Set) apply(b *target.Birth) {
 		}
 		s.kin[k.pid] = k
 		s.due = append(s.due, k)
-		s.lived(k.pid, times{born: b.At})
+		s.lived(k.pid, lifetime{born: b.At})
+		if belongs {
+			s.count(k.pid, b.At)
+		}
 	case target.Execed:
 		switch {
 		case k != nil:
@@ -399,7 +412,7 @@ func (s *Set) apply(b *target.Birth) {
 		// another process has it.
 		k.ended = true
 		s.changed(k.pid, b.Kind)
-		s.lived(k.pid, times{born: k.born, gone: b.At})
+		s.lived(k.pid, lifetime{born: k.born, gone: b.At, used: s.counted(k)})
 		s.drop(k)
 		if k.stranger {
 			delete(s.kin, k.pid)
@@ -424,47 +437,6 @@ func after(b *target.Birth, d time.Duration) time.Time {
 func (k *kin) listedBefore(b *target.Birth) bool {
 	return !k.ended && k.born == 0 && k.began != 0 && near(k.began, b.At)
 }
-
-// bornAs returns when a process was made, of which there is a report though it did not match then; 0: unknown.
-func (s *Set) bornAs(pid int) stack.Time {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if l := s.lives[pid]; l.gone == 0 {
-		return l.born
-	}
-	return 0
-}
-
-// lived notes the life of a process.
-func (s *Set) lived(pid int, l times) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if _, ok := s.lives[pid]; !ok && len(s.lives) >= maxKin {
-		clear(s.lives)
-	}
-	s.lives[pid] = l
-}
-
-// Gone returns when the first thread of a process of the set ended, as the kernel reported it; 0: it did not, or
-// another process of the set has had its number since. ended says that the process has ended: then Gone waits a little
-// for the report.
-func (s *Set) Gone(pid int, ended bool) stack.Time {
-	for try := 0; ; try++ {
-		s.mu.Lock()
-		at := s.lives[pid].gone
-		s.mu.Unlock()
-		if at != 0 || !ended || s.births == nil || try == goneTries {
-			return at
-		}
-		time.Sleep(goneEvery)
-	}
-}
-
-// The report of an end is written before the end can be seen. Its reader may have to wait for a CPU.
-const (
-	goneTries = 10
-	goneEvery = 2 * time.Millisecond
-)
 
 // drop removes a process that ended before it was opened.
 func (s *Set) drop(k *kin) {
@@ -548,6 +520,9 @@ func (s *Set) open(k *kin) (m Member, ok bool) {
 		p.Close()
 		return leave(WhyShort) // another process has its number
 	}
+	s.mu.Lock()
+	k.taken = true
+	s.mu.Unlock()
 	return Member{Process: p, Parent: parent, Found: target.Now(), Born: born}, true
 }
 
@@ -566,7 +541,7 @@ func (s *Set) Missed(pid, parent int, name, why string) {
 	defer s.mu.Unlock()
 	s.left.Count++
 	if len(s.left.Processes) < trace.MaxLeft {
-		s.left.Processes = append(s.left.Processes, trace.LeftProcess{PID: pid, Parent: parent, Name: name, Why: why, Born: s.lives[pid].born, Gone: s.lives[pid].gone})
+		s.left.Processes = append(s.left.Processes, trace.LeftProcess{PID: pid, Parent: parent, Name: name, Why: why, Born: s.lives[pid].born, Gone: s.lives[pid].gone, CPU: s.lives[pid].used})
 	}
 }
 
@@ -580,7 +555,7 @@ func (s *Set) Left() trace.LeftOut {
 	l.Processes = slices.Clone(l.Processes)
 	for i := range l.Processes { // the report of an end may come after the attempt to open
 		if p := &l.Processes[i]; p.Gone == 0 && p.Born != 0 && s.lives[p.PID].born == p.Born {
-			p.Gone = s.lives[p.PID].gone
+			p.Gone, p.CPU = s.lives[p.PID].gone, s.lives[p.PID].used
 		}
 	}
 	if s.births != nil {

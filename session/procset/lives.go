@@ -1,0 +1,156 @@
+package procset
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/target"
+)
+
+// lifetime is when a process began and ended; 0: not reported. used is its CPU time in ns at its end; 0: unknown.
+type lifetime struct {
+	born, gone stack.Time
+	used       int64
+}
+
+// bornAs returns when a process was made, of which there is a report though it did not match then; 0: unknown.
+func (s *Set) bornAs(pid int) stack.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l := s.lives[pid]; l.gone == 0 {
+		return l.born
+	}
+	return 0
+}
+
+// lived notes the life of a process.
+func (s *Set) lived(pid int, l lifetime) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.lives[pid]; !ok && len(s.lives) >= maxKin {
+		clear(s.lives)
+	}
+	s.lives[pid] = l
+}
+
+// Gone returns when the first thread of a process of the set ended, as the kernel reported it; 0: it did not, or
+// another process of the set has had its number since. ended says that the process has ended: then Gone waits a little
+// for the report.
+func (s *Set) Gone(pid int, ended bool) stack.Time {
+	for try := 0; ; try++ {
+		s.mu.Lock()
+		at := s.lives[pid].gone
+		s.mu.Unlock()
+		if at != 0 || !ended || s.births == nil || try == goneTries {
+			return at
+		}
+		time.Sleep(goneEvery)
+	}
+}
+
+// The report of an end is written before the end can be seen. Its reader may have to wait for a CPU.
+const (
+	goneTries = 10
+	goneEvery = 2 * time.Millisecond
+)
+
+// young is a process whose CPU time is counted since a time.
+type young struct {
+	pid   int
+	meter *target.Meter
+	since time.Time
+	exact time.Time // its Meter was adjusted
+}
+
+// Samples show CPU time up to the last one, and a process of a build that lives for 50 ms uses a tenth of its own after
+// that. So a new process has a Meter. For one that lives for longer than meterFor that part is small, and the samples
+// suffice: its Meter rests. At most maxMeters count at once, as each is an open file.
+const (
+	meterFor  = 2 * time.Second
+	maxMeters = 512
+	// adjustEvery is the least time between two adjustments of a Meter.
+	adjustEvery = 20 * time.Millisecond
+)
+
+// count begins to count the CPU time of a process that was made at a time, if the kernel does.
+func (s *Set) count(pid int, born stack.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.uncount(pid)
+	if s.meters == nil || len(s.young) >= maxMeters {
+		return
+	}
+	m, err := target.OpenMeter(pid, born)
+	switch {
+	case errors.Is(err, target.ErrNoMeter):
+		s.meters = nil
+	case err == nil:
+		s.meters[pid] = m
+		s.young = append(s.young, young{pid, m, time.Now(), time.Now()})
+	}
+}
+
+// uncount closes the Meter of a process. The caller holds s.mu.
+func (s *Set) uncount(pid int) {
+	if m := s.meters[pid]; m != nil {
+		m.Close()
+		delete(s.meters, pid)
+	}
+}
+
+// rest ends the counting for processes that are not young any more, and adjusts that of the others.
+func (s *Set) rest() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.young = slices.DeleteFunc(s.young, func(y young) bool {
+		counts := s.meters[y.pid] == y.meter
+		if old := time.Since(y.since) > meterFor; old && counts {
+			y.meter.Rest()
+			return true
+		}
+		return !counts // it was closed
+	})
+	for i := range s.young {
+		if y := &s.young[i]; time.Since(y.exact) > adjustEvery {
+			y.meter.Adjust()
+			y.exact = time.Now()
+		}
+	}
+}
+
+// counted returns the CPU time of a process whose first thread has ended; 0: unknown. The others of one that was delivered
+// may go on, so it is counted until CPU is called.
+func (s *Set) counted(k *kin) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := s.meters[k.pid]
+	if m == nil {
+		return 0
+	}
+	ns, _ := m.Used()
+	if !k.taken {
+		s.uncount(k.pid)
+	}
+	return ns
+}
+
+// CPU returns the CPU time, in ns, that a process of the set has used in its life up to now, or to its end; 0: unknown, or
+// another process of the set has its number now. born is that of its Member. Call it once
+// the process is not recorded any more: it ends the counting.
+func (s *Set) CPU(pid int, born stack.Time) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lives[pid].born != born {
+		return 0
+	}
+	ns := s.lives[pid].used
+	if m := s.meters[pid]; m != nil {
+		if now, ok := m.Used(); ok {
+			ns = max(ns, now)
+		}
+		s.uncount(pid)
+	}
+	return ns
+}
