@@ -165,7 +165,7 @@ func (f *family) record(ctx context.Context, m procset.Member) {
 		return
 	}
 	defer s.Close()
-	if s.mods.renamed(facts); f.execs {
+	if s.mods.renamed(); f.execs {
 		s.live.ExecsReported()
 		s.smp.LivesReported()
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/sliverprof/sliver/internal/limits"
 	"github.com/sliverprof/sliver/session/internal/live"
 	"github.com/sliverprof/sliver/stack"
-	"github.com/sliverprof/sliver/symbol"
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/trace"
 )
@@ -230,12 +229,8 @@ func (m *modules) replaced() {
 
 // renamed records which program the process runs if it is another one than when it was
 // opened. The sampler reports each exec after its New.
-func (m *modules) renamed(was target.Facts) {
-	exe, err := m.proc.Exe()
-	if err != nil {
-		return
-	}
-	if comm, err := m.proc.Comm(); exe != was.Exe || err == nil && comm != was.Comm {
+func (m *modules) renamed() {
+	if m.proc.Renamed() {
 		m.replaced()
 	}
 }
@@ -260,8 +255,7 @@ func (m *modules) open(mp *stack.Mapping) (trace.Module, target.File) {
 	if shared, ok := f.(*live.SharedFile); ok {
 		segs, mod.BuildID, err = shared.Head()
 	} else {
-		mod.BuildID, _ = symbol.BuildID(f)
-		segs, err = live.Segments(f)
+		segs, mod.BuildID, err = m.shared.HeadOf(f)
 	}
 	if err != nil {
 		return mod, f // not ELF: only the program's perf map can name its code

@@ -124,8 +124,10 @@ func (b *Births) Next(wait time.Duration) []Birth {
 	if b.await(fds, wait) && fds[0].Revents == 0 && len(b.held) == 0 {
 		b.await(fds[:1], gather)
 	}
-	var drain [8]byte
-	_, _ = unix.Read(b.wake, drain[:])
+	if fds[0].Revents != 0 {
+		var drain [8]byte
+		_, _ = unix.Read(b.wake, drain[:])
+	}
 	complete := monotonic() - clockSlack
 	b.found = append(b.found[:0], b.held...)
 	for _, r := range b.rings {

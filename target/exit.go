@@ -88,7 +88,8 @@ func (l *Life) Ending() (e Ending, ok bool) {
 // (do_task_stat of fs/proc/array.c). The link to its working directory, which it no longer has, needs the same right
 // (proc_fd_access_allowed of fs/proc/base.c).
 func (p *Process) shown() bool {
-	_, err := p.link("cwd")
+	var to [1]byte
+	_, err := unix.Readlinkat(p.dir, "cwd", to[:])
 	return !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.EPERM)
 }
 

@@ -56,3 +56,26 @@ const maxOptions = 8
 
 // maxName is the longest name of a file (NAME_MAX).
 const maxName = 255
+
+// Comm returns the process's current name: see Facts.
+func (p *Process) Comm() (string, error) {
+	b, err := p.readShown("comm", 256)
+	if err != nil {
+		return "", err
+	}
+	exe, _ := p.Exe()
+	args, _ := p.Cmdline()
+	return programName(strings.TrimSuffix(string(b), "\n"), exe, args), nil
+}
+
+// Renamed reports whether the process has become another program since it was opened, or has given its first thread another
+// name. It costs less than Comm.
+func (p *Process) Renamed() bool {
+	var buf [64]byte
+	b, err := p.readLine("comm", buf[:])
+	if err != nil {
+		return false
+	}
+	exe, err := p.Exe()
+	return err == nil && (exe != p.facts.Exe || strings.TrimSuffix(string(b), "\n") != p.name)
+}

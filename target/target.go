@@ -45,6 +45,8 @@ type Process struct {
 	electing sync.Mutex             // one elect at a time; guards retired
 	retired  []int                  // directories of deputies
 
+	name string // the kernel's, when it was opened
+
 	mu   sync.Mutex
 	task int // /proc/PID/task, for getdents
 	stat int // /proc/PID/task/PID/stat
@@ -84,21 +86,10 @@ func (p *Process) Exe() (string, error) { return p.link("exe") }
 // Dir returns the process's working folder, as the kernel shows it.
 func (p *Process) Dir() (string, error) { return p.link("cwd") }
 
-// Comm returns the process's current name: see Facts.
-func (p *Process) Comm() (string, error) {
-	b, err := p.read("comm", 256)
-	if err != nil {
-		return "", err
-	}
-	exe, _ := p.Exe()
-	args, _ := p.Cmdline()
-	return programName(strings.TrimSuffix(string(b), "\n"), exe, args), nil
-}
-
 // Cmdline returns the command line in its current form, without empty arguments at the end: a
 // program that writes a title there (setproctitle) fills the rest with zeros.
 func (p *Process) Cmdline() ([]string, error) {
-	b, err := p.read("cmdline", maxCmdline)
+	b, err := p.readShown("cmdline", maxCmdline)
 	if err != nil || len(b) == 0 {
 		return nil, err
 	}
@@ -170,7 +161,8 @@ func (p *Process) open() error {
 	if p.stat, err = p.openat("task/"+strconv.Itoa(p.pid)+"/stat", unix.O_RDONLY); err != nil {
 		return p.vanished(err)
 	}
-	p.dirs = make([]byte, 32<<10)
+	p.dirs = make([]byte, dirBytes)
+	p.name = st.Comm
 	p.child = st.PPID == os.Getpid()
 	p.facts = Facts{PID: p.pid, Comm: st.Comm, StartTicks: st.Start, StartTime: ticksToTime(st.Start),
 		UID: status.UID, NSpid: p.pid, PageSize: os.Getpagesize()}
@@ -181,11 +173,20 @@ func (p *Process) open() error {
 	p.facts.Exe, _ = p.Exe()
 	p.facts.Comm = programName(st.Comm, p.facts.Exe, p.facts.Cmdline)
 	p.facts.Cgroup = p.cgroup()
-	ours, e1 := os.Readlink("/proc/self/ns/pid")
-	theirs, e2 := p.link("ns/pid")
-	p.facts.Container = e1 == nil && e2 == nil && ours != theirs
+	ours := ownNamespace()
+	theirs, err := p.link("ns/pid")
+	p.facts.Container = err == nil && ours != "" && ours != theirs
 	return p.access(&status)
 }
+
+// dirBytes is how much of a list of threads is read at once: some 170 of them. Most processes have one.
+const dirBytes = 4 << 10
+
+// ownNamespace returns the link of this program's PID namespace, which never changes; "": it cannot be read.
+var ownNamespace = sync.OnceValue(func() string {
+	to, _ := os.Readlink("/proc/self/ns/pid")
+	return to
+})
 
 // hidden returns the refusal of an existing process that /proc hides.
 func hidden(pid int) error {
@@ -209,7 +210,7 @@ func (p *Process) vanished(err error) error {
 }
 
 func (p *Process) cgroup() string {
-	b, err := p.read("cgroup", maxStatus)
+	b, err := p.readShown("cgroup", maxStatus)
 	if err != nil {
 		return ""
 	}
@@ -340,7 +341,15 @@ func (p *Process) openat(name string, flags int) (int, error) {
 }
 
 // read returns the whole content of a small file in the process's directory.
-func (p *Process) read(name string, limit int) ([]byte, error) {
+func (p *Process) read(name string, limit int) ([]byte, error) { return p.readAll(name, limit, false) }
+
+// readShown is read for a file that the kernel returns whole if it fits (single_open of fs/seq_file.c, and cmdline). It makes
+// no call to find the end.
+func (p *Process) readShown(name string, limit int) ([]byte, error) {
+	return p.readAll(name, limit, true)
+}
+
+func (p *Process) readAll(name string, limit int, shown bool) ([]byte, error) {
 	fd, err := p.openat(name, unix.O_RDONLY)
 	if err != nil {
 		return nil, err
@@ -359,7 +368,7 @@ func (p *Process) read(name string, limit int) ([]byte, error) {
 			return b, err
 		}
 		b = b[:len(b)+n]
-		if n == 0 {
+		if n == 0 || shown && len(b) < cap(b) {
 			return b, nil
 		}
 		if len(b) > limit {
@@ -403,7 +412,7 @@ func (p *Process) status(sub string) (Stat, Status, error) {
 	if err != nil {
 		return st, Status{}, err
 	}
-	b, err := p.read(sub+"status", maxStatus)
+	b, err := p.readShown(sub+"status", maxStatus)
 	if err != nil {
 		return st, Status{}, err
 	}

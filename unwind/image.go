@@ -1,6 +1,7 @@
 package unwind
 
 import (
+	"bytes"
 	"debug/elf"
 	"errors"
 	"io"
@@ -83,6 +84,18 @@ type Images interface {
 	// Image returns the image of a mapped file. nil: it is not shared, use Open. The file stays
 	// open as long as the Space is used.
 	Image(m stack.Mapping) *Image
+}
+
+// MemoryImages are Files that share images without a file between Spaces: the kernel maps the same vDSO into each process.
+type MemoryImages interface {
+	Files
+	// MemoryImage returns the image with this content. nil: it is not shared.
+	MemoryImage(content []byte) *Image
+}
+
+// NewMemoryImage is NewImage for an image without a file, which is linked with no other one.
+func NewMemoryImage(content []byte, arch rule.Arch, languages ...*Language) *Image {
+	return newImage(bytes.NewReader(content), arch, false, languages)
 }
 
 // NewImage opens the image of an ELF file. An Image of a file that cannot be read has no tables;

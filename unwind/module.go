@@ -1,11 +1,9 @@
 package unwind
 
 import (
-	"bytes"
 	"debug/elf"
 	"errors"
 	"fmt"
-	"io"
 	"sync"
 	"sync/atomic"
 
@@ -46,11 +44,16 @@ func (m *module) load() {
 
 func (m *module) open() *Image {
 	if m.mapping.Inode == 0 {
-		r, err := m.memory()
+		b, err := m.memory()
 		if err != nil {
 			return &Image{err: err}
 		}
-		return newImage(r, m.space.arch, false, m.space.tables)
+		if shared, ok := m.space.files.(MemoryImages); ok {
+			if img := shared.MemoryImage(b); img != nil {
+				return img
+			}
+		}
+		return NewMemoryImage(b, m.space.arch, m.space.tables...)
 	}
 	if shared, ok := m.space.files.(Images); ok {
 		if img := shared.Image(m.mapping); img != nil {
@@ -66,7 +69,7 @@ func (m *module) open() *Image {
 }
 
 // memory copies an ELF image without a file from the target's memory.
-func (m *module) memory() (io.ReaderAt, error) {
+func (m *module) memory() ([]byte, error) {
 	if m.space.mem == nil {
 		return nil, errors.New("no access to the target's memory")
 	}
@@ -78,7 +81,7 @@ func (m *module) memory() (io.ReaderAt, error) {
 	if k, err := m.space.mem.ReadAt(b, int64(m.mapping.Start)); k < len(b) {
 		return nil, fmt.Errorf("image at %#x: %d of %d bytes: %w", m.mapping.Start, k, n, err)
 	}
-	return bytes.NewReader(b), nil
+	return b, nil
 }
 
 // The kernel maps a segment from the page that contains its start. Pages have 4 KiB, or up to 64

@@ -352,6 +352,18 @@ func (f *files) Image(m stack.Mapping) *unwind.Image {
 	return x.imageFor(f.space.Arch())
 }
 
+// MemoryImage implements unwind.MemoryImages.
+func (f *files) MemoryImage(content []byte) *unwind.Image {
+	if f.shares.of == nil {
+		return nil
+	}
+	x := f.shares.of.inMemory(content)
+	if x == nil {
+		return nil
+	}
+	return x.imageFor(f.space.Arch())
+}
+
 type memory Target
 
 // ReadSpans implements unwind.SpanReader.

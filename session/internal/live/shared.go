@@ -7,7 +7,6 @@ import (
 
 	"github.com/sliverprof/sliver/engine/ptrace"
 	"github.com/sliverprof/sliver/stack"
-	"github.com/sliverprof/sliver/symbol"
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/unwind"
 	"github.com/sliverprof/sliver/unwind/rule"
@@ -26,6 +25,7 @@ type Shared struct {
 	mu     sync.Mutex
 	files  map[FileKey][]*SharedFile // by the numbers in maps
 	unused []*SharedFile             // least recently used first
+	memory []*inMemory
 	closed bool
 
 	ends wait.Later  // the descriptors of all processes
@@ -54,12 +54,7 @@ type SharedFile struct {
 		once sync.Once
 		img  *unwind.Image
 	}
-	head struct {
-		once    sync.Once
-		segs    [][3]uint64
-		err     error
-		buildID string
-	}
+	head fileHead
 	vars *variables // guarded by of.mu; nil: not requested yet
 }
 
@@ -243,12 +238,7 @@ func (f *SharedFile) Modified() int64 { return target.Modified(f.file) }
 
 // Head returns the executable segments, as Segments does, and the build ID; "": none.
 func (f *SharedFile) Head() (segs [][3]uint64, buildID string, err error) {
-	h := &f.head
-	h.once.Do(func() {
-		h.buildID, _ = symbol.BuildID(f.file)
-		h.segs, h.err = Segments(f.file)
-	})
-	return h.segs, h.buildID, h.err
+	return f.head.of(f.file)
 }
 
 func (f *SharedFile) imageFor(arch rule.Arch) *unwind.Image {
