@@ -1,6 +1,7 @@
 package target
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -201,12 +202,23 @@ func (p *Process) vdso(m stack.Mapping) (File, error) {
 	if n, err := p.ReadAt(b, m.Start); err != nil && n == 0 {
 		return nil, fmt.Errorf("open [vdso]: %w", err)
 	}
-	return memory{strings.NewReader(string(b))}, nil
+	return memory{bytes.NewReader(b), b}, nil
 }
 
-type memory struct{ *strings.Reader }
+type memory struct {
+	*bytes.Reader
+	content []byte
+}
 
 func (memory) Close() error { return nil }
+
+// InMemory returns the content of a mapping without a file, nil for others. It must not be modified.
+func InMemory(f File) []byte {
+	if m, ok := f.(memory); ok {
+		return m.content
+	}
+	return nil
+}
 
 // PerfMap opens the map of JIT code that the process writes for perf, /tmp/perf-PID.map in its
 // own mount and PID namespace. The error is an fs.ErrNotExist if there is none. A file that

@@ -54,18 +54,13 @@ func (x *inMemory) imageFor(arch rule.Arch) *unwind.Image {
 	return x.image.img
 }
 
-// HeadOf is SharedFile.Head for the memory of a process. s may be nil.
+// HeadOf is SharedFile.Head for a file that is not shared, or an image without a file. s may be nil.
 func (s *Shared) HeadOf(f target.File) (segs [][3]uint64, buildID string, err error) {
 	var own fileHead
-	if s == nil || f.Size() > maxInMemoryBytes {
-		return own.of(f)
-	}
-	b := make([]byte, f.Size())
-	if n, err := f.ReadAt(b, 0); n < len(b) && err != nil && err != io.EOF {
-		return nil, "", err
-	}
-	if x := s.inMemory(b); x != nil {
-		return x.head.of(f)
+	if b := target.InMemory(f); s != nil && b != nil {
+		if x := s.inMemory(b); x != nil {
+			return x.head.of(f)
+		}
 	}
 	return own.of(f)
 }
