@@ -20,7 +20,7 @@ static long long used(clockid_t c) {
 	return t.tv_sec * 1000000000LL + t.tv_nsec;
 }
 
-// burn uses a CPU for so many ms of the thread's CPU time.
+// burn uses ms milliseconds of CPU time.
 __attribute__((noinline)) static void burn(int ms) {
 	long long end = used(CLOCK_THREAD_CPUTIME_ID) + ms * 1000000LL;
 	while (used(CLOCK_THREAD_CPUTIME_ID) < end)
