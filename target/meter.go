@@ -155,6 +155,12 @@ func (m *Meter) Adjust() {
 	}
 }
 
+// set sets the base from the process's clock and the counter at one moment.
+func (m *Meter) set(used, counted int64) {
+	least := used - counted
+	m.base = min(max(m.base, least), least+behind)
+}
+
 // behind is how much, in ns, the clock of a running process may be behind: the kernel adds up its time at its own ticks
 // (thread_group_cputime of kernel/sched/cputime.c).
 const behind = 4_000_000
@@ -172,7 +178,7 @@ func (m *Meter) adjust(within int64) (used, apart int64, err error) {
 	}
 	after, err := m.counted()
 	if apart = after - before; err == nil && apart <= within {
-		m.base = used - (before+after)/2
+		m.set(used, (before+after)/2)
 	}
 	return used, apart, err
 }

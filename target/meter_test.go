@@ -82,3 +82,21 @@ func TestMeterRefuses(t *testing.T) {
 	}
 	m.Close()
 }
+
+// The clock of a process that runs is behind by up to a tick, so that its base may grow, and shrinks only if the counter has time
+// that cannot be the process's.
+func TestMeterBase(t *testing.T) {
+	m := &Meter{}
+	for _, c := range []struct{ used, counted, base int64 }{
+		{5e6, 0, 5e6},                           // exact
+		{6e6, 3e6, 5e6},                         // behind by 2 ms
+		{10e6, 3e6, 7e6},                        // the first was behind by as much
+		{20e6, 50e6, -30e6 + behind},            // 37 ms were stolen
+		{30e6, 60e6 + behind, -30e6},            // behind again
+		{40e6, 70e6 + 2*behind, -30e6 - behind}, // more was stolen
+	} {
+		if m.set(c.used, c.counted); m.base != c.base {
+			t.Errorf("%d ns by the clock, %d counted: base %d, want %d", c.used, c.counted, m.base, c.base)
+		}
+	}
+}
