@@ -75,15 +75,3 @@ func TestManyThreads(t *testing.T) {
 		t.Errorf("%d threads fit into one or two readings", got)
 	}
 }
-
-// Each look at a process parses its state: that makes only the name.
-func TestParseStatAllocates(t *testing.T) {
-	line := own(t, "stat")
-	if n := testing.AllocsPerRun(100, func() {
-		if _, err := ParseStat(line); err != nil {
-			t.Fatal(err)
-		}
-	}); n > 1 {
-		t.Errorf("%v allocations", n)
-	}
-}
