@@ -250,22 +250,6 @@ func (p *Process) Close() error {
 	return nil
 }
 
-// Alive reports whether the process still exists and is not a zombie. A process whose first
-// thread ended while others continue is alive.
-func (p *Process) Alive() bool {
-	// The file is open, so a lack of descriptors does not make a process seem gone.
-	var buf [1024]byte
-	b, err := pread(p.stat, buf[:])
-	if err != nil {
-		return false
-	}
-	st, err := ParseStat(b)
-	if err != nil || st.State == 'X' {
-		return false
-	}
-	return st.State != 'Z' || st.Threads > 1
-}
-
 // Image returns a number that changes when the process execs another program, and is otherwise
 // constant. It is not exact: two images may share a number, with odds like 1 in 2^30 on a kernel
 // that randomises stacks. It is 0 while that is unknown: at the start of an exec, and when the
