@@ -5,7 +5,12 @@ package target
 func (p *Process) Alive() bool {
 	// While another thread execs, it takes the first one's number, and a reading that began before that finds the old first
 	// thread dead (de_thread of fs/exec.c). The next one finds the new one.
-	return p.alive() || p.alive()
+	for range 2 {
+		if p.alive() {
+			return true
+		}
+	}
+	return false
 }
 
 func (p *Process) alive() bool {
