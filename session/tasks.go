@@ -11,13 +11,14 @@ import (
 )
 
 // tasks records all tasks of the target's runtime: when sampling begins, when it ends,
-// and on request. A program without tasks costs almost nothing.
+// from time to time in between, and on request. A program without tasks costs almost nothing.
 type tasks struct {
 	t    *live.Target
 	note func(*trace.Tasks)
 	mu   sync.Mutex // one look at a time
 	over bool       // the recorder takes no more
 	lost trace.LostTasks
+	last *trace.Tasks // what the last look took
 }
 
 // ErrNoTasks reports that the program has no runtime with readable tasks.
@@ -65,6 +66,7 @@ func (x *tasks) end() {
 
 func (x *tasks) take(all *trace.Tasks) {
 	x.lost.Add(all)
+	x.last = all
 	x.note(all)
 }
 
@@ -82,10 +84,41 @@ const (
 	taskMost = time.Second
 )
 
-// begin records the tasks that exist at the beginning. It gives up when ctx ends.
+// Looks at goroutines during a recording. One that waits for a short time, such as for a mutex, is seen where it waits only
+// then. They are as far apart as 1/taskShare of the time so far and as looks cost in 1/taskCost of the time, at least lookEach,
+// and there are none of more than mostLooked goroutines.
+const (
+	lookEach   = 500 * time.Millisecond
+	taskShare  = 8
+	taskCost   = 500
+	mostLooked = 1000
+)
+
+// follow looks at goroutines until ctx ends.
+func (x *tasks) follow(ctx context.Context) {
+	for begin := time.Now(); ; {
+		x.mu.Lock()
+		last := x.last
+		x.mu.Unlock()
+		if last == nil || len(last.List) > mostLooked || last.What != "goroutine" {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(max(lookEach, time.Since(begin)/taskShare, taskCost*time.Duration(last.Took))):
+		}
+		if err := x.look(); err != nil {
+			return
+		}
+	}
+}
+
+// begin records the tasks that exist at the beginning, and follows them. It gives up when ctx ends.
 func (x *tasks) begin(ctx context.Context) {
 	for wait := taskWait; wait <= taskMost; wait *= 2 {
 		if err := x.look(); err == nil || errors.Is(err, ErrNoTasks) && wait > taskWait {
+			x.follow(ctx)
 			return
 		}
 		select {

@@ -38,15 +38,15 @@ func TestTasksAsked(t *testing.T) {
 		}
 		return len(rec.Tasks)
 	}
-	waitFor(t, func() bool { return looks() == 1 })
+	waitFor(t, func() bool { return looks() > 0 })
 	_ = cmd.Process.Signal(syscall.SIGUSR1)
-	waitFor(t, func() bool { return looks() == 2 })
+	waitFor(t, func() bool { return looks() > 3 }) // others come by themselves
 	_ = cmd.Process.Signal(syscall.SIGINT)
 	if err := cmd.Wait(); err != nil {
 		t.Fatal(err)
 	}
 	rec := openFile(t, filepath.Join(dir, "x.sliver"))
-	if len(rec.Tasks) != 3 {
+	if len(rec.Tasks) < 5 {
 		t.Fatalf("%d looks", len(rec.Tasks))
 	}
 	for _, all := range rec.Tasks {
