@@ -5,7 +5,7 @@ package target
 func (p *Process) Alive() bool {
 	// While another thread execs, it takes the first one's number, and a reading that began before that finds the old first
 	// thread dead (de_thread of fs/exec.c). The next one finds the new one.
-	for range 2 {
+	for range 8 { // each may meet another exec
 		if p.alive() {
 			return true
 		}
