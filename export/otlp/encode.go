@@ -78,8 +78,6 @@ func Encode(w io.Writer, rec *trace.Recording, o view.Options, resource func(*tr
 // means "none". All processes share the dictionary.
 type encoder struct {
 	p       *profile.Profile // of the process at hand
-	before  numbers          // those of the processes before
-	last    numbers
 	strings map[string]int
 	texts   []string
 	attrs   map[string]int
@@ -96,9 +94,6 @@ type encoder struct {
 	b, sub, head []byte // reused
 	stack        []int
 }
-
-// numbers are the highest numbers in use.
-type numbers struct{ locations, functions, mappings int }
 
 // maxLabels limits how many label sets are cached.
 const maxLabels = 1 << 12
@@ -145,16 +140,9 @@ func (e *encoder) none() error {
 
 // process iterates over the samples of a process, and then over the tables that they reference, and writes its profiles.
 func (e *encoder) process(w *bufio.Writer, v *view.View, resource []Attribute, version string) error {
-	e.p, e.before, e.stacks, e.thread = profile.New(v), e.last, nil, nil
-	for _, gather := range []func() error{
-		func() error { return e.p.Samples(e.sample) },
-		func() error { return e.p.Locations(e.location) },
-		func() error { return e.p.Functions(e.function) },
-		func() error { return e.p.Mappings(e.mapping) },
-	} {
-		if err := gather(); err != nil {
-			return err
-		}
+	e.p, e.stacks, e.thread = profile.New(v, e.p), nil, nil
+	if err := e.p.Each(e.sample, e.location, e.function, e.mapping); err != nil {
+		return err
 	}
 	if err := e.write(w, resource, version); err != nil {
 		return err
@@ -217,9 +205,6 @@ func (e *encoder) stackOf(s *profile.Sample) (int32, error) {
 	e.count++
 	*at = int32(e.count)
 	e.stack = e.p.Stack(s, e.stack[:0])
-	for i := range e.stack {
-		e.stack[i] += e.before.locations
-	}
 	e.b = pb.Packed(e.b[:0], 1, e.stack)
 	return *at, e.entry(dictStack, e.b)
 }
@@ -236,24 +221,18 @@ func (e *encoder) attribute(a Attribute) (int, error) {
 	return i, nil
 }
 
-func (e *encoder) location(n int, l *profile.Location) error {
-	e.last.locations = max(e.last.locations, e.before.locations+n)
-	mapping := l.Mapping
-	if mapping != 0 {
-		mapping += e.before.mappings
-	}
-	b := pb.Number(e.b[:0], 1, uint64(mapping))
+func (e *encoder) location(_ int, l *profile.Location) error {
+	b := pb.Number(e.b[:0], 1, uint64(l.Mapping))
 	b = pb.Number(b, 2, l.Address)
 	for _, x := range l.Lines {
-		e.sub = pb.Number(pb.Number(e.sub[:0], 1, uint64(e.before.functions+x.Function)), 2, uint64(max(x.Line, 0)))
+		e.sub = pb.Number(pb.Number(e.sub[:0], 1, uint64(x.Function)), 2, uint64(max(x.Line, 0)))
 		b = pb.Message(b, 3, e.sub)
 	}
 	e.b = b
 	return e.entry(dictLocation, b)
 }
 
-func (e *encoder) function(n int, f *profile.Function) error {
-	e.last.functions = max(e.last.functions, e.before.functions+n)
+func (e *encoder) function(_ int, f *profile.Function) error {
 	b := pb.Number(e.b[:0], 1, e.str(f.Name))
 	b = pb.Number(b, 2, e.str(f.System))
 	b = pb.Number(b, 3, e.str(f.File))
@@ -261,8 +240,7 @@ func (e *encoder) function(n int, f *profile.Function) error {
 	return e.entry(dictFunction, e.b)
 }
 
-func (e *encoder) mapping(n int, m *profile.Mapping) error {
-	e.last.mappings = max(e.last.mappings, e.before.mappings+n)
+func (e *encoder) mapping(_ int, m *profile.Mapping) error {
 	b := pb.Number(pb.Number(pb.Number(e.b[:0], 1, m.Start), 2, m.Limit), 3, m.Offset)
 	b = pb.Number(b, 4, e.str(m.File))
 	if m.BuildID != "" {

@@ -115,8 +115,6 @@ type encoder struct {
 	w       *bufio.Writer
 	views   []*view.View     // of all processes
 	p       *profile.Profile // of the process that is being written
-	before  numbers          // those of the processes before
-	last    numbers
 	strings map[string]int
 	table   []string
 	samples int
@@ -126,9 +124,6 @@ type encoder struct {
 	labels       map[int][]byte // encoded label fields of one thread, by set
 	thread       *view.Thread
 }
-
-// numbers are the highest numbers in use.
-type numbers struct{ locations, functions, mappings int }
 
 // maxLabels limits how many label sets are cached.
 const maxLabels = 1 << 12
@@ -168,19 +163,12 @@ func (e *encoder) profile() error {
 	time, begin, end := int64(0), e.views[0].Begin(), e.views[0].End()
 	period := int64(0)
 	for i, v := range e.views {
-		e.p, e.before = profile.New(v), e.last
+		e.p = profile.New(v, e.p)
 		if len(e.views) > 1 {
 			e.p.Process = v.Process()
 		}
-		for _, write := range []func() error{
-			func() error { return e.p.Samples(e.sample) },
-			func() error { return e.p.Locations(e.location) },
-			func() error { return e.p.Functions(e.function) },
-			func() error { return e.p.Mappings(e.mapping) },
-		} {
-			if err := write(); err != nil {
-				return err
-			}
+		if err := e.p.Each(e.sample, e.location, e.function, e.mapping); err != nil {
+			return err
 		}
 		if v.Begin() <= begin || i == 0 {
 			begin, time = v.Begin(), e.p.Time
@@ -218,9 +206,6 @@ func (e *encoder) profile() error {
 func (e *encoder) sample(s *profile.Sample) error {
 	e.samples++
 	e.stack = e.p.Stack(s, e.stack[:0])
-	for i := range e.stack {
-		e.stack[i] += e.before.locations
-	}
 	b := pb.Packed(e.b[:0], sampleLocations, e.stack)
 	b = pb.Packed(b, sampleValues, s.Values[:])
 	if s.Thread != e.thread || len(e.labels) >= maxLabels {
@@ -250,16 +235,11 @@ func (e *encoder) labelled(s *profile.Sample) (out []byte) {
 }
 
 func (e *encoder) location(n int, l *profile.Location) error {
-	n += e.before.locations
-	e.last.locations = n
-	if l.Mapping > 0 {
-		l.Mapping += e.before.mappings
-	}
 	b := pb.Number(e.b[:0], locationID, uint64(n))
 	b = pb.Number(b, locationMapping, uint64(l.Mapping))
 	b = pb.Number(b, locationAddress, l.Address)
 	for _, x := range l.Lines {
-		e.sub = pb.Number(pb.Number(e.sub[:0], lineFunction, uint64(e.before.functions+x.Function)), lineLine, uint64(x.Line))
+		e.sub = pb.Number(pb.Number(e.sub[:0], lineFunction, uint64(x.Function)), lineLine, uint64(x.Line))
 		b = pb.Message(b, locationLine, e.sub)
 	}
 	e.b = b
@@ -267,8 +247,6 @@ func (e *encoder) location(n int, l *profile.Location) error {
 }
 
 func (e *encoder) function(n int, f *profile.Function) error {
-	n += e.before.functions
-	e.last.functions = n
 	b := pb.Number(e.b[:0], functionID, uint64(n))
 	b = pb.Number(b, functionName, e.str(f.Name))
 	b = pb.Number(b, functionSystem, e.str(f.System))
@@ -278,8 +256,6 @@ func (e *encoder) function(n int, f *profile.Function) error {
 }
 
 func (e *encoder) mapping(n int, m *profile.Mapping) error {
-	n += e.before.mappings
-	e.last.mappings = n
 	b := pb.Number(e.b[:0], mappingID, uint64(n))
 	b = pb.Number(b, mappingStart, m.Start)
 	b = pb.Number(b, mappingLimit, m.Limit)

@@ -14,7 +14,7 @@ import (
 // stacks have a location that says so, and a comment counts them.
 func TestDeep(t *testing.T) {
 	const depth = 1 << 16
-	p := profile.New(view.New(exporttest.Deep(t, depth), view.Options{Idle: true}))
+	p := profile.New(view.New(exporttest.Deep(t, depth), view.Options{Idle: true}), nil)
 	frames, wall, stacks := 0, int64(0), 0
 	var st []int
 	at := map[int]int{} // locations at the place of the cut, and the number of stacks with each

@@ -26,7 +26,7 @@ func TestThreadNames(t *testing.T) {
 		th.Look(exporttest.Look{At: at * ms, CPU: at * ms, State: stack.StateRunning, Stack: "main:1 work:2"})
 	}
 	v := view.New(b.Finish(100*ms), view.Options{})
-	p, samples := New(v), map[string]int64{}
+	p, samples := New(v, nil), map[string]int64{}
 	err := p.Samples(func(s *Sample) error {
 		for _, l := range p.Labels(s) {
 			if l.Key == "thread" {

@@ -104,7 +104,11 @@ type Profile struct {
 	mapping  []int     // mapping numbers, by module
 	modules  []int     // modules, by mapping number - 1
 	begun    bool
+	before   numbers // those of the profiles before, which the fields above lack
 }
+
+// numbers are the highest numbers in use.
+type numbers struct{ locations, functions, mappings int }
 
 // firstOmitted and the labels below it represent omitted frames.
 const firstOmitted = tally.NotSampled - 1
@@ -116,15 +120,34 @@ type source struct {
 	file string
 }
 
-// New begins a profile of v.
-func New(v *view.View) *Profile {
+// New begins a profile of v. Its locations, functions and mappings have the numbers behind those of before, which was
+// yielded; nil: they begin at 1.
+func New(v *view.View, before *Profile) *Profile {
 	tree := tally.NewTree()
 	p := &Profile{v: v, tree: tree, stacks: tree.Cutter(), labelOf: map[int]int32{}, function: map[source]int{}, Period: v.Rec.Process.Interval, Duration: int64(v.End() - v.Begin())}
 	if c := v.Rec.Process.Clocks; c.Realtime > 0 {
 		p.Time = c.Realtime + int64(v.Begin()-c.Monotonic)
 	}
+	if b := before; b != nil {
+		p.before = numbers{b.before.locations + len(b.places), b.before.functions + len(b.sources), b.before.mappings + len(b.modules)}
+	}
 	p.mapAll()
 	return p
+}
+
+// Each yields the samples, and then the tables that they reference, until one of the functions fails.
+func (p *Profile) Each(sample func(*Sample) error, location func(number int, l *Location) error, function func(number int, f *Function) error,
+	mapping func(number int, m *Mapping) error) error {
+	if err := p.Samples(sample); err != nil {
+		return err
+	}
+	if err := p.Locations(location); err != nil {
+		return err
+	}
+	if err := p.Functions(function); err != nil {
+		return err
+	}
+	return p.Mappings(mapping)
 }
 
 // Comments returns the command on its own line, the recording's settings and its losses. It
@@ -184,16 +207,16 @@ func (p *Profile) Samples(yield func(*Sample) error) error {
 	return nil
 }
 
-// Stack appends the location numbers (from 1) of s to dst, innermost first. In a deep stack
+// Stack appends the location numbers of s to dst, innermost first. In a deep stack
 // one location may represent omitted frames: see tally.Cutter.
 func (p *Profile) Stack(s *Sample, dst []int) []int {
 	var inner, omitted int
 	p.path, inner, omitted = p.stacks.Path(s.Stack, p.path[:0])
 	for i, label := range p.path {
 		if omitted > 0 && i == inner {
-			dst = append(dst, p.place(p.omit(omitted)))
+			dst = append(dst, p.before.locations+p.place(p.omit(omitted)))
 		}
-		dst = append(dst, p.place(label))
+		dst = append(dst, p.before.locations+p.place(label))
 	}
 	return dst
 }
@@ -276,11 +299,11 @@ func (p *Profile) Locations(yield func(number int, l *Location) error) error {
 	for i, label := range p.places {
 		l = Location{Lines: l.Lines[:0]}
 		if label < 0 {
-			l.Lines = append(l.Lines, Line{Function: p.functionOf(p.standIn(label), "")})
+			l.Lines = append(l.Lines, Line{Function: p.before.functions + p.functionOf(p.standIn(label), "")})
 		} else {
 			p.locate(&l, p.v.Names.Locs()[label])
 		}
-		if err := yield(i+1, &l); err != nil {
+		if err := yield(p.before.locations+i+1, &l); err != nil {
 			return err
 		}
 	}
@@ -302,7 +325,7 @@ func (p *Profile) locate(l *Location, from *trace.Loc) {
 	if k := from.Word.Kind(); k != stack.KindError && (k != stack.KindKernel || from.Key.Module >= 0) {
 		l.Address = from.Addr
 		if m := from.Key.Module; m >= 0 && m < len(p.mapped) && p.mapped[m].Limit != 0 {
-			l.Mapping = p.mappingOf(m)
+			l.Mapping = p.before.mappings + p.mappingOf(m)
 			if at := &p.mapped[m]; l.Address < at.Start || l.Address >= at.Limit {
 				// The address belongs to another generation of the address space, or the
 				// file is mapped twice. Convert it to the first mapping.
@@ -315,7 +338,7 @@ func (p *Profile) locate(l *Location, from *trace.Loc) {
 	}
 	for i := range from.Frames { // innermost first
 		f := &from.Frames[i]
-		l.Lines = append(l.Lines, Line{p.functionOf(f.Func, f.File), f.Line})
+		l.Lines = append(l.Lines, Line{p.before.functions + p.functionOf(f.Func, f.File), f.Line})
 	}
 }
 
@@ -365,7 +388,7 @@ func (p *Profile) Functions(yield func(number int, f *Function) error) error {
 		if f.System == "" && !strings.ContainsAny(f.Name, "<>[]") && !strings.Contains(f.Name, "::") {
 			f.System = f.Name
 		}
-		if err := yield(i+1, &f); err != nil {
+		if err := yield(p.before.functions+i+1, &f); err != nil {
 			return err
 		}
 	}
@@ -409,7 +432,7 @@ func (p *Profile) mappingOf(module int) int {
 // Mappings yields the files that contain locations, by number, until yield fails.
 func (p *Profile) Mappings(yield func(number int, m *Mapping) error) error {
 	for i, module := range p.modules {
-		if err := yield(i+1, &p.mapped[module]); err != nil {
+		if err := yield(p.before.mappings+i+1, &p.mapped[module]); err != nil {
 			return err
 		}
 	}
