@@ -35,23 +35,19 @@ const (
 	maxRows = 600
 )
 
-// maxNotes limits the lines below the picture.
-const maxNotes = 12
-
 // box is a stack prefix with the total time of all stacks that begin with it.
 type box struct {
-	name  int32 // index in names
+	frame int32 // index in frames
 	total int64
-	color string
 	child int32 // first callee; 0: none
 	next  int32 // next callee of the same caller
 }
 
+// frame is what a box shows.
+type frame struct{ name, color string }
+
 // step leads from a box to a callee.
-type step struct {
-	from, name int32
-	color      string
-}
+type step struct{ from, frame int32 }
 
 // Write draws rec to w. Of several processes, the outermost boxes are the processes, those with the same name together.
 func Write(w io.Writer, rec *trace.Recording, o view.Options) error {
@@ -73,9 +69,9 @@ func Write(w io.Writer, rec *trace.Recording, o view.Options) error {
 
 type graph struct {
 	views  []*view.View
-	names  []string
-	byName map[string]int32
-	boxes  []box // that of all stacks first, callers before their callees
+	frames []frame
+	number map[frame]int32 // of frames
+	boxes  []box           // that of all stacks first, callers before their callees
 	at     map[step]int32
 	all    int64
 	rows   int
@@ -87,7 +83,7 @@ type graph struct {
 
 // graphOf sums up the stacks of all processes.
 func graphOf(rec *trace.Recording, o view.Options) *graph {
-	g := &graph{views: view.All(rec, o), byName: map[string]int32{}, boxes: make([]box, 1), at: map[step]int32{}}
+	g := &graph{views: view.All(rec, o), number: map[frame]int32{}, boxes: make([]box, 1), at: map[step]int32{}}
 	for _, v := range g.views {
 		c := tally.ByCalls(v, false, func(x *tally.Values) int64 { return x.Wall })
 		g.left.Join(&c.Left)
@@ -96,44 +92,50 @@ func graphOf(rec *trace.Recording, o view.Options) *graph {
 		process := ""
 		if len(g.views) > 1 {
 			process = view.Text(v.Rec.Process.Comm, view.MaxName)
-			of[0] = g.callee(0, process, plain)
+			of[0] = g.callee(0, g.frame(frame{process, plain}))
 		}
+		known := map[int32]int32{}     // frames by label
 		for n := 1; n < len(of); n++ { // callers have lower numbers than their callees
 			parent, label := c.Node(int32(n))
-			name, color := nameOf(v, c, label), colorOf(v, label)
-			if parent == 0 && name == process { // the main thread's name says nothing more
+			f, ok := known[label]
+			if !ok {
+				f = g.frame(frame{nameOf(v, c, label), colorOf(v, label)})
+				known[label] = f
+			}
+			if parent == 0 && g.frames[f].name == process { // the main thread's name says nothing more
 				of[n] = of[0]
 				continue
 			}
-			of[n] = g.callee(of[parent], name, color)
+			of[n] = g.callee(of[parent], f)
 		}
 		for n, ns := range c.Self {
 			g.boxes[of[n]].total += ns
 		}
 	}
-	for n := len(g.boxes) - 1; n > 0; n-- {
+	for n := len(g.boxes) - 1; n >= 0; n-- {
 		for s := g.boxes[n].child; s > 0; s = g.boxes[s].next {
 			g.boxes[n].total += g.boxes[s].total
 		}
 	}
-	for s := g.boxes[0].child; s > 0; s = g.boxes[s].next {
-		g.boxes[0].total += g.boxes[s].total
-	}
 	return g
 }
 
-// callee returns a callee of the box from.
-func (g *graph) callee(from int32, name, color string) int32 {
-	id, ok := g.byName[name]
+func (g *graph) frame(f frame) int32 {
+	n, ok := g.number[f]
 	if !ok {
-		id = int32(len(g.names))
-		g.names, g.byName[name] = append(g.names, name), id
+		n = int32(len(g.frames))
+		g.frames, g.number[f] = append(g.frames, f), n
 	}
-	n, ok := g.at[step{from, id, color}]
+	return n
+}
+
+// callee returns a callee of the box from.
+func (g *graph) callee(from, frame int32) int32 {
+	n, ok := g.at[step{from, frame}]
 	if !ok {
 		n = int32(len(g.boxes))
-		g.boxes = append(g.boxes, box{name: id, color: color, next: g.boxes[from].child})
-		g.boxes[from].child, g.at[step{from, id, color}] = n, n
+		g.boxes = append(g.boxes, box{frame: frame, next: g.boxes[from].child})
+		g.boxes[from].child, g.at[step{from, frame}] = n, n
 	}
 	return n
 }
@@ -185,7 +187,7 @@ func (g *graph) walk(visit func(n int32, depth int, at int64)) {
 	}
 }
 
-func (g *graph) name(n int32) string { return g.names[g.boxes[n].name] }
+func (g *graph) name(n int32) string { return g.frames[g.boxes[n].frame].name }
 
 func nameOf(v *view.View, c *tally.Calls, label int32) string {
 	if s, ok := c.Word(label); ok {
@@ -195,10 +197,7 @@ func nameOf(v *view.View, c *tally.Calls, label int32) string {
 }
 
 func (g *graph) draw() {
-	notes := view.Losses(g.views)
-	if n := len(notes) - maxNotes; n > 1 {
-		notes = append(notes[:maxNotes], fmt.Sprintf("and %d more losses", n))
-	}
+	notes := view.FewLosses(g.views)
 	if g.cut {
 		notes = append(notes, fmt.Sprintf("calls deeper than %d are left out of the picture", maxRows))
 	}
@@ -232,7 +231,7 @@ func (g *graph) draw() {
 		y := bottom - (depth+1)*row
 		name := g.name(n)
 		fmt.Fprintf(g.w, "<g><title>%s %s %.2f%%</title><rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\" fill=\"%s\"/>",
-			escape(name), view.Short(b.total), 100*float64(b.total)/float64(g.all), x, y, wide-narrow/2, row-1, b.color)
+			escape(name), view.Short(b.total), 100*float64(b.total)/float64(g.all), x, y, wide-narrow/2, row-1, g.frames[b.frame].color)
 		if s := view.Fit(name, int((wide-6)/letter)); s != "" {
 			fmt.Fprintf(g.w, "<text x=\"%.2f\" y=\"%d\" fill=\"#111\">%s</text>", x+3, y+row-5, escape(s))
 		}

@@ -357,14 +357,8 @@ func stateColor(s stack.State) color.RGBA {
 	return noCode
 }
 
-// maxNotes limits the losses below the picture.
-const maxNotes = 12
-
 func (p *picture) notes() []string {
-	notes := view.Losses(p.views)
-	if n := len(notes) - maxNotes; n > 1 {
-		notes = append(notes[:maxNotes], fmt.Sprintf("and %d more losses", n))
-	}
+	notes := view.FewLosses(p.views)
 	deeper := 0
 	for _, l := range p.lanes {
 		if l.deeper {

@@ -1,6 +1,10 @@
 package view
 
-import "github.com/sliverprof/sliver/trace"
+import (
+	"fmt"
+
+	"github.com/sliverprof/sliver/trace"
+)
 
 // Losses describes missing and cut data, one line each, such as "3 ticks late"; none if the
 // recording is complete.
@@ -91,3 +95,14 @@ func (v *View) otherLosses(left bool) (out []string) {
 	}
 	return out
 }
+
+// FewLosses returns the first of Losses, for a picture.
+func FewLosses(all []*View) []string {
+	notes := Losses(all)
+	if n := len(notes) - fewLosses; n > 1 {
+		notes = append(notes[:fewLosses], fmt.Sprintf("and %d more losses", n))
+	}
+	return notes
+}
+
+const fewLosses = 12
