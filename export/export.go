@@ -40,9 +40,9 @@ type Format struct {
 	// write writes all threads. It is nil for recordings and for formats with one file
 	// per thread, which have writeThread.
 	write       func(w io.Writer, rec *trace.Recording, o Options) error
-	writeThread func(w io.Writer, v *view.View, th *view.Thread) error
+	writeThread threadWriter
 	// beside is a second file of each thread, with its extension.
-	beside    func(w io.Writer, v *view.View, th *view.Thread) error
+	beside    threadWriter
 	besideExt string
 }
 
@@ -240,20 +240,25 @@ func threadFile(v *view.View, th *view.Thread, several bool) string {
 
 // writeThread writes the files of a thread.
 func (o Output) writeThread(path string, v *view.View, th *view.Thread) (files []File, err error) {
-	for _, part := range []struct {
-		path  string
-		write func(io.Writer, *view.View, *view.Thread) error
-	}{{path, o.Format.writeThread}, {path + o.Format.besideExt, o.Format.beside}} {
-		if part.write == nil {
-			continue
+	err = o.Format.eachFile(path, func(path string, write threadWriter) error {
+		n, err := outfile.Atomic(path, func(w io.Writer) error { return write(w, v, th) })
+		if err == nil {
+			files = append(files, File{Path: path, Format: o.Format.Name, Bytes: n})
 		}
-		n, err := outfile.Atomic(part.path, func(w io.Writer) error { return part.write(w, v, th) })
-		if err != nil {
-			return files, err
-		}
-		files = append(files, File{Path: part.path, Format: o.Format.Name, Bytes: n})
+		return err
+	})
+	return files, err
+}
+
+// threadWriter writes a file of a thread.
+type threadWriter func(w io.Writer, v *view.View, th *view.Thread) error
+
+// eachFile yields the files of a thread, whose first one has that path, until one cannot be written.
+func (f *Format) eachFile(path string, yield func(path string, write threadWriter) error) error {
+	if err := yield(path, f.writeThread); err != nil || f.beside == nil {
+		return err
 	}
-	return files, nil
+	return yield(path+f.besideExt, f.beside)
 }
 
 // FileSafe makes s safe as part of a file name on any system.

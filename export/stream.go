@@ -34,7 +34,13 @@ func (f *Format) Stream(w io.Writer, rec *trace.Recording, o Options) error {
 			n++
 			// Numbered, as two threads may have had the same TID.
 			name := fmt.Sprintf("%03d-%s%s", n, threadFile(v, &v.Threads[i], len(views) > 1), f.Extensions[0])
-			if err := f.zip(z, name, v, &v.Threads[i]); err != nil {
+			if err := f.eachFile(name, func(name string, write threadWriter) error {
+				e, err := z.Create(name)
+				if err == nil {
+					err = write(e, v, &v.Threads[i])
+				}
+				return err
+			}); err != nil {
 				return err
 			}
 		}
@@ -43,24 +49,4 @@ func (f *Format) Stream(w io.Writer, rec *trace.Recording, o Options) error {
 		return fmt.Errorf("no thread is chosen: %w", ErrNothing)
 	}
 	return z.Close()
-}
-
-// zip adds the files of a thread.
-func (f *Format) zip(z *zip.Writer, name string, v *view.View, th *view.Thread) error {
-	for _, part := range []struct {
-		name  string
-		write func(io.Writer, *view.View, *view.Thread) error
-	}{{name, f.writeThread}, {name + f.besideExt, f.beside}} {
-		if part.write == nil {
-			continue
-		}
-		e, err := z.Create(part.name)
-		if err == nil {
-			err = part.write(e, v, th)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }

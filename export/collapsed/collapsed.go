@@ -53,8 +53,7 @@ func write(w io.Writer, rec *trace.Recording, o view.Options, waits bool, value 
 			process = escape(v.Process()) + ";"
 		}
 		l := one(out, v, process, waits, value)
-		left.Threads, left.Wait = left.Threads+l.Threads, left.Wait+l.Wait
-		left.Others, left.Other = left.Others+l.Others, left.Other+l.Other
+		left.Join(&l)
 	}
 	views[0].Left(left)
 	if err := out.Flush(); err != nil {
