@@ -26,28 +26,20 @@ type ofBetween interface {
 	arrived() []analysis.Crossing // by end
 }
 
-// relations are the waits of the processes of a recording for each other, found when they are first asked for.
-type relations struct {
-	crossings []analysis.Crossing
-	path      []analysis.PathStep
-	more      int // steps that are left out
-}
-
-func (s *several) relate() *relations {
+// relate finds the waits of the processes for each other when they are first asked for.
+func (s *several) relate() *analysis.Relations {
 	s.once.Do(func() {
 		views := view.All(s.rec, view.Options{})
-		b := between.Of(s.rec, views)
-		number := func(i, thread int) int {
-			of := slices.Index(s.all, views[i].Rec) // processes without a thread have no view
-			return analysis.NumberIn(views[i], thread, func(seq int) int { return s.base[of] + seq })
+		var base []int
+		for _, v := range views { // processes without a thread have no view
+			base = append(base, s.base[slices.Index(s.all, v.Rec)])
 		}
-		s.related.crossings = analysis.Crossings(b, number)
-		s.related.path, s.related.more = analysis.Path(s.rec, b, views, number)
+		s.related = analysis.Relate(s.rec, views, base)
 	})
 	return &s.related
 }
 
-func (s *several) arrived() []analysis.Crossing { return s.relate().crossings }
+func (s *several) arrived() []analysis.Crossing { return s.relate().Crossings }
 
 type pathReply struct {
 	Steps []analysis.PathStep `json:"steps"` // by time
@@ -62,8 +54,8 @@ func (f *feed) path() pathReply {
 		return r
 	}
 	all := src.relate()
-	r.More = all.more
-	for _, x := range all.path {
+	r.More = all.More
+	for _, x := range all.Path {
 		r.Steps = append(r.Steps, x.At(f.base))
 	}
 	return r

@@ -10,6 +10,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/trace/event"
+	"github.com/sliverprof/sliver/web/analysis"
 	"github.com/sliverprof/sliver/web/store"
 )
 
@@ -49,7 +50,7 @@ type LiveProcess struct {
 
 	// Guarded by set.mu.
 	ended   bool // no more samples will come
-	about   processMessage
+	about   analysis.Process
 	version int // of the set when about changed
 	process trace.Process
 	threads []int              // numbers by Seq
@@ -101,7 +102,7 @@ func (p *LiveProcess) End(gone bool, exit *trace.Exit) {
 	defer p.set.mu.Unlock()
 	p.ended = true
 	if gone {
-		p.about.Ended, p.about.Exit = true, exitText(exit)
+		p.about.Ended, p.about.Exit = true, analysis.ExitText(exit)
 		p.change()
 	}
 }
@@ -113,9 +114,9 @@ func (p *LiveProcess) change() {
 }
 
 func (p *LiveProcess) describe() {
-	now := messageOf(&p.process)
+	now := analysis.ProcessOf(&p.process)
 	now.Ended, now.Exit = p.about.Ended, p.about.Exit
-	if p.version == 0 || !now.equal(&p.about) {
+	if p.version == 0 || !now.Equal(&p.about) {
 		p.about = now
 		p.change()
 	}
@@ -193,10 +194,10 @@ func (l *LiveSet) Recording(from stack.Time) (*trace.Recording, func(), error) {
 }
 
 // described implements ofProcesses.
-func (l *LiveSet) described() []processMessage {
+func (l *LiveSet) described() []analysis.Process {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	out := make([]processMessage, len(l.all))
+	out := make([]analysis.Process, len(l.all))
 	for i, p := range l.all {
 		out[i] = p.about
 	}
@@ -204,13 +205,13 @@ func (l *LiveSet) described() []processMessage {
 }
 
 // since implements joined.
-func (l *LiveSet) since(version int) (map[int]processMessage, int) {
+func (l *LiveSet) since(version int) (map[int]analysis.Process, int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if version >= l.version {
 		return nil, l.version
 	}
-	out := map[int]processMessage{}
+	out := map[int]analysis.Process{}
 	for i, p := range l.all {
 		if p.version > version {
 			out[i] = p.about

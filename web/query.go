@@ -11,6 +11,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/trace/event"
+	"github.com/sliverprof/sliver/web/analysis"
 	"github.com/sliverprof/sliver/web/store"
 	"github.com/sliverprof/sliver/web/wire"
 )
@@ -496,7 +497,7 @@ type helloMessage struct {
 	Speedscope bool          `json:"speedscope"`
 	Recorders  bool          `json:"recorders,omitempty"` // GET /api/recorders is available
 	// Processes are those of a recording of several.
-	Processes []processMessage `json:"processes,omitempty"`
+	Processes []analysis.Process `json:"processes,omitempty"`
 }
 
 func (s *Server) hello() helloMessage {

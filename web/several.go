@@ -9,11 +9,11 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/trace/event"
 	"github.com/sliverprof/sliver/wait/kind"
+	"github.com/sliverprof/sliver/web/analysis"
 	"github.com/sliverprof/sliver/web/store"
 )
 
@@ -22,15 +22,15 @@ import (
 type several struct {
 	recording // of the first process
 	all       []*trace.Recording
-	base      []int     // of the numbers of threads, by process
-	once      sync.Once // related is filled
-	related   relations // see relate
+	base      []int              // of the numbers of threads, by process
+	once      sync.Once          // related is filled
+	related   analysis.Relations // see relate
 }
 
 // ofProcesses is a Source of several processes, which have numbers.
 type ofProcesses interface {
 	// described describes the processes, by number.
-	described() []processMessage
+	described() []analysis.Process
 	// split returns the processes of rec, a recording of the source, that have one of threads; nil: all.
 	split(rec *trace.Recording, threads []int) []processPart
 }
@@ -51,13 +51,7 @@ func (p *processPart) name() string {
 // newSeveral returns a source of all processes of rec.
 func newSeveral(rec *trace.Recording) *several {
 	s := &several{recording: recording{rec}, all: rec.All()}
-	next := 0
-	for i, one := range s.all {
-		s.base = append(s.base, next)
-		for k := range one.Threads {
-			next = max(next, s.base[i]+one.Threads[k].Seq+1)
-		}
-	}
+	s.base = analysis.Bases(s.all)
 	return s
 }
 
@@ -68,13 +62,9 @@ func (s *several) Process() trace.Process {
 	return at(p, from)
 }
 
-func (s *several) described() (out []processMessage) {
+func (s *several) described() (out []analysis.Process) {
 	for _, one := range s.all {
-		m := messageOf(&one.Process)
-		if one.End != nil {
-			m.Exit = exitText(one.End.Exit)
-		}
-		out = append(out, m)
+		out = append(out, analysis.Recorded(one))
 	}
 	return out
 }
@@ -198,45 +188,8 @@ func (p *Part) ThreadsOf(rec *trace.Recording) [][]int {
 	return out
 }
 
-// processMessage describes one of several processes.
-type processMessage struct {
-	PID     int      `json:"pid"`
-	Parent  int      `json:"ppid,omitempty"`
-	Comm    string   `json:"comm"`
-	Exe     string   `json:"exe,omitempty"`
-	Cmdline []string `json:"cmdline,omitempty"`
-	Ended   bool     `json:"ended,omitempty"` // while others are recorded
-	Exit    string   `json:"exit,omitempty"`  // how it ended: "exit status 1", "killed by SIGKILL"; "": unknown
-}
-
-// maxArguments limits the bytes of a command line that pages get.
-const maxArguments = 1 << 10
-
-func messageOf(p *trace.Process) processMessage {
-	m := processMessage{PID: p.PID, Parent: p.Parent, Comm: p.Comm, Exe: p.Exe}
-	left := maxArguments
-	for _, a := range p.Cmdline {
-		if left -= len(a) + 1; left < 0 {
-			m.Cmdline = append(m.Cmdline, "…")
-			break
-		}
-		m.Cmdline = append(m.Cmdline, a)
-	}
-	return m
-}
-
-// exitText describes how a process ended. A recording may hold any text for the name of a signal.
-func exitText(e *trace.Exit) string { return view.Text(e.String(), maxExit) }
-
-// maxExit bounds that text, in bytes.
-const maxExit = 64
-
-func (m *processMessage) equal(x *processMessage) bool {
-	return m.PID == x.PID && m.Parent == x.Parent && m.Comm == x.Comm && m.Exe == x.Exe && m.Ended == x.Ended && m.Exit == x.Exit && slices.Equal(m.Cmdline, x.Cmdline)
-}
-
 // processMessages describes the processes of f, none if it has one.
-func (f *feed) processMessages() []processMessage {
+func (f *feed) processMessages() []analysis.Process {
 	if s, ok := f.src.(ofProcesses); ok {
 		return s.described()
 	}

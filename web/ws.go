@@ -11,6 +11,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"github.com/sliverprof/sliver/web/analysis"
 	"github.com/sliverprof/sliver/web/store"
 	"github.com/sliverprof/sliver/web/wire"
 )
@@ -395,13 +396,13 @@ func (c *client) put(timed bool) error {
 // joined is a Source of several processes that others may join.
 type joined interface {
 	// since returns the descriptions that changed after a version, by number, and the version now.
-	since(version int) (map[int]processMessage, int)
+	since(version int) (map[int]analysis.Process, int)
 }
 
 // processesMessage describes new and changed processes.
 type processesMessage struct {
-	Op      string                 `json:"op"`
-	Changed map[int]processMessage `json:"changed"` // by index in the hello's processes, new ones behind them
+	Op      string                   `json:"op"`
+	Changed map[int]analysis.Process `json:"changed"` // by index in the hello's processes, new ones behind them
 }
 
 func (c *client) sendProcesses() error {

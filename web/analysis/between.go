@@ -91,9 +91,9 @@ func (x PathStep) At(base stack.Time) PathStep {
 	return x
 }
 
-// Path returns the critical path of a recording of several processes, by time, and how many steps are left out. number is as
+// path returns the critical path of a recording of several processes, by time, and how many steps are left out. number is as
 // in Crossings.
-func Path(rec *trace.Recording, b *between.Between, views []*view.View, number func(view, thread int) int) (out []PathStep, more int) {
+func path(rec *trace.Recording, b *between.Between, views []*view.View, number func(view, thread int) int) (out []PathStep, more int) {
 	from, to := rec.Span()
 	if end := rec.End; end != nil && end.Gone > from {
 		to = end.Gone
