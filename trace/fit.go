@@ -45,7 +45,9 @@ type fitter struct {
 	state stack.State
 	at    stack.Time // time summed so far
 	seen  stack.Time // of the last sample
-	on    int64      // ns on a CPU by the account of the last sample
+	sure  stack.Time // of it, or of the change to the present state
+	on    int64      // ns on a CPU by the account of the last sample; -1: it has none
+	span  stretch    // since the last account
 	high  stack.Time // of the events in out
 	sync  uint64     // remaining Enter events of a Sync
 	again bool       // the next State repeats the present one, after a Sync
@@ -65,26 +67,30 @@ type change struct {
 	since    int64 // ns from the sample before
 	room     int64 // ns by which it may be earlier
 	shift    int64 // ns by which it is
-	known    bool  // the account of the time since the sample before is known
+}
+
+// stretch is the time from one account of a thread's CPU time to the next. Copies by a clock are samples in between
+// that have none.
+type stretch struct {
+	from    stack.Time
+	changes int   // number of those before it
+	ran     int64 // ns between samples that found the thread running, or ready, or a change to it, and the next such sample
+	slept   int64 // the same, blocked
 }
 
 // between reports whether the thread ran between two waits.
 func (c *change) between() bool { return !wantsCPU(c.from) && !wantsCPU(c.to) }
 
-// account bounds the room by the time that the thread was on a CPU or waited for one, in ns, from the sample
-// before the change until after ns behind the change.
-func (c *change) account(on, after int64) {
-	c.known = true
-	if wantsCPU(c.to) {
-		on -= after
-	}
-	on = min(max(on, 0), c.since)
+// bound limits the room by the account of a span of the given length, in which the thread was on a CPU or waited for one
+// for on ns.
+func (c *change) bound(s *stretch, length, on int64) {
 	switch {
 	case wantsCPU(c.from) && wantsCPU(c.to):
 	case !wantsCPU(c.from):
-		c.room = min(c.room, on)
+		c.room = min(c.room, max(on-s.ran, 0))
 	default:
-		c.room = min(c.room, c.since-on)
+		least := max(on-(length-c.since-s.slept), 0) // all other time on a CPU that it may have been
+		c.room = min(c.room, max(c.since-least, 0))
 	}
 }
 
@@ -128,11 +134,8 @@ func (f *fitter) apply(e event.Event) bool {
 				return false
 			}
 		}
-		_, _, ns := event.SeenFields(e.Payload())
 		f.account(0)
-		f.cpu += ns
-		f.take()
-		f.seen, f.on = e.Time, ns
+		f.look(e)
 	case event.Sched:
 		_, ns := event.SchedFields(e.Payload())
 		f.delay += ns
@@ -152,15 +155,32 @@ func (f *fitter) apply(e event.Event) bool {
 	return true
 }
 
-// account gives the newest change the account of the last sample, with ns of waiting for a CPU.
-func (f *fitter) account(ns int64) {
-	if n := len(f.changes); n > 0 && f.on >= 0 {
-		c := &f.changes[n-1]
-		if at := f.buf[c.event].Time; !c.known && f.seen >= at {
-			c.account(f.on+ns, int64(f.seen-at))
-		}
+// look takes the account of a sample.
+func (f *fitter) look(e event.Event) {
+	way, _, ns := event.SeenFields(e.Payload())
+	since := int64(e.Time - f.sure)
+	if wantsCPU(f.state) {
+		f.span.ran += since
+	} else {
+		f.span.slept += since
 	}
-	f.on = -1
+	f.cpu += ns
+	f.take()
+	f.seen, f.sure = e.Time, e.Time
+	if way != stack.WayClock || ns > 0 {
+		f.on = ns
+	}
+}
+
+// account ends a span with the account of the last sample, with ns of waiting for a CPU.
+func (f *fitter) account(ns int64) {
+	if f.on < 0 {
+		return
+	}
+	for i := min(f.span.changes, len(f.changes)); i < len(f.changes); i++ {
+		f.changes[i].bound(&f.span, int64(f.seen-f.span.from), f.on+ns)
+	}
+	f.span, f.on = stretch{from: f.seen, changes: len(f.changes)}, -1
 }
 
 // spend counts the time up to t for the present state.
@@ -187,7 +207,7 @@ func (f *fitter) take() {
 func (f *fitter) change(e event.Event) {
 	to, _ := event.StateFields(e.Payload())
 	from, again := f.state, f.again
-	f.state, f.again = to, false
+	f.state, f.again, f.sure = to, false, e.Time
 	known := func(s stack.State) bool { return s != stack.StateUnknown && s != stack.StateDead }
 	if !known(from) || !known(to) || again || from == to && wantsCPU(to) {
 		return

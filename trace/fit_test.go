@@ -14,6 +14,7 @@ import (
 type turns struct {
 	work, nap int64 // ns on average
 	tasks     bool  // each turn is another task's
+	clock     int64 // ns on a CPU from one copy by a clock to the next, which replace the samples at work; 0: it has none
 	rnd       *rand.Rand
 	ends      []int64 // of its turns, in ns; the first one is work
 }
@@ -48,14 +49,44 @@ func (p *turns) at(t int64) (turn int, cpu int64) {
 	panic("unreachable")
 }
 
+// when returns the time at which the program has worked for ns more than at t.
+func (p *turns) when(t, ns int64) int64 {
+	for {
+		turn, _ := p.at(t)
+		end := p.ends[turn]
+		if turn%2 == 0 {
+			if t+ns < end {
+				return t + ns
+			}
+			ns -= end - t
+		}
+		t = end
+	}
+}
+
 // sampled returns the events of a recording of length ns, with samples at every interval. Of those that find the
 // program at work, the given part is left out.
 func (p *turns) sampled(ns, interval int64, leftOut float64) (out []event.Event) {
 	const start = 1_000_000_000
 	var d diff.Differ
 	frame := func(pc uint64) stack.Frame { return stack.Frame{PC: pc, Func: pc, CFA: 1<<40 - pc, Exact: true} }
+	copied, known := int64(0), int64(0) // time of the next copy, and the CPU time that the last sample had
+	if p.clock > 0 {
+		copied = p.when(0, p.clock/2)
+	}
 	for t := int64(0); t < ns; t += interval/2 + p.rnd.Int64N(interval) {
 		turn, cpu := p.at(t)
+		if p.clock > 0 {
+			for ; copied < t; copied = p.when(copied, p.clock/2+p.rnd.Int64N(p.clock)) {
+				s := stack.Sample{Time: stack.Time(start + copied), CPU: known, State: stack.StateRunning, Call: stack.Call{Nr: -1}, Way: stack.WayClock,
+					Stack: []stack.Frame{frame(0x2000), frame(0x1000)}}
+				out = d.Step(&s, out)
+			}
+			if turn%2 == 0 {
+				continue
+			}
+		}
+		known = cpu
 		s := stack.Sample{Time: stack.Time(start + t), CPU: cpu, State: stack.StateRunning, Call: stack.Call{Nr: -1}, Switches: uint64(turn / 2), Way: stack.WayStop,
 			Stack: []stack.Frame{frame(0x2000), frame(0x1000)}}
 		if turn%2 == 0 && p.rnd.Float64() < leftOut {
@@ -104,15 +135,18 @@ func TestFit(t *testing.T) {
 		work, nap int64
 		leftOut   float64
 		tasks     bool
+		clock     int64
 	}{
-		{13_000_000, 10_000_000, 0, false}, {13_000_000, 10_000_000, .6, false}, {50_000_000, 2_000_000, 0, false}, {2_000_000, 60_000_000, 0, false},
-		{2_000_000, 60_000_000, .5, false}, {200_000, 200_000, 0, false}, {20_000, 380_000, 0, false}, {300_000_000, 400_000_000, .5, false},
-		{13_000_000, 10_000_000, .6, true}, {2_000_000, 60_000_000, .5, true},
+		{13_000_000, 10_000_000, 0, false, 0}, {13_000_000, 10_000_000, .6, false, 0}, {50_000_000, 2_000_000, 0, false, 0}, {2_000_000, 60_000_000, 0, false, 0},
+		{2_000_000, 60_000_000, .5, false, 0}, {200_000, 200_000, 0, false, 0}, {20_000, 380_000, 0, false, 0}, {300_000_000, 400_000_000, .5, false, 0},
+		{13_000_000, 10_000_000, .6, true, 0}, {2_000_000, 60_000_000, .5, true, 0},
+		{4_000_000, 5_000_000, 0, false, 5_000_000}, {1_000_000, 30_000_000, 0, false, 2_500_000}, {100_000_000, 20_000_000, 0, false, 10_000_000},
+		{3_000_000, 1_000_000, 0, false, 10_000_000},
 	} {
-		if testing.Short() && i%4 != 1 {
+		if testing.Short() && i%4 != 1 && i != 10 {
 			continue
 		}
-		p := &turns{work: c.work, nap: c.nap, tasks: c.tasks, rnd: rand.New(rand.NewPCG(uint64(c.work), uint64(c.nap)))}
+		p := &turns{work: c.work, nap: c.nap, tasks: c.tasks, clock: c.clock, rnd: rand.New(rand.NewPCG(uint64(c.work), uint64(c.nap)))}
 		raw := p.sampled(length, interval, c.leftOut)
 		events := slices.Collect(fit(slices.Values(raw), nil))
 		last := raw[len(raw)-1].Time - 1_000_000_000
