@@ -12,7 +12,8 @@ import (
 // state changed. The recorder gives the change the time of the later sample. That is right on average as long
 // as samples are taken regardless of the state. Ticks that are left out to hold the overhead bound are not:
 // a running thread costs a stop, a sleeping one does not, so that sleeping calls would get the time of the
-// samples that are missing.
+// samples that are missing. Nor are those of a clock, which are taken while the thread runs, nor a wait for a CPU of
+// some µs because the timer interrupt of the tick woke the thread, too.
 //
 // The scheduler knows how long a thread ran and how long it waited for a CPU. fit moves the changes to earlier
 // times, none beyond the sample before it and none further than the account between the two samples allows, so
@@ -31,22 +32,24 @@ const (
 type fitter struct {
 	yield func(event.Event) bool
 	maps  []Maps
+	last  follower // of the events so far
 
-	buf     []event.Event
-	out     []event.Event
-	group   []event.Event // of one change
-	aside   []event.Event // events between its old and its new time that stay
-	changes []change
-	cpu     int64 // ns by the account
-	delay   int64
-	ran     int64 // ns by the samples
-	ready   int64
+	buf      []event.Event
+	out      []event.Event
+	followed int           // events of out that last has
+	group    []event.Event // of one change
+	aside    []event.Event // events between its old and its new time that stay
+	changes  []change
+	cpu      int64 // ns by the account
+	delay    int64
+	ran      int64 // ns by the samples
+	ready    int64
 
 	state stack.State
 	at    stack.Time // time summed so far
 	seen  stack.Time // of the last sample
 	sure  stack.Time // of it, or of the change to the present state
-	on    int64      // ns on a CPU by the account of the last sample; -1: it has none
+	ends  bool       // the last sample ends the span, once its account is complete
 	span  stretch    // since the last account
 	high  stack.Time // of the events in out
 	sync  uint64     // remaining Enter events of a Sync
@@ -64,32 +67,41 @@ type fitter struct {
 type change struct {
 	event    int // index of its State
 	from, to stack.State
+	nap      bool  // a wait between two samples that found it running, of which the event is the second
 	since    int64 // ns from the sample before
 	room     int64 // ns by which it may be earlier
 	shift    int64 // ns by which it is
+	ran      int64 // ns before it for which the thread ran, after it had waited for a CPU
 }
 
-// stretch is the time from one account of a thread's CPU time to the next. Copies by a clock are samples in between
-// that have none.
+// stretch is the time from one account of a thread's CPU time to the next. Copies by a clock are samples in between:
+// the CPU time of one by a clock of all CPUs is only that clock's period.
 type stretch struct {
 	from    stack.Time
 	changes int   // number of those before it
+	on      int64 // ns on a CPU, or waiting for one, that the samples in it have
 	ran     int64 // ns between samples that found the thread running, or ready, or a change to it, and the next such sample
 	slept   int64 // the same, blocked
+	copies  bool  // a clock copied the thread in it
 }
 
 // between reports whether the thread ran between two waits.
 func (c *change) between() bool { return !wantsCPU(c.from) && !wantsCPU(c.to) }
 
-// bound limits the room by the account of a span of the given length, in which the thread was on a CPU or waited for one
-// for on ns.
-func (c *change) bound(s *stretch, length, on int64) {
+// bound limits the room by the account of the span, of the given length, that the change is in.
+func (c *change) bound(s *stretch, length int64) {
 	switch {
+	case c.nap && !s.copies: // the samples around it are at ticks, as are those of waits
+	case c.nap:
+		least := max(s.on-(length-c.since-s.slept), c.since/8)
+		if c.room = max(c.since-least, 0); c.room < c.since/napPart {
+			c.room = 0
+		}
 	case wantsCPU(c.from) && wantsCPU(c.to):
 	case !wantsCPU(c.from):
-		c.room = min(c.room, max(on-s.ran, 0))
+		c.room = min(c.room, max(s.on-s.ran, 0))
 	default:
-		least := max(on-(length-c.since-s.slept), 0) // all other time on a CPU that it may have been
+		least := max(s.on-(length-c.since-s.slept), 0) // all other time on a CPU that it may have been
 		c.room = min(c.room, max(c.since-least, 0))
 	}
 }
@@ -128,6 +140,8 @@ func (f *fitter) apply(e event.Event) bool {
 	switch k {
 	case event.Sync:
 		f.sync, f.again = e.Payload(), true
+	case event.Exit, event.Enter, event.Move: // a sample's, whose Seen may be that of several
+		f.found(e.Time)
 	case event.Seen:
 		if len(f.changes) >= fitChanges || len(f.buf) >= fitEvents {
 			if !f.flush() {
@@ -155,32 +169,45 @@ func (f *fitter) apply(e event.Event) bool {
 	return true
 }
 
-// look takes the account of a sample.
-func (f *fitter) look(e event.Event) {
-	way, _, ns := event.SeenFields(e.Payload())
-	since := int64(e.Time - f.sure)
+// found counts the time up to a sample at t in the present state, before the event at hand is in the buffer.
+func (f *fitter) found(t stack.Time) {
+	since := int64(t - f.sure)
+	if since <= 0 {
+		return
+	}
 	if wantsCPU(f.state) {
 		f.span.ran += since
+		f.nap(since)
 	} else {
 		f.span.slept += since
 	}
-	f.cpu += ns
-	f.take()
-	f.seen, f.sure = e.Time, e.Time
-	if way != stack.WayClock || ns > 0 {
-		f.on = ns
-	}
+	f.sure = t
 }
 
-// account ends a span with the account of the last sample, with ns of waiting for a CPU.
+// look takes the account of a sample.
+func (f *fitter) look(e event.Event) {
+	way, _, ns := event.SeenFields(e.Payload())
+	f.found(e.Time)
+	f.cpu += ns
+	f.span.on += ns
+	f.take()
+	f.seen = e.Time
+	f.span.copies = f.span.copies || way == stack.WayClock
+	f.ends = way != stack.WayClock
+}
+
+// account ends the span if the last sample does. ns is the rest of its account, of waiting for a CPU.
 func (f *fitter) account(ns int64) {
-	if f.on < 0 {
+	f.span.on += ns
+	if !f.ends {
 		return
 	}
-	for i := min(f.span.changes, len(f.changes)); i < len(f.changes); i++ {
-		f.changes[i].bound(&f.span, int64(f.seen-f.span.from), f.on+ns)
+	in, length := f.changes[min(f.span.changes, len(f.changes)):], int64(f.seen-f.span.from)
+	for i := range in {
+		in[i].bound(&f.span, length)
 	}
-	f.span, f.on = stretch{from: f.seen, changes: len(f.changes)}, -1
+	f.share(in, length)
+	f.span, f.ends = stretch{from: f.seen, changes: len(f.changes)}, false
 }
 
 // spend counts the time up to t for the present state.
@@ -233,16 +260,7 @@ func (f *fitter) flush() bool {
 	}
 	f.told = f.told || f.cpu+f.delay > 0
 	if f.told { // otherwise the recording has no account
-		on := func(c *change) int64 { // what moving it by a ns adds to the time on a CPU or waiting for one
-			switch {
-			case !wantsCPU(c.from):
-				return 1
-			case !wantsCPU(c.to):
-				return -1
-			}
-			return 0
-		}
-		f.move(f.cpu+f.delay-f.ran-f.ready, on)
+		f.move(f.cpu+f.delay-f.ran-f.ready, (*change).on)
 		for i := range f.changes {
 			switch c := &f.changes[i]; {
 			case c.from == stack.StateRunnable:
@@ -250,35 +268,76 @@ func (f *fitter) flush() bool {
 			case c.to == stack.StateRunnable:
 				f.ready += c.shift
 			default:
-				f.ran += on(c) * c.shift
+				f.ran += c.on() * c.shift
 			}
 		}
-		f.move(f.cpu-f.ran, func(c *change) int64 { // the same for the time on a CPU alone
-			switch {
-			case on(c) != 0:
-				return 0
-			case c.to == stack.StateRunning:
-				return 1
-			}
-			return -1
-		})
+		f.queue(f.delay - f.ready)
 	}
-	f.out = f.out[:0]
+	f.out, f.followed = f.out[:0], 0
 	next := 0
 	for i := range f.changes {
-		if c := &f.changes[i]; c.shift >= minShift && c.event >= next { // not at the same time as the one before
+		switch c := &f.changes[i]; {
+		case max(c.shift, c.ran) < minShift || c.event < next: // at the same time as the one before
+		case c.nap:
+			next = f.sleep(c, next)
+		default:
 			next = f.shift(c, next)
 		}
 	}
 	f.out = append(f.out, f.buf[next:]...)
+	f.follow()
 	for _, e := range f.out {
 		if !f.yield(e) {
 			return false
 		}
 	}
-	f.buf, f.changes, f.high = f.buf[:0], f.changes[:0], max(f.high, f.at)
+	f.buf, f.changes, f.span.changes, f.high = f.buf[:0], f.changes[:0], 0, max(f.high, f.at)
 	f.rest()
 	return true
+}
+
+// on returns what moving the change by a ns adds to the time on a CPU or waiting for one.
+func (c *change) on() int64 {
+	switch {
+	case !wantsCPU(c.from):
+		return 1
+	case !wantsCPU(c.to) || c.nap:
+		return -1
+	}
+	return 0
+}
+
+// queue adds ns to the time of waiting for a CPU, and takes them from that on one; ns may be negative. A thread waits from
+// a sample that found it so, and then runs until the next change.
+func (f *fitter) queue(ns int64) {
+	if ns > 0 {
+		f.move(ns, func(c *change) int64 {
+			if c.from == stack.StateRunning && c.to == stack.StateRunnable {
+				return 1
+			}
+			return 0
+		})
+		return
+	}
+	room := int64(0)
+	for i := range f.changes {
+		room += f.changes[i].queued()
+	}
+	part := min(float64(-ns)/float64(max(room, 1)), 1)
+	for i := range f.changes {
+		c := &f.changes[i]
+		c.ran = int64(float64(c.queued()) * part)
+		f.ready -= c.ran
+		f.ran += c.ran
+	}
+}
+
+// queued returns for how long the thread waits for a CPU between the sample before the change and the change, in ns.
+func (c *change) queued() int64 {
+	if c.from != stack.StateRunnable {
+		return 0
+	}
+	return c.since - c.shift
 }
 
 // rest begins the next batch. With soon, what the account has more or less than the samples, which this batch had
@@ -300,7 +359,7 @@ type Fitter struct{ f fitter }
 
 // NewFitter returns a Fitter that passes events on in their order, some of them later than they were applied.
 func NewFitter(yield func(event.Event)) *Fitter {
-	return &Fitter{fitter{soon: true, on: -1, yield: func(e event.Event) bool { yield(e); return true }}}
+	return &Fitter{fitter{soon: true, yield: func(e event.Event) bool { yield(e); return true }}}
 }
 
 // Apply takes the next event.
@@ -354,25 +413,32 @@ func (f *fitter) move(ns int64, adds func(*change) int64) {
 func (f *fitter) shift(c *change, next int) int {
 	at := f.buf[c.event].Time
 	to := at - stack.Time(c.shift)
+	from := to - stack.Time(c.ran)
 	first := c.event
-	for first > next && f.buf[first-1].Time > to && (aside(f.buf[first-1].Kind()) || f.buf[first-1].Time == at && found(f.buf[first-1].Kind())) {
+	for first > next && f.buf[first-1].Time > from && (aside(f.buf[first-1].Kind()) || f.buf[first-1].Time == at && found(f.buf[first-1].Kind())) {
 		first--
 	}
 	for _, e := range f.buf[next:first] {
 		f.high = max(f.high, e.Time)
 	}
-	to = max(to, f.high)
+	from, to = max(from, f.high), max(to, f.high)
 	end := c.event
 	for end < len(f.buf) && f.buf[end].Time == at && found(f.buf[end].Kind()) {
 		end++
 	}
 	f.out = append(f.out, f.buf[next:first]...)
+	if from < to {
+		f.out = append(f.out, event.Make(from, event.State, event.StateOf(stack.StateRunning, -1)))
+	}
 	f.group, f.aside = f.group[:0], f.aside[:0]
 	for _, e := range f.buf[first:c.event] {
-		if aside(e.Kind()) {
-			f.aside = append(f.aside, e)
-		} else {
+		switch {
+		case !aside(e.Kind()):
 			f.group = append(f.group, e)
+		case e.Time < to:
+			f.out = append(f.out, e)
+		default:
+			f.aside = append(f.aside, e)
 		}
 	}
 	f.group = append(f.group, f.buf[c.event:end]...)

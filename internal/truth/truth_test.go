@@ -36,6 +36,8 @@ type measured struct {
 	clocked    float64 // the share of them that came from a clock of the kernel
 	used       float64 // the program's share of time on a CPU, by its own account
 	cpu        float64 // ns of CPU time by the recording, of one of several programs
+	running    float64 // share of the clock in which calls ran on a CPU, by the timeline
+	scheduled  float64 // the same by the scheduler's account in the recording
 }
 
 // off returns the sum of the absolute differences, in points of 200.
@@ -60,7 +62,7 @@ func (m *measured) String() string {
 	for i, part := range parts {
 		fmt.Fprintf(&b, "%s %.1f%% (truth %.1f%%)  ", part, 100*m.got[i], 100*m.truth[i])
 	}
-	fmt.Fprintf(&b, "other %.1f%%; %.0f samples on a CPU, %.1f%% of them by clocks, %.1f points off", 100*m.got[len(parts)], m.ran, 100*m.clocked, m.off())
+	fmt.Fprintf(&b, "other %.1f%%; on the clock %.1f%% (account %.1f%%); %.0f samples on a CPU, %.1f%% of them by clocks, %.1f points off", 100*m.got[len(parts)], 100*m.running, 100*m.scheduled, m.ran, 100*m.clocked, m.off())
 	return b.String()
 }
 
@@ -178,6 +180,23 @@ func (m *measured) look(rec *trace.Recording) {
 		}
 	}
 	m.clocked /= max(m.ran, 1)
+	for i := range v.Threads {
+		th := &v.Threads[i]
+		x := v.States(th)
+		observed := max(float64(x.Observed), 1)
+		m.running, m.scheduled = 1-float64(v.Waited(th))/observed, float64(x.Running)/observed
+	}
+}
+
+// mostFitOff is how many points of the clock a thread's calls may run longer, or shorter, than the scheduler's account says.
+const mostFitOff = 2
+
+// fits checks that the time of calls on the clock agrees with the scheduler's account: nothing in it is by chance.
+func (m *measured) fits(t *testing.T) {
+	t.Helper()
+	if off := 100 * (m.running - m.scheduled); math.Abs(off) > mostFitOff {
+		t.Errorf("calls run for %.1f%% of the clock, by the scheduler for %.1f%%", 100*m.running, 100*m.scheduled)
+	}
 }
 
 // duty is a program to measure.
@@ -219,6 +238,7 @@ func TestDuty(t *testing.T) {
 			}
 			m := measure(t, "10ms", seconds, d.command(t, seconds))
 			t.Log(m)
+			m.fits(t)
 			if wants := float64(d.burn+d.write) / float64(d.burn+d.write+d.pause); m.used < wants/2 {
 				t.Skipf("the program had a CPU for %.2f of its time, and wants one for %.2f: others use the CPUs", m.used, wants)
 			}
@@ -299,6 +319,7 @@ func TestDutyLong(t *testing.T) {
 				for range runs {
 					m := measure(t, interval, seconds, d.command(t, seconds))
 					t.Log(m)
+					m.fits(t)
 					own.add(m, limits[interval])
 					all.add(m, limits[interval])
 				}
