@@ -114,6 +114,7 @@ type builder struct {
 // pending is an interval in progress.
 type pending struct {
 	asker     int
+	exact     bool // the kernel's context switches show it
 	sightings []Sighting
 	blocked   bool
 	idle      bool
@@ -131,6 +132,15 @@ func (b *builder) thread(th *view.Thread) {
 	}
 }
 
+// ask notes which function the newest interval's wait is of, if that is not known.
+func (b *builder) ask() {
+	if n := len(b.open) - 1; n >= 0 && b.open[n].asker < 0 && b.open[n].blocked {
+		if i := b.v.Asker(b.replay.Stack()); i >= 0 {
+			b.open[n].asker = b.replay.Stack()[i].Frame.Func
+		}
+	}
+}
+
 // Begin implements trace.SliceHandler.
 func (b *builder) Begin(stack.Time, int, *trace.Slice) {}
 
@@ -142,16 +152,14 @@ func (b *builder) Other(e event.Event) {
 	b.cuts.Other(e)
 	switch e.Kind() {
 	case event.State:
+		if n := len(b.open) - 1; n >= 0 && !b.open[n].exact {
+			b.ask() // no sample found it, but its stack is the wait's
+		}
 		if s, _ := event.StateFields(e.Payload()); s != stack.StateUnknown && s != stack.StateDead {
-			b.open = append(b.open, pending{asker: -1, blocked: s == stack.StateBlocked || s == stack.StateDisk})
+			b.open = append(b.open, pending{asker: -1, blocked: s == stack.StateBlocked || s == stack.StateDisk, exact: e.Payload()&event.StateExact != 0})
 		}
 	case event.Seen:
-		// The stack now belongs to the interval.
-		if n := len(b.open) - 1; n >= 0 && b.open[n].asker < 0 && b.open[n].blocked {
-			if i := b.v.Asker(b.replay.Stack()); i >= 0 {
-				b.open[n].asker = b.replay.Stack()[i].Frame.Func
-			}
-		}
+		b.ask()
 	case event.Wait:
 		if n := len(b.open) - 1; n >= 0 && b.open[n].blocked {
 			w := b.replay.Waiting()

@@ -50,6 +50,7 @@ type gatherer struct {
 type pending struct {
 	stack []trace.Slice // as first confirmed
 	asker int           // index of the asking function's frame in stack; -1: none
+	exact bool          // the kernel's context switches show it
 }
 
 type callKey struct {
@@ -115,20 +116,27 @@ func (g *gatherer) Other(e event.Event) {
 	g.cuts.Other(e)
 	switch e.Kind() {
 	case event.State:
+		if n := len(g.open) - 1; n >= 0 && !g.open[n].exact {
+			g.fill() // no sample found it, but its stack is the wait's
+		}
 		if s, _ := event.StateFields(e.Payload()); s != stack.StateUnknown && s != stack.StateDead {
 			var buf []trace.Slice
 			if n := len(g.free); n > 0 {
 				buf, g.free = g.free[n-1], g.free[:n-1]
 			}
-			g.open = append(g.open, pending{stack: buf, asker: -1})
+			g.open = append(g.open, pending{stack: buf, asker: -1, exact: e.Payload()&event.StateExact != 0})
 		}
 	case event.Seen:
-		// The stack now belongs to the interval.
-		if n := len(g.open) - 1; n >= 0 && len(g.open[n].stack) == 0 {
-			p := &g.open[n]
-			p.stack = append(p.stack, g.replay.Stack()...)
-			p.asker = g.v.Asker(p.stack)
-		}
+		g.fill()
+	}
+}
+
+// fill gives the newest interval the stack at hand, if it has none.
+func (g *gatherer) fill() {
+	if n := len(g.open) - 1; n >= 0 && len(g.open[n].stack) == 0 {
+		p := &g.open[n]
+		p.stack = append(p.stack, g.replay.Stack()...)
+		p.asker = g.v.Asker(p.stack)
 	}
 }
 
@@ -169,8 +177,15 @@ func (g *gatherer) take(x *view.Interval) {
 	if f.Group == kind.GroupLock || f.Group == kind.GroupCall { // locks have a separate table
 		what = ""
 	}
-	g.addCall(callKey{call, f.Group, what}, ns)
-	g.addFunc(p, f, x.Exact, ns)
+	longest := ns
+	if x.Fitted() {
+		longest = 0
+	}
+	g.addCall(callKey{call, f.Group, what}, ns, longest)
+	g.addFunc(p, f, x.Exact, ns, longest)
+	if x.Fitted() {
+		return
+	}
 	full := g.v.What(&x.Waiting)
 	if full == "" {
 		full = call
@@ -178,7 +193,7 @@ func (g *gatherer) take(x *view.Interval) {
 	g.single(x, &p, s, full, ns)
 }
 
-func (g *gatherer) addCall(k callKey, ns int64) {
+func (g *gatherer) addCall(k callKey, ns, longest int64) {
 	row := g.byCall[k]
 	if row == nil {
 		if len(g.byCall) >= maxRows {
@@ -192,14 +207,14 @@ func (g *gatherer) addCall(k callKey, ns int64) {
 	}
 	row.Waits++
 	row.Total += ns
-	row.Longest = max(row.Longest, ns)
+	row.Longest = max(row.Longest, longest)
 	if row.last != g.th.Index+1 {
 		row.last = g.th.Index + 1
 		row.Threads++
 	}
 }
 
-func (g *gatherer) addFunc(p pending, what view.For, exact bool, ns int64) {
+func (g *gatherer) addFunc(p pending, what view.For, exact bool, ns, longest int64) {
 	id := -1
 	switch {
 	case p.asker >= 0:
@@ -225,7 +240,7 @@ func (g *gatherer) addFunc(p pending, what view.For, exact bool, ns int64) {
 	}
 	row.Waits++
 	row.Total += ns
-	row.Longest = max(row.Longest, ns)
+	row.Longest = max(row.Longest, longest)
 	row.groups[what.Group] += ns
 	if _, ok := row.what[what]; !ok && len(row.what) >= maxWhat {
 		what.What = ""

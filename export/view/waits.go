@@ -40,6 +40,10 @@ type Interval struct {
 // Edge returns how much earlier than End it may have ended, in ns.
 func (i *Interval) Edge() int64 { return max(int64(i.End-i.Seen), 0) }
 
+// Fitted reports whether no sample found the interval: the scheduler's account says that there were one or more such
+// waits, and how long they were in all.
+func (i *Interval) Fitted() bool { return i.Samples == 0 && !i.Exact && i.Waits() }
+
 // Waits reports whether the thread was off the CPUs.
 func (i *Interval) Waits() bool {
 	s, _ := i.Waiting.State()
