@@ -71,7 +71,8 @@ type change struct {
 	since    int64 // ns from the sample before
 	room     int64 // ns by which it may be earlier
 	shift    int64 // ns by which it is
-	ran      int64 // ns before it for which the thread ran, after it had waited for a CPU
+	delay    int64 // ns by the account for which it waited for a CPU, in the span
+	other    int64 // ns of the time on a CPU or waiting for one that are the other: see fitter.queue
 }
 
 // stretch is the time from one account of a thread's CPU time to the next. Copies by a clock are samples in between:
@@ -80,6 +81,7 @@ type stretch struct {
 	from    stack.Time
 	changes int   // number of those before it
 	on      int64 // ns on a CPU, or waiting for one, that the samples in it have
+	delay   int64 // ns of it waiting for one
 	ran     int64 // ns between samples that found the thread running, or ready, or a change to it, and the next such sample
 	slept   int64 // the same, blocked
 	copies  bool  // a clock copied the thread in it
@@ -90,10 +92,13 @@ func (c *change) between() bool { return !wantsCPU(c.from) && !wantsCPU(c.to) }
 
 // bound limits the room by the account of the span, of the given length, that the change is in.
 func (c *change) bound(s *stretch, length int64) {
+	if s.copies {
+		c.delay = s.delay
+	}
 	switch {
 	case c.nap && !s.copies: // the samples around it are at ticks, as are those of waits
 	case c.nap:
-		least := max(s.on-(length-c.since-s.slept), c.since/8)
+		least := max(s.on-(length-c.since-s.slept), c.since/32)
 		if c.room = max(c.since-least, 0); c.room < c.since/napPart {
 			c.room = 0
 		}
@@ -199,6 +204,7 @@ func (f *fitter) look(e event.Event) {
 // account ends the span if the last sample does. ns is the rest of its account, of waiting for a CPU.
 func (f *fitter) account(ns int64) {
 	f.span.on += ns
+	f.span.delay += ns
 	if !f.ends {
 		return
 	}
@@ -277,7 +283,7 @@ func (f *fitter) flush() bool {
 	next := 0
 	for i := range f.changes {
 		switch c := &f.changes[i]; {
-		case max(c.shift, c.ran) < minShift || c.event < next: // at the same time as the one before
+		case max(c.shift, c.other) < minShift || c.event < next: // at the same time as the one before
 		case c.nap:
 			next = f.sleep(c, next)
 		default:
@@ -305,39 +311,6 @@ func (c *change) on() int64 {
 		return -1
 	}
 	return 0
-}
-
-// queue adds ns to the time of waiting for a CPU, and takes them from that on one; ns may be negative. A thread waits from
-// a sample that found it so, and then runs until the next change.
-func (f *fitter) queue(ns int64) {
-	if ns > 0 {
-		f.move(ns, func(c *change) int64 {
-			if c.from == stack.StateRunning && c.to == stack.StateRunnable {
-				return 1
-			}
-			return 0
-		})
-		return
-	}
-	room := int64(0)
-	for i := range f.changes {
-		room += f.changes[i].queued()
-	}
-	part := min(float64(-ns)/float64(max(room, 1)), 1)
-	for i := range f.changes {
-		c := &f.changes[i]
-		c.ran = int64(float64(c.queued()) * part)
-		f.ready -= c.ran
-		f.ran += c.ran
-	}
-}
-
-// queued returns for how long the thread waits for a CPU between the sample before the change and the change, in ns.
-func (c *change) queued() int64 {
-	if c.from != stack.StateRunnable {
-		return 0
-	}
-	return c.since - c.shift
 }
 
 // rest begins the next batch. With soon, what the account has more or less than the samples, which this batch had
@@ -413,7 +386,10 @@ func (f *fitter) move(ns int64, adds func(*change) int64) {
 func (f *fitter) shift(c *change, next int) int {
 	at := f.buf[c.event].Time
 	to := at - stack.Time(c.shift)
-	from := to - stack.Time(c.ran)
+	from := to
+	if wantsCPU(c.from) {
+		from -= stack.Time(c.other)
+	}
 	first := c.event
 	for first > next && f.buf[first-1].Time > from && (aside(f.buf[first-1].Kind()) || f.buf[first-1].Time == at && found(f.buf[first-1].Kind())) {
 		first--
@@ -428,7 +404,7 @@ func (f *fitter) shift(c *change, next int) int {
 	}
 	f.out = append(f.out, f.buf[next:first]...)
 	if from < to {
-		f.out = append(f.out, event.Make(from, event.State, event.StateOf(stack.StateRunning, -1)))
+		f.out = append(f.out, event.Make(from, event.State, otherThan(c.from)))
 	}
 	f.group, f.aside = f.group[:0], f.aside[:0]
 	for _, e := range f.buf[first:c.event] {
@@ -443,6 +419,10 @@ func (f *fitter) shift(c *change, next int) int {
 	}
 	f.group = append(f.group, f.buf[c.event:end]...)
 	f.high = at
+	if !wantsCPU(c.from) && c.other >= minShift && to+stack.Time(c.other) <= at {
+		f.queueFirst(c, to)
+		return end
+	}
 	if !c.between() {
 		for _, e := range f.group {
 			f.out = append(f.out, event.Event{Time: to, Value: e.Value})

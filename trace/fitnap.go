@@ -41,18 +41,106 @@ func (f *fitter) share(changes []change, length int64) {
 	}
 }
 
+// queue adds ns to the time of waiting for a CPU, and takes them from that on one; ns may be negative. A thread waits from
+// a sample that found it so, and then runs until the next change. Between samples that found it on a CPU it waits after
+// its naps, and before and after the changes.
+func (f *fitter) queue(ns int64) {
+	if ns > 0 {
+		f.move(ns, func(c *change) int64 {
+			if c.from == stack.StateRunning && c.to == stack.StateRunnable {
+				return 1
+			}
+			return 0
+		})
+		for i := range f.changes {
+			if c := &f.changes[i]; c.from == stack.StateRunning && c.to == stack.StateRunnable {
+				f.ready, f.ran, ns = f.ready+c.shift, f.ran-c.shift, ns-c.shift
+			}
+		}
+	}
+	sign, of := int64(1), (*change).unseen
+	if ns < 0 {
+		sign, of = -1, (*change).queued
+	}
+	room := int64(0)
+	for i := range f.changes {
+		room += of(&f.changes[i])
+	}
+	part := min(float64(sign*ns)/float64(max(room, 1)), 1)
+	for i := range f.changes {
+		c := &f.changes[i]
+		if c.other = int64(float64(of(c)) * part); c.other < minShift {
+			c.other = 0
+		}
+		f.ready += sign * c.other
+		f.ran -= sign * c.other
+	}
+}
+
+// queued returns for how long the thread waits for a CPU between the sample before the change and the change, in ns.
+func (c *change) queued() int64 {
+	if c.from != stack.StateRunnable {
+		return 0
+	}
+	return c.since - c.shift
+}
+
+// unseen returns for how long it may have waited for a CPU there where samples found it on one, in ns.
+func (c *change) unseen() (ns int64) {
+	switch {
+	case c.nap:
+		ns = c.since*31/32 - c.shift
+	case c.from == stack.StateRunning && !wantsCPU(c.to):
+		ns = (c.since - c.shift) * 31 / 32
+	case !wantsCPU(c.from) && c.to == stack.StateRunning:
+		ns = c.shift * 31 / 32
+	}
+	if ns = min(ns, c.delay); ns < c.since/napPart {
+		return 0
+	}
+	return ns
+}
+
+// otherThan returns the payload of a State, running for runnable and runnable for running.
+func otherThan(s stack.State) uint64 {
+	if s == stack.StateRunnable {
+		return event.StateOf(stack.StateRunning, -1)
+	}
+	return event.StateOf(stack.StateRunnable, -1)
+}
+
+// queueFirst writes the events of a change to running at t, after a wait for a CPU.
+func (f *fitter) queueFirst(c *change, t stack.Time) {
+	until := t + stack.Time(c.other)
+	runs := f.buf[c.event].Value
+	for _, e := range f.group {
+		if e.Kind() == event.State {
+			e.Value = event.Make(t, event.State, otherThan(stack.StateRunning)).Value
+		}
+		f.out = append(f.out, event.Event{Time: t, Value: e.Value})
+	}
+	i := 0
+	for i < len(f.aside) && f.aside[i].Time < until {
+		i++
+	}
+	f.out = append(f.out, f.aside[:i]...)
+	f.out = append(f.out, event.Event{Time: until, Value: runs})
+	f.out = append(f.out, f.aside[i:]...)
+}
+
 // sleep writes the events from number next on and a nap among them, in the middle of its time, and returns the number of
 // the event after them.
 func (f *fitter) sleep(c *change, next int) int {
 	until := f.buf[c.event].Time
-	from := until - stack.Time(c.since-(c.since-c.shift)/2)
+	from := until - stack.Time(c.since-(c.since-c.shift-c.other)/2)
 	to := from + stack.Time(c.shift)
+	runs := to + stack.Time(c.other)
 	first := next
 	for first < c.event && f.buf[first].Time <= from {
 		first++
 	}
 	last := first
-	for last < c.event && f.buf[last].Time < to {
+	for last < c.event && f.buf[last].Time < runs {
 		if !aside(f.buf[last].Kind()) {
 			return next
 		}
@@ -66,14 +154,25 @@ func (f *fitter) sleep(c *change, next int) int {
 	}
 	f.out = append(f.out, f.buf[next:first]...)
 	f.follow()
-	if len(f.out)+2*len(f.last.stack)+2*len(f.last.frames) < 4*fitEvents {
+	naps := c.shift >= minShift && f.last.running() && len(f.out)+2*len(f.last.stack)+2*len(f.last.frames) < 4*fitEvents
+	if naps {
 		f.out = f.last.begin(from, f.out)
-		f.out = append(f.out, f.buf[first:last]...)
+	}
+	for first < last && f.buf[first].Time < to {
+		f.out = append(f.out, f.buf[first])
+		first++
+	}
+	if naps {
 		f.out = f.last.end(to, f.out)
+	}
+	if c.other > 0 && f.last.runs() {
+		f.out = append(f.out, event.Make(to, event.State, otherThan(stack.StateRunning)))
+		f.out = append(f.out, f.buf[first:last]...)
+		f.out = append(f.out, event.Event{Time: runs, Value: f.last.now[0].Value})
 	} else {
 		f.out = append(f.out, f.buf[first:last]...)
 	}
-	f.followed, f.high = len(f.out), to
+	f.followed, f.high = len(f.out), runs
 	return last
 }
 
@@ -168,20 +267,22 @@ func (w *follower) forget() {
 	w.synced, w.shared = false, 0
 }
 
-// running reports whether a nap fits here: the thread runs, and its last wait is known.
-func (w *follower) running() bool {
-	if len(w.wait) == 0 || len(w.now) != 1 || !w.synced || len(w.stack) > mostFrames {
+// runs reports whether the thread runs.
+func (w *follower) runs() bool {
+	if len(w.now) != 1 {
 		return false
 	}
 	s, _ := event.StateFields(w.now[0].Payload())
 	return s == stack.StateRunning
 }
 
+// running reports whether a nap fits here: the thread runs, and its last wait is known.
+func (w *follower) running() bool {
+	return w.runs() && len(w.wait) > 0 && w.synced && len(w.stack) <= mostFrames
+}
+
 // begin appends events that put the thread to sleep at t.
 func (w *follower) begin(t stack.Time, out []event.Event) []event.Event {
-	if !w.running() {
-		return out
-	}
 	out = append(out, event.Event{Time: t, Value: w.wait[0].Value})
 	out = w.replace(t, w.stack, w.frames, out)
 	for _, e := range w.wait[1:] {
@@ -192,9 +293,6 @@ func (w *follower) begin(t stack.Time, out []event.Event) []event.Event {
 
 // end appends events that let it run on at t.
 func (w *follower) end(t stack.Time, out []event.Event) []event.Event {
-	if !w.running() {
-		return out
-	}
 	out = append(out, event.Event{Time: t, Value: w.now[0].Value})
 	return w.replace(t, w.frames, w.stack, out)
 }
