@@ -66,19 +66,43 @@ type part struct {
 func (f *family) window(from stack.Time) (*trace.Recording, error) {
 	f.reading.RLock() // keeps the files of parts open
 	defer f.reading.RUnlock()
-	parts := f.parts(from)
+	rec, failed := f.together(f.parts(from), from)
+	if len(failed) > 0 {
+		return nil, failed[0]
+	}
+	return rec, nil
+}
+
+// windows yields the same in recordings of at most most processes each, one after the other, which bounds the memory.
+// It returns the errors of the processes that cannot be read.
+func (f *family) windows(from stack.Time, most int, yield func(*trace.Recording)) (failed []error) {
+	f.reading.RLock()
+	defer f.reading.RUnlock()
+	for parts := range slices.Chunk(f.parts(from), most) {
+		rec, errs := f.together(parts, from)
+		failed = append(failed, errs...)
+		if rec != nil {
+			yield(rec)
+		}
+	}
+	return failed
+}
+
+// together opens the parts and resolves their names. It leaves out those that cannot be read; nil: there are no others.
+func (f *family) together(parts []part, from stack.Time) (rec *trace.Recording, failed []error) {
 	together := &naming.Together{}
 	kept := parts[:0]
-	for i, p := range parts {
+	for _, p := range parts {
 		if p.grows != nil {
 			p.grows.flush()
 		}
-		if i > 0 && !p.section.Written() {
+		if !p.section.Written() {
 			continue
 		}
 		one, err := p.section.Open()
 		if err != nil {
-			return nil, err
+			failed = append(failed, err)
+			continue
 		}
 		if from > 0 {
 			one = one.Since(from)
@@ -93,7 +117,10 @@ func (f *family) window(from stack.Time) (*trace.Recording, error) {
 		p.rec.Symbols, _ = naming.Symbols(p.rec, p.mods, p.options)
 		p.rec.Named = true
 	}
-	rec := kept[0].rec
+	if len(kept) == 0 {
+		return nil, failed
+	}
+	rec = kept[0].rec
 	for _, p := range kept[1:] {
 		rec.Others = append(rec.Others, p.rec)
 	}
@@ -101,7 +128,7 @@ func (f *family) window(from stack.Time) (*trace.Recording, error) {
 		return cmp.Or(cmp.Compare(a.Process.StartTime, b.Process.StartTime), cmp.Compare(a.Process.PID, b.Process.PID))
 	})
 	rec.Left = f.s.Left()
-	return rec, nil
+	return rec, failed
 }
 
 // parts returns the recordings of the processes that did not end before from, and of the first.

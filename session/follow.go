@@ -113,6 +113,36 @@ func (s *Session) Snapshot() (rec *trace.Recording, release func(), err error) {
 	return s.Window(0)
 }
 
+// Windows yields what Window returns in recordings of at most most processes each, which are valid until yield
+// returns. Processes that cannot be read are left out; their errors are returned.
+func (s *Session) Windows(from stack.Time, most int, yield func(*trace.Recording)) (failed []error) {
+	if f := s.family; f != nil && !f.named.Load() {
+		if err := s.hold(); err != nil {
+			return []error{err}
+		}
+		defer s.readers.Done()
+		return f.windows(from, most, yield)
+	}
+	rec, release, err := s.Window(from)
+	if err != nil {
+		return []error{err}
+	}
+	defer release()
+	yield(rec)
+	return nil
+}
+
+// hold keeps the file open until s.readers.Done.
+func (s *Session) hold() error {
+	s.fileMu.Lock()
+	defer s.fileMu.Unlock()
+	if s.temp == nil || s.closing {
+		return ErrOver
+	}
+	s.readers.Add(1)
+	return nil
+}
+
 // Window is Snapshot limited to data about the time after from: its cost depends on the
 // window, not on the time before.
 func (s *Session) Window(from stack.Time) (rec *trace.Recording, release func(), err error) {

@@ -20,6 +20,7 @@ import (
 	"github.com/sliverprof/sliver/session"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"
+	"github.com/sliverprof/sliver/trace"
 )
 
 // pushFlags are the flags of record that push windows to backends.
@@ -47,6 +48,8 @@ const (
 	lastTry = 5 * time.Second
 	// lastTryHurried is the same after a signal.
 	lastTryHurried = 300 * time.Millisecond
+	// atOnce is the number of processes whose windows are in memory at once.
+	atOnce = 64
 	// maxPushed is the size, in bytes, at which a recording that is only pushed is replaced by a
 	// new one on disk.
 	maxPushed = 512 << 20
@@ -214,13 +217,14 @@ func (w *windows) follow(s *session.Session, full func()) (stop func()) {
 }
 
 func (w *windows) push(s *session.Session, from, to stack.Time) {
-	rec, release, err := s.Window(from)
-	if err == nil {
-		err = w.p.Window(rec, view.Options{From: from, To: to})
-		release()
-	}
-	if err != nil {
-		w.problem("a window is lost: " + err.Error())
+	failed := s.Windows(from, atOnce, func(rec *trace.Recording) {
+		if err := w.p.Window(rec, view.Options{From: from, To: to}); err != nil {
+			w.problem("a window is lost: " + err.Error())
+		}
+	})
+	if n := len(failed); n > 0 {
+		w.p.Lose(n * len(w.f.sinks))
+		w.problem(fmt.Sprintf("%s lost: %v", pluralOf(n, "window is", "windows are"), failed[0]))
 	}
 }
 

@@ -108,10 +108,7 @@ func alike(patterns []string) string {
 
 // single returns what in the flags can hold one process only; "" if nothing does.
 func (f *recordFlags) single() string {
-	switch {
-	case f.push.any():
-		return "a push has one process"
-	case len(f.trace.patterns) > 0:
+	if len(f.trace.patterns) > 0 {
 		return "--trace is for one process"
 	}
 	return ""

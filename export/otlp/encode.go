@@ -50,16 +50,21 @@ const (
 )
 
 // Encode writes the part of rec that o selects as an ExportProfilesServiceRequest, each process with its own
-// resource, and returns the number of samples. version is that of the program that recorded.
-func Encode(w io.Writer, rec *trace.Recording, o view.Options, resource func(*trace.Recording) []Attribute, version string) (samples int, err error) {
+// resource, and returns the number of processes with samples. Of several processes, the others are left out. version is
+// that of the program that recorded.
+func Encode(w io.Writer, rec *trace.Recording, o view.Options, resource func(*trace.Recording) []Attribute, version string) (n int, err error) {
 	e := &encoder{strings: map[string]int{}, attrs: map[string]int{}}
 	defer e.close()
 	e.str("")
 	out := bufio.NewWriterSize(w, 1<<16)
 	err = e.none()
-	for _, v := range view.All(rec, o) {
+	views := view.All(rec, o)
+	for _, v := range views {
 		if err == nil {
-			err = e.process(out, v, resource(v.Rec), version)
+			err = e.process(out, v, len(views) > 1, resource(v.Rec), version)
+		}
+		if e.samples > 0 {
+			n++
 		}
 	}
 	if err == nil {
@@ -69,9 +74,9 @@ func Encode(w io.Writer, rec *trace.Recording, o view.Options, resource func(*tr
 		err = out.Flush()
 	}
 	if err != nil {
-		return e.samples, fmt.Errorf("write OTLP profiles: %w", err)
+		return n, fmt.Errorf("write OTLP profiles: %w", err)
 	}
-	return e.samples, nil
+	return n, nil
 }
 
 // encoder builds a request. Entry 0 of each dictionary table is the zero value, which
@@ -81,7 +86,7 @@ type encoder struct {
 	strings map[string]int
 	texts   []string
 	attrs   map[string]int
-	samples int
+	samples int // of that process
 
 	of     [len(profile.Types)]spill.Buffer // samples of each Profile
 	tables [dictStack + 1]spill.Buffer      // dictionary entries, by field
@@ -139,10 +144,14 @@ func (e *encoder) none() error {
 }
 
 // process iterates over the samples of a process, and then over the tables that they reference, and writes its profiles.
-func (e *encoder) process(w *bufio.Writer, v *view.View, resource []Attribute, version string) error {
-	e.p, e.stacks, e.thread = profile.New(v, e.p), nil, nil
+// needed says that a process without samples is left out.
+func (e *encoder) process(w *bufio.Writer, v *view.View, needed bool, resource []Attribute, version string) error {
+	e.p, e.stacks, e.thread, e.samples = profile.New(v, e.p), nil, nil, 0
 	if err := e.p.Each(e.sample, e.location, e.function, e.mapping); err != nil {
 		return err
+	}
+	if needed && e.samples == 0 {
+		return nil
 	}
 	if err := e.write(w, resource, version); err != nil {
 		return err

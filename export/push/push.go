@@ -3,6 +3,13 @@
 // Windows that cannot be sent are queued in a Spool and retried with increasing delays
 // until they are sent or dropped in favour of newer ones.
 //
+// Of a recording of several processes, each process with samples has a window: a resource of OTLP, a series of
+// Pyroscope and Parca. One profile for all of them would lose their numbers, since Pyroscope drops labels that are
+// numbers (Normalize in its pkg/pprof/pprof.go), and its limits are for a profile: 4 MiB and 16,000 samples
+// (pkg/validation/limits.go, both at 3fe6a457). A request has the windows of at most maxTogether processes, since
+// Parca refuses a whole request for one invalid series (NormalizeWriteRawRequest in its
+// pkg/normalizer/normalizer.go at 3b5647cd).
+//
 // The package does not depend on a live recording: windows are trace.Recordings.
 package push
 
@@ -20,6 +27,7 @@ import (
 	mathrand "math/rand/v2"
 	"net/http"
 	"net/url"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -134,30 +142,65 @@ func New(o Options) *Pusher {
 	return p
 }
 
-// Window queues the part of rec that o selects for every sink. It skips a window without
-// samples.
+// Limits of a request with windows of several processes.
+const (
+	maxTogether = 16
+	// maxRequest is the size in bytes before compression. A Collector takes 20 MiB (defaultMaxRequestBodySize of its
+	// config/confighttp v0.162.0).
+	maxRequest = 16 << 20
+)
+
+// Window queues the part of rec that o selects for every sink, without processes that have no samples in it. The
+// windows that fail are counted as lost; the others are queued.
 func (p *Pusher) Window(rec *trace.Recording, o view.Options) error {
-	w := &window{rec: rec, o: o, extra: p.o.Resource, version: p.o.Version, made: map[Kind][]byte{}}
 	var errs []error
-	for i, s := range p.o.Sinks {
-		it, err := w.item(s)
-		if err == nil && it == nil {
-			return nil
-		}
-		if err == nil {
-			it.At = time.Now()
-			err = p.o.Spool.Put(it)
-		}
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		select {
-		case p.wake[i] <- struct{}{}:
-		default:
+	for all := range slices.Chunk(rec.All(), maxTogether) {
+		w := &window{o: o, extra: p.o.Resource, version: p.o.Version, made: map[part]encoded{}}
+		for i := range p.o.Sinks {
+			errs = append(errs, p.put(w, i, all)...)
 		}
 	}
-	return errors.Join(errs...)
+	if n := len(errs); n > 0 {
+		p.Lose(n)
+		if n > 1 {
+			return fmt.Errorf("%w, and %d more", errs[0], n-1)
+		}
+		return errs[0]
+	}
+	return nil
+}
+
+// Lose counts n windows that could not be made.
+func (p *Pusher) Lose(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lost += n
+}
+
+// put queues the window of some processes for sink i. If their request is too large or fails, each half has its own:
+// in the end, only the processes that fail alone are lost. It returns an error for each of them.
+func (p *Pusher) put(w *window, i int, all []*trace.Recording) []error {
+	it, size, err := w.item(p.o.Sinks[i], all)
+	if err == nil && it == nil {
+		return nil
+	}
+	several := len(all) > 1
+	if err == nil && (size <= maxRequest || !several) {
+		it.At = time.Now()
+		err = p.o.Spool.Put(it)
+	}
+	switch {
+	case several && (err != nil || size > maxRequest):
+		half := len(all) / 2
+		return append(p.put(w, i, all[:half]), p.put(w, i, all[half:])...)
+	case err != nil:
+		return []error{fmt.Errorf("process %d: %w", all[0].Process.PID, err)}
+	}
+	select {
+	case p.wake[i] <- struct{}{}:
+	default:
+	}
+	return nil
 }
 
 // merge returns a's attributes, replaced by b's where names match, and the rest of b.
@@ -175,13 +218,26 @@ func merge(a, b []otlp.Attribute) []otlp.Attribute {
 	return out
 }
 
-// window is a part of a recording for several sinks.
+// window is a window of some processes for several sinks.
 type window struct {
-	rec     *trace.Recording
 	o       view.Options
 	extra   []otlp.Attribute
 	version string
-	made    map[Kind][]byte // encoded profiles; Pyroscope and Parca share the pprof one
+	made    map[part]encoded
+}
+
+// part is what one encoding has: in OTLP some processes, the first of which is first, in pprof one. Pyroscope and
+// Parca share the latter.
+type part struct {
+	otlp  bool
+	first *trace.Recording
+	n     int
+}
+
+// encoded are the profiles of n processes with samples.
+type encoded struct {
+	body []byte
+	n    int
 }
 
 // resource describes a process.
@@ -189,55 +245,53 @@ func (w *window) resource(one *trace.Recording) []otlp.Attribute {
 	return merge(otlp.Resource(one), w.extra)
 }
 
-// profile returns the window in the format of a kind of sink; nil: it is empty.
-func (w *window) profile(k Kind) ([]byte, error) {
-	if k != OTLP {
-		k = Pyroscope
+// encode returns the window of all in OTLP, or of one process in pprof.
+func (w *window) encode(asOTLP bool, all []*trace.Recording) (encoded, error) {
+	k := part{asOTLP, all[0], len(all)}
+	if x, ok := w.made[k]; ok {
+		return x, nil
 	}
-	if b, ok := w.made[k]; ok {
-		return b, nil
-	}
+	rec := *all[0]
+	rec.Others = all[1:]
 	var b bytes.Buffer
 	var n int
 	var err error
-	if k == OTLP {
-		n, err = otlp.Encode(&b, w.rec, w.o, w.resource, w.version)
-	} else {
-		n, err = pprof.Encode(&b, w.rec, w.o)
+	if asOTLP {
+		n, err = otlp.Encode(&b, &rec, w.o, w.resource, w.version)
+	} else if n, err = pprof.Encode(&b, &rec, w.o); n > 0 {
+		n = 1
 	}
 	if err != nil {
-		return nil, err
+		return encoded{}, err
 	}
-	w.made[k] = nil
-	if n > 0 {
-		w.made[k] = b.Bytes()
-	}
-	return w.made[k], nil
+	x := encoded{b.Bytes(), n}
+	w.made[k] = x
+	return x, nil
 }
 
-// item builds the request for a sink; nil: there is nothing to send.
-func (w *window) item(s *Sink) (*Item, error) {
-	body, err := w.profile(s.Kind)
-	if err != nil || body == nil {
-		return nil, err
-	}
-	it := &Item{To: s.Key(), Type: "application/x-protobuf"}
-	if s.Kind != OTLP {
+// item builds the request for a sink, and returns its size in bytes before compression; nil: there is nothing to send.
+func (w *window) item(s *Sink, all []*trace.Recording) (it *Item, size int, err error) {
+	it = &Item{To: s.Key(), Type: "application/x-protobuf"}
+	var x encoded
+	if s.Kind == OTLP {
+		x, err = w.encode(true, all)
+	} else {
 		it.Type = "application/json"
-		if body, err = s.rawProfile(body, w.resource(w.rec)); err != nil {
-			return nil, err
-		}
+		x, err = w.series(s, all)
+	}
+	if err != nil || x.n == 0 {
+		return nil, 0, err
 	}
 	var z bytes.Buffer
 	zip := gzip.NewWriter(&z)
-	if _, err := zip.Write(body); err != nil {
-		return nil, err
+	if _, err := zip.Write(x.body); err != nil {
+		return nil, 0, err
 	}
 	if err := zip.Close(); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	it.Body = z.Bytes()
-	return it, nil
+	it.Processes, it.Body = x.n, z.Bytes()
+	return it, len(x.body), nil
 }
 
 type label struct {
@@ -245,10 +299,35 @@ type label struct {
 	Value string `json:"value"`
 }
 
-// rawProfile builds a request with a pprof profile in it, according to
+// series builds a request with a series for each process, which has a pprof profile, according to
 // https://grafana.com/docs/pyroscope/latest/reference-server-api and parca's
 // proto/parca/profilestore/v1alpha1/profilestore.proto.
-func (s *Sink) rawProfile(pprof []byte, resource []otlp.Attribute) ([]byte, error) {
+func (w *window) series(s *Sink, all []*trace.Recording) (encoded, error) {
+	var series []any
+	for i, one := range all {
+		pprof, err := w.encode(false, all[i:i+1])
+		if err != nil {
+			return encoded{}, err
+		}
+		if pprof.n == 0 {
+			continue
+		}
+		x, err := s.rawProfile(pprof.body, w.resource(one))
+		if err != nil {
+			return encoded{}, err
+		}
+		series = append(series, x)
+	}
+	request := map[string]any{"series": series}
+	if s.Kind == Parca {
+		request["normalized"] = false
+	}
+	body, err := json.Marshal(request)
+	return encoded{body, len(series)}, err
+}
+
+// rawProfile returns a series with a profile.
+func (s *Sink) rawProfile(pprof []byte, resource []otlp.Attribute) (any, error) {
 	labels := []label{{"__name__", "process_cpu"}}
 	for _, a := range resource {
 		name := strings.NewReplacer(".", "_", "-", "_").Replace(a.Key)
@@ -264,23 +343,21 @@ func (s *Sink) rawProfile(pprof []byte, resource []otlp.Attribute) ([]byte, erro
 		type set struct {
 			Labels []label `json:"labels"`
 		}
-		return json.Marshal(map[string]any{"normalized": false, "series": []any{map[string]any{
-			"labels": set{labels}, "samples": []any{map[string]any{"rawProfile": pprof}}}}})
+		return map[string]any{"labels": set{labels}, "samples": []any{map[string]any{"rawProfile": pprof}}}, nil
 	}
 	var id [16]byte
 	if _, err := rand.Read(id[:]); err != nil {
 		return nil, err
 	}
 	uuid := fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:])
-	return json.Marshal(map[string]any{"series": []any{map[string]any{
-		"labels": labels, "samples": []any{map[string]any{"ID": uuid, "rawProfile": pprof}}}}})
+	return map[string]any{"labels": labels, "samples": []any{map[string]any{"ID": uuid, "rawProfile": pprof}}}, nil
 }
 
-// Report is the result of a Pusher.
+// Report is the result of a Pusher. Each process has windows of its own.
 type Report struct {
-	Sent    int // accepted items
-	Lost    int // rejected or dropped items
-	Waiting int // items still in the spool
+	Sent    int // accepted windows
+	Lost    int // windows that could not be made, or were rejected or dropped
+	Waiting int // windows still in the spool
 }
 
 // Close tries to send the remaining items until ctx ends.
@@ -336,7 +413,7 @@ func (p *Pusher) run(ctx context.Context, s *Sink, wake <-chan struct{}) {
 		case err == nil:
 			p.o.Spool.Done(it)
 			p.mu.Lock()
-			p.sent++
+			p.sent += it.windows()
 			p.mu.Unlock()
 			if down {
 				p.problem("%s takes profiles again", s.Host())
@@ -345,10 +422,12 @@ func (p *Pusher) run(ctx context.Context, s *Sink, wake <-chan struct{}) {
 			continue
 		case errors.As(err, &no):
 			p.o.Spool.Done(it)
-			p.mu.Lock()
-			p.lost++
-			p.mu.Unlock()
-			p.problem("%s refused a window: %v", s.Host(), err)
+			p.Lose(it.windows())
+			what := "a window"
+			if n := it.windows(); n > 1 {
+				what = fmt.Sprintf("the windows of %d processes", n)
+			}
+			p.problem("%s refused %s: %v", s.Host(), what, err)
 			continue
 		}
 		p.o.Spool.Release(it)

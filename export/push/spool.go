@@ -41,10 +41,15 @@ type Item struct {
 	To   string    `json:"to"` // Sink.Key
 	At   time.Time `json:"at"`
 	Type string    `json:"type"` // content type
-	Body []byte    `json:"-"`    // gzip-compressed
+	// Processes is how many processes have a window in it; 0: one.
+	Processes int    `json:"processes,omitempty"`
+	Body      []byte `json:"-"` // gzip-compressed
 
 	name string
 }
+
+// windows returns how many windows of a process the item has. A file of the folder may have any number.
+func (it *Item) windows() int { return min(max(it.Processes, 1), maxTogether) }
 
 const (
 	suffix    = ".push"
@@ -66,7 +71,7 @@ func OpenSpool(dir string, max int64) (*Spool, error) {
 	return s, s.bound(0)
 }
 
-// Dropped returns how many items were dropped, oldest first, to stay within the limit.
+// Dropped returns how many windows were dropped, oldest first, to stay within the limit.
 func (s *Spool) Dropped() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,7 +103,6 @@ func (s *Spool) Put(it *Item) error {
 // bound drops the oldest items until extra bytes fit.
 func (s *Spool) bound(extra int64) error {
 	if extra > s.max {
-		s.dropped++
 		return fmt.Errorf("spool: an item of %d bytes is larger than all it may hold, %d", extra, s.max)
 	}
 	es, err := os.ReadDir(s.dir)
@@ -136,8 +140,12 @@ func (s *Spool) bound(extra int64) error {
 		if total <= s.max {
 			break
 		}
-		if err := os.Remove(filepath.Join(s.dir, f.name)); err == nil {
-			s.dropped++
+		path, n := filepath.Join(s.dir, f.name), 1
+		if head, err := readHead(path); err == nil {
+			n = head.windows()
+		}
+		if err := os.Remove(path); err == nil {
+			s.dropped += n
 			total -= f.size
 		}
 	}
@@ -198,7 +206,7 @@ func (s *Spool) rename(from, to string) error {
 	return os.Rename(from, to)
 }
 
-// Waiting counts the items for one of the sinks.
+// Waiting counts the windows for one of the sinks.
 func (s *Spool) Waiting(to ...string) int {
 	s.names.Lock()
 	defer s.names.Unlock()
@@ -210,7 +218,7 @@ func (s *Spool) Waiting(to ...string) int {
 	for _, e := range es {
 		if strings.HasSuffix(e.Name(), suffix) || strings.HasSuffix(e.Name(), suffix+claimed) {
 			if head, err := readHead(filepath.Join(s.dir, e.Name())); err == nil && slices.Contains(to, head.To) {
-				n++
+				n += head.windows()
 			}
 		}
 	}
