@@ -66,7 +66,8 @@ type part struct {
 func (f *family) window(from stack.Time) (*trace.Recording, error) {
 	f.reading.RLock() // keeps the files of parts open
 	defer f.reading.RUnlock()
-	rec, failed := f.together(f.parts(from), from)
+	var first *trace.Recording
+	rec, failed := f.together(f.parts(from), from, &first)
 	if len(failed) > 0 {
 		return nil, failed[0]
 	}
@@ -78,8 +79,9 @@ func (f *family) window(from stack.Time) (*trace.Recording, error) {
 func (f *family) windows(from stack.Time, most int, yield func(*trace.Recording)) (failed []error) {
 	f.reading.RLock()
 	defer f.reading.RUnlock()
+	var first *trace.Recording
 	for parts := range slices.Chunk(f.parts(from), most) {
-		rec, errs := f.together(parts, from)
+		rec, errs := f.together(parts, from, &first)
 		failed = append(failed, errs...)
 		if rec != nil {
 			yield(rec)
@@ -89,7 +91,8 @@ func (f *family) windows(from stack.Time, most int, yield func(*trace.Recording)
 }
 
 // together opens the parts and resolves their names. It leaves out those that cannot be read; nil: there are no others.
-func (f *family) together(parts []part, from stack.Time) (rec *trace.Recording, failed []error) {
+// It sets first if the first process is one of them: the others use what its section has for all.
+func (f *family) together(parts []part, from stack.Time, first **trace.Recording) (rec *trace.Recording, failed []error) {
 	together := &naming.Together{}
 	kept := parts[:0]
 	for _, p := range parts {
@@ -103,6 +106,11 @@ func (f *family) together(parts []part, from stack.Time) (rec *trace.Recording, 
 		if err != nil {
 			failed = append(failed, err)
 			continue
+		}
+		if p.section == f.s.section {
+			*first = one
+		} else if *first != nil {
+			one.Borrow(*first)
 		}
 		if from > 0 {
 			one = one.Since(from)

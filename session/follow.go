@@ -132,6 +132,14 @@ func (s *Session) Windows(from stack.Time, most int, yield func(*trace.Recording
 	return nil
 }
 
+// Size returns the length of the growing file in bytes, and how many processes are in it.
+func (s *Session) Size() (bytes int64, processes int) {
+	if s.family != nil {
+		return s.family.sections.Size()
+	}
+	return s.recorder.Load().Bytes, 1
+}
+
 // hold keeps the file open until s.readers.Done.
 func (s *Session) hold() error {
 	s.fileMu.Lock()

@@ -183,6 +183,13 @@ func (s *Sections) put(x *Section, b []byte) error {
 	return nil
 }
 
+// Size returns the length of the file so far in bytes, and the number of its sections.
+func (s *Sections) Size() (bytes int64, sections int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.at, s.n
+}
+
 // Written reports whether the section is in the file: whether it has events.
 func (x *Section) Written() bool {
 	x.of.mu.Lock()

@@ -53,6 +53,8 @@ const (
 	// maxPushed is the size, in bytes, at which a recording that is only pushed is replaced by a
 	// new one on disk.
 	maxPushed = 512 << 20
+	// maxPushedProcesses is the same in processes. The names of those that have ended are kept until then.
+	maxPushedProcesses = 8192
 )
 
 func (f *pushFlags) register(fs *pflag.FlagSet) {
@@ -208,7 +210,7 @@ func (w *windows) follow(s *session.Session, full func()) (stop func()) {
 			to := target.Now()
 			w.push(s, from, to)
 			from = to + 1
-			if full != nil && s.Recorder().Load().Bytes > maxPushed {
+			if bytes, processes := s.Size(); full != nil && (bytes > maxPushed || processes > maxPushedProcesses) {
 				full()
 			}
 		}

@@ -416,6 +416,11 @@ func (f *recordFlags) record(e *env, o session.Options, p *target.Process, c *ta
 			return err
 		}
 		o.Started, o.Outputs = nil, nil
+		if o.Set != nil {
+			if p, err = f.nextOf(&o, p); p == nil {
+				return err
+			}
+		}
 		for _, out := range first {
 			o.Outputs = append(o.Outputs, numbered(out, n))
 		}

@@ -174,25 +174,49 @@ func (f *recordFlags) recordSeveral(e *env, o session.Options) error {
 	defer o.Set.Close()
 	first := o.Set.Take(given...)
 	given = nil
-	said := false
-	for {
-		found, err := o.Set.Now()
-		if err != nil {
+	found, err := o.Set.Now()
+	if err != nil {
+		return err
+	}
+	if first = append(first, found...); len(first) == 0 {
+		if !f.quiet {
+			fmt.Fprintf(e.stderr, "sliver: waiting for a %s%s\n", strings.Join(what, " or a "), alike(f.several.names))
+		}
+		if first, err = awaitMember(o.Set); err != nil {
 			return err
 		}
-		if first = append(first, found...); len(first) > 0 {
-			break
-		}
-		if !said && !f.quiet {
-			fmt.Fprintf(e.stderr, "sliver: waiting for a %s%s\n", strings.Join(what, " or a "), alike(f.several.names))
-			said = true
-		}
-		time.Sleep(lookEvery)
 	}
 	p := first[0].Process
 	defer p.Close()
 	o.First = first[1:]
 	return f.record(e, o, p, nil)
+}
+
+// awaitMember waits until a process matches.
+func awaitMember(set *procset.Set) (found []procset.Member, err error) {
+	for len(found) == 0 && err == nil {
+		time.Sleep(lookEvery)
+		found, err = set.Now()
+	}
+	return found, err
+}
+
+// nextOf prepares the next recording, after that of p has ended for its size, and returns its first process. If none
+// runs and later ones may match, it waits for one; otherwise it returns nil. A process other than p stays open until
+// sliver ends.
+func (f *recordFlags) nextOf(o *session.Options, p *target.Process) (*target.Process, error) {
+	next := o.Set.Again(p)
+	if len(next) == 0 && f.several.matches() {
+		var err error
+		if next, err = awaitMember(o.Set); err != nil {
+			return nil, err
+		}
+	}
+	if len(next) == 0 {
+		return nil, nil
+	}
+	o.First = next[1:]
+	return next[0].Process, nil
 }
 
 // othersAfter is how long after the end of a command its descendants may go on before a line

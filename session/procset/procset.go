@@ -6,7 +6,7 @@
 // A process is identified by its number and the time at which it began, so that another
 // process with the same number is never taken for it.
 //
-// Follow is for one goroutine. Done, Missed and Left may be called from any.
+// Take, Now, Follow and Again are for one goroutine. Done, Missed and Left may be called from any.
 package procset
 
 import (
@@ -187,6 +187,7 @@ func (s *Set) enter() {
 // processes of the set, oldest first. Call it before Follow.
 func (s *Set) Now() ([]Member, error) {
 	var out []Member
+	due := slices.Clip(s.due)
 	take := func(k *kin) {
 		if m, ok := s.open(k); ok {
 			out = append(out, m)
@@ -216,8 +217,47 @@ func (s *Set) Now() ([]Member, error) {
 			take(k)
 		}
 	}
-	s.due = nil
+	s.due = due
 	return out, nil
+}
+
+// Again prepares the set for another recording, when Follow has returned and all processes are done: it returns those
+// that were delivered and still run, oldest first, and forgets which were left out. first is not opened again; if it
+// still runs, it is the first one. The command that was started for the recording is not compared with the samples.
+func (s *Set) Again(first *target.Process) (out []Member) {
+	s.mu.Lock()
+	s.left, s.o.Used = trace.LeftOut{How: s.left.How}, nil
+	s.mu.Unlock()
+	type run struct {
+		k     *kin
+		start uint64
+	}
+	var runs []run
+	for pid, k := range s.kin {
+		if !k.taken || k.ended || k.stranger {
+			continue
+		}
+		if first.PID() == pid && first.Alive() {
+			s.enter()
+			out = append(out, Member{Process: first, Parent: k.parent, Found: target.Now(), Born: k.born})
+		} else if f, ok := target.FindOne(pid); ok {
+			runs = append(runs, run{k, f.Start})
+		}
+	}
+	slices.SortFunc(runs, func(a, b run) int { return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.k.pid, b.k.pid)) })
+	for _, r := range runs {
+		p, err := target.Open(r.k.pid)
+		if err != nil {
+			continue // it has ended: the recording before has all of it
+		}
+		if !r.k.is(p, r.k.born) {
+			p.Close()
+			continue
+		}
+		s.enter()
+		out = append(out, Member{Process: p, Parent: r.k.parent, Found: target.Now(), Born: r.k.born})
+	}
+	return out
 }
 
 func (s *Set) known(pid int) bool { return s.kin[pid] != nil && !s.kin[pid].ended }
@@ -488,6 +528,12 @@ const bornWithin = 30_000_000
 // near reports whether a start time may be that of a reported birth.
 func near(start, born stack.Time) bool { return start >= born-bornWithin && start <= born+bornWithin }
 
+// is reports whether p, which has the number of k, is that process, born as reported; 0: unknown.
+func (k *kin) is(p *target.Process, born stack.Time) bool {
+	f := p.Facts()
+	return (k.start == 0 || f.StartTicks == k.start) && (born == 0 || near(f.StartTime, born))
+}
+
 // open opens a process, or counts it as left out.
 func (s *Set) open(k *kin) (m Member, ok bool) {
 	s.enter()
@@ -515,8 +561,7 @@ func (s *Set) open(k *kin) (m Member, ok bool) {
 		}
 		return leave(whyUnread)
 	}
-	f := p.Facts()
-	if k.start != 0 && f.StartTicks != k.start || born != 0 && !near(f.StartTime, born) {
+	if !k.is(p, born) {
 		p.Close()
 		return leave(WhyShort) // another process has its number
 	}
