@@ -90,7 +90,7 @@ func (f *family) windows(from stack.Time, most int, yield func(*trace.Recording)
 	return failed
 }
 
-// together opens the parts and resolves their names. It leaves out those that cannot be read; nil: there are no others.
+// together opens the parts and resolves their names. It leaves out those that cannot be read; nil: none are left.
 // It sets first if the first process is one of them: the others use what its section has for all.
 func (f *family) together(parts []part, from stack.Time, first **trace.Recording) (rec *trace.Recording, failed []error) {
 	together := &naming.Together{}

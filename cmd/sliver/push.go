@@ -62,7 +62,7 @@ func (f *pushFlags) register(fs *pflag.FlagSet) {
 	fs.StringArrayVar(&f.pyroscope, "pyroscope", nil, "push profiles to this Pyroscope server (http://localhost:4040)")
 	fs.StringArrayVar(&f.parca, "parca", nil, "push profiles to this Parca server (http://localhost:7070)")
 	fs.DurationVar(&f.window, "window", 10*time.Second, "time that one pushed profile covers")
-	fs.StringVar(&f.service, "service", "", "service.name of the profiles (default: the program's name)")
+	fs.StringVar(&f.service, "service", "", "service.name of the profiles (default: the name of each program)")
 	fs.StringArrayVar(&f.resource, "resource", nil, "further attribute of the profiles, such as deployment.environment=test; repeatable")
 	fs.StringArrayVar(&f.headers, "push-header", nil, "header of the requests, such as 'Authorization: Bearer …'; other users can see it in the process list: prefer --push-header-file")
 	fs.StringVar(&f.headerFile, "push-header-file", "", "file with headers, one per line (or $SLIVER_PUSH_HEADERS)")

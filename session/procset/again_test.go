@@ -100,7 +100,7 @@ func TestAgain(t *testing.T) {
 					break
 				}
 				p.Close()
-				time.Sleep(time.Millisecond)
+				<-time.After(time.Millisecond)
 			}
 			four := child("four")
 			all = s.Again(root)

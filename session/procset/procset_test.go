@@ -206,10 +206,13 @@ func TestMatch(t *testing.T) {
 // comes once, whether it matches or descends from one of the set.
 func TestListedAndReported(t *testing.T) {
 	testprog.Need(t, "gcc", "ptrace")
-	mine := copyOf(t, testprog.Build(t, "c/spin", "O2"), "listed-prog")
-	matches := func(f *target.Found) bool { return f.Comm == "listed-prog" }
-	for name, o := range map[string]Options{"match": {Match: matches}, "children": {Children: true}, "both": {Match: matches, Children: true}} {
+	for name, o := range map[string]Options{"match": {}, "children": {Children: true}, "both": {Children: true}} {
 		t.Run(name, func(t *testing.T) {
+			comm := "listed-" + name // that of another subtest may be about to end
+			mine := copyOf(t, testprog.Build(t, "c/spin", "O2"), comm)
+			if name != "children" {
+				o.Match = func(f *target.Found) bool { return f.Comm == comm }
+			}
 			p := testprog.StartCmd(t, exec.Command("sh", "-c", `while read x; do "$1" --seconds 120 & echo "$x $!"; done; kill $(jobs -p)`, "sh", mine))
 			root, err := target.Open(p.PID)
 			if err != nil {
@@ -221,7 +224,7 @@ func TestListedAndReported(t *testing.T) {
 				if _, err := fmt.Sscanf(p.Line(name), name+" %d", &pid); err != nil {
 					t.Fatal(err)
 				}
-				awaitName(t, pid, "listed-prog")
+				awaitName(t, pid, comm)
 				return pid
 			}
 			s := New(o)
