@@ -153,20 +153,6 @@ func (s *several) split(rec *trace.Recording, threads []int) (out []processPart)
 	return out
 }
 
-// busiest returns the part with the most CPU time, of those that is accepts, if there are such.
-func busiest(parts []processPart, is func(*trace.Recording) bool) *processPart {
-	var best *processPart
-	most, accepted := int64(-1), false
-	for i := range parts {
-		p := &parts[i]
-		ok, ns := is(p.rec), p.rec.CPU()
-		if ok && !accepted || ok == accepted && ns > most {
-			best, most, accepted = p, ns, ok
-		}
-	}
-	return best
-}
-
 // ThreadsOf splits the threads of a Part by the processes of rec, in the order of rec.All. A process without
 // threads has an empty list. If Threads is nil, all lists are nil, which selects all threads.
 func (p *Part) ThreadsOf(rec *trace.Recording) [][]int {

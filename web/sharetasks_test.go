@@ -32,7 +32,7 @@ func TestShareTasks(t *testing.T) {
 		t.Fatal(err)
 	}
 	h, body := shareData(t, b.String())
-	var tasks struct {
+	var groups []struct {
 		What    string
 		Idle    int
 		More    int
@@ -50,9 +50,10 @@ func TestShareTasks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := json.Unmarshal(text, &tasks); err != nil {
-		t.Fatal(err)
+	if err := json.Unmarshal(text, &groups); err != nil || len(groups) != 1 {
+		t.Fatalf("%d groups: %v", len(groups), err)
 	}
+	tasks := groups[0]
 	if tasks.What != "goroutine" || tasks.Idle != 3 || tasks.More != 0 || len(tasks.List)+tasks.Idle != len(want) {
 		t.Fatalf("%q: %d tasks, %d idle and %d more, want %d", tasks.What, len(tasks.List), tasks.Idle, tasks.More, len(want))
 	}
@@ -174,6 +175,24 @@ func TestShareAnswers(t *testing.T) {
 // TestShareAnswersSeveral compares what a page says of several processes.
 func TestShareAnswersSeveral(t *testing.T) {
 	compareShared(t, severalProcesses(t, 3), client.Query{Op: "processes"}, client.Query{Op: "arrows"}, client.Query{Op: "path"}, client.Query{Op: "lanes", N: 7})
+}
+
+// TestShareTasksSeveral compares the tasks of each of several processes.
+func TestShareTasksSeveral(t *testing.T) {
+	rec := severalOf(t, synth.Options{Seed: 6, Threads: 4, Interval: 1_000_000, Samples: 900, Tasks: 30, Processes: 3})
+	rec.Others[0].Tasks = nil // one without tasks in between
+	queries := []client.Query{{Op: "tasks"}, {Op: "tasks", Mode: "wait"}, {Op: "task", Task: 12, At: 50e6}}
+	for _, n := range []int{0, 1, 2} {
+		for _, mode := range []string{"", "wait"} {
+			queries = append(queries, client.Query{Op: "tasks", Process: &n, Mode: mode}, client.Query{Op: "tasks", Process: &n, Mode: mode, From: 5, Max: 10, Bin: 1e6, T0: 100e6, T1: 300e6})
+		}
+		for _, id := range []uint64{4, 7, 12} {
+			if n != 1 {
+				queries = append(queries, client.Query{Op: "task", Process: &n, Task: id, At: 50e6}, client.Query{Op: "task", Process: &n, Task: id, At: 290e6, Mode: "wait"})
+			}
+		}
+	}
+	compareShared(t, rec, queries...)
 }
 
 // TestShareFileSeveral checks the numbers of a file of several processes: those of a server.

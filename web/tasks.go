@@ -141,13 +141,16 @@ func (k *tasker) gather(f *feed) error {
 		if len(parts) == 0 {
 			return errNoAnalysis
 		}
-		k.all = nil
-		first := busiest(parts, func(one *trace.Recording) bool { return len(one.Tasks) > 0 })
-		k.all = append(k.all, newProcessTasks(first, o))
+		var all []*trace.Recording
 		for i := range parts {
-			if p := &parts[i]; p != first && len(p.rec.Tasks) > 0 {
-				k.all = append(k.all, newProcessTasks(p, o))
-			}
+			all = append(all, parts[i].rec)
+		}
+		k.all = nil
+		for _, i := range analysis.WithTasks(all) {
+			k.all = append(k.all, newProcessTasks(&parts[i], o))
+		}
+		if k.all == nil {
+			k.all = append(k.all, newProcessTasks(&parts[0], o))
 		}
 	} else {
 		one := newProcessTasks(&processPart{rec: rec, number: func(seq int) int { return seq }}, o)

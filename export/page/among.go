@@ -59,29 +59,3 @@ func (b *builder) number(seq int) int {
 	}
 	return b.numbers[b.nth] + seq
 }
-
-// tasks adds the tasks of the process that has most, if any has some. Their threads are indexes in the header's Threads.
-func (b *builder) tasks(views []*view.View) {
-	var most *analysis.Tracks
-	of, others := 0, 0
-	for i, v := range views {
-		all := analysis.TracksOf(v)
-		if all == nil {
-			continue
-		}
-		if others += len(all.List); most == nil || len(all.List) > len(most.List) {
-			most, of = all, i
-		}
-	}
-	if most == nil {
-		return
-	}
-	if others -= len(most.List); others > 0 {
-		b.h.Notes = append(b.h.Notes, leftTasks(others, most.What, views[of].Process()))
-	}
-	first := 0
-	for _, v := range views[:of] {
-		first += len(v.Threads)
-	}
-	b.putTasks(most, first)
-}

@@ -5,8 +5,8 @@
 // little-endian) and the header; behind it are the columns of each thread and the spans of tasks, all varints (LEB128), as
 // web/page/src/shared.ts reads them. Times are in units of 100 ns.
 //
-// Of several processes, threads have numbers of their own: those of a process follow the one's before. Tasks are those of the
-// process that has most of them.
+// Of several processes, threads have numbers of their own: those of a process follow the one's before. Each process has a
+// group of tasks.
 //
 // Write may run for several recordings at once.
 package page
@@ -72,7 +72,7 @@ type header struct {
 	Analysis *analysis.Analysis `json:"analysis"`
 	WithIdle *analysis.Analysis `json:"with_idle"` // the same with idle waits in the tables
 	Columns  []string           `json:"columns"`
-	Tasks    *tasks             `json:"tasks,omitempty"`
+	Tasks    []*tasks           `json:"tasks,omitempty"`
 	Among    *among             `json:"among,omitempty"` // of several processes
 }
 

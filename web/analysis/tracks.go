@@ -56,6 +56,26 @@ const (
 	maxSourcePaths = 512 // bytes
 )
 
+// WithTasks returns which of several processes have tasks: the one with the most CPU time first, then the others in their
+// order.
+func WithTasks(all []*trace.Recording) (out []int) {
+	busiest := 0 // in out
+	for i, one := range all {
+		if len(one.Tasks) == 0 {
+			continue
+		}
+		if out = append(out, i); one.CPU() > all[out[busiest]].CPU() {
+			busiest = len(out) - 1
+		}
+	}
+	if busiest > 0 {
+		first := out[busiest]
+		copy(out[1:busiest+1], out[:busiest])
+		out[0] = first
+	}
+	return out
+}
+
 // TracksOf returns the tasks of v; nil if the recording has none.
 func TracksOf(v *view.View) *Tracks {
 	all := v.Tasks()

@@ -1,6 +1,6 @@
 // Tasks over time, of the recording that the page carries: what the queries tasks and task of a server answer.
 
-import type { Recording, SharedTask } from './shared';
+import type { Recording, SharedTask, TaskGroup } from './shared';
 import type { Span, Task, TasksReply } from './tasks';
 import type { TaskDetail } from './taskside';
 
@@ -13,6 +13,7 @@ interface Args {
   mode?: string;
   task?: number;
   at?: number;
+  process?: number;
 }
 
 const rows = 64; // of a reply
@@ -53,12 +54,18 @@ function inCall(t: SharedTask, i: number): boolean {
   return (t.spans.value[i]! & 0xff) === 3 && t.spans.value[i]! >>> 24 === 2 && t.reasons[i]! < 0;
 }
 
+// groupOf returns the tasks of a process; without one those of the first.
+function groupOf(rec: Recording, process?: number): TaskGroup | undefined {
+  return process === undefined ? rec.groups[0] : rec.groups.find((g) => (g.head.process ?? 0) === process);
+}
+
 export function tasksOf(rec: Recording, a: Args): TasksReply {
   const [t0, t1] = a.t1 ? [a.t0 ?? 0, a.t1] : [0, rec.head.to];
-  const all = rec.tasks;
-  const head = rec.head.tasks;
+  const group = groupOf(rec, a.process);
+  const head = group?.head;
+  const all = group?.tasks ?? [];
   const from = Math.min(a.from ?? 0, all.length);
-  const order = a.mode === 'wait' ? rec.waiters : all;
+  const order = (a.mode === 'wait' ? group?.waiters : undefined) ?? all;
   const reasons = head?.reasons ?? [];
   return {
     t0,
@@ -71,20 +78,22 @@ export function tasksOf(rec: Recording, a: Args): TasksReply {
     made: 1,
     from,
     reasons,
+    ...(rec.head.among && { process: a.process ?? head?.process ?? 0, processes: rec.groups.map((g) => g.head.process ?? 0) }),
     list: order.slice(from, from + (a.max || rows)).map((t) => ({ ...sums(t), spans: merged(t, t0, t1, a.bin || (t1 - t0) / 4096) })),
   };
 }
 
 export function taskOf(rec: Recording, a: Args): TaskDetail {
-  const head = rec.head.tasks;
-  const t = rec.tasks.find((x) => x.id === a.task);
-  if (!head || !t) throw new Error(`there is no task ${a.task} in this file`);
+  const group = groupOf(rec, a.process);
+  const t = group?.tasks.find((x) => x.id === a.task);
+  if (!group || !t) throw new Error(`there is no task ${a.task} in this file`);
+  const { head } = group;
   const s = t.spans;
   const word = (i: number): string => head.reasons[t.reasons[i]!] ?? '';
   const out: TaskDetail = {
     ...sums(t),
     what: head.what,
-    row: (a.mode === 'wait' ? rec.waiters : rec.tasks).indexOf(t),
+    row: (a.mode === 'wait' ? group.waiters : group.tasks).indexOf(t),
     prev: -1,
     next: -1,
     stack: [],

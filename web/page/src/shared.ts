@@ -31,25 +31,28 @@ interface Header {
   with_idle: Analysis;
   columns: string[];
   among?: { processes: ProcessInfo[]; arrows: Wake[]; path: PathStep[] }; // of several processes
-  tasks?: {
-    what: string;
-    idle: number;
-    lost: number;
-    more: number;
-    reasons: string[];
-    stacks: { name: string; file?: string; line?: number }[][];
-    len: number;
-    list: {
-      id: number;
-      parent?: number;
-      func?: string;
-      ran: number;
-      ready: number;
-      waited: number;
-      spans: number;
-      seen: [number, number, number][];
-    }[]; // time, reason, stack
-  };
+  tasks?: TaskHead[]; // one for each process that has tasks, as a server has them
+}
+
+interface TaskHead {
+  process?: number; // index in among.processes
+  what: string;
+  idle: number;
+  lost: number;
+  more: number;
+  reasons: string[];
+  stacks: { name: string; file?: string; line?: number }[][];
+  len: number;
+  list: {
+    id: number;
+    parent?: number;
+    func?: string;
+    ran: number;
+    ready: number;
+    waited: number;
+    spans: number;
+    seen: [number, number, number][];
+  }[]; // time, reason, stack
 }
 
 // Lane is a row of things that follow each other.
@@ -111,12 +114,17 @@ export interface SharedTask {
   seen: { at: number; reason: string; stack: number }[];
 }
 
-// Tasks that ran longest, and those that waited longest, come first.
+// TaskGroup has the tasks of a process: those that ran longest first, and those that waited longest.
+export interface TaskGroup {
+  head: TaskHead;
+  tasks: SharedTask[];
+  waiters: SharedTask[];
+}
+
 export interface Recording {
   head: Header;
   threads: SharedThread[];
-  tasks: SharedTask[];
-  waiters: SharedTask[];
+  groups: TaskGroup[];
 }
 
 // carried reports whether the page has a recording in itself.
@@ -147,19 +155,23 @@ export function read(bytes: Uint8Array): Recording {
     });
     return thread(t, (name) => cols.get(name)!, head);
   });
-  const tasks = tasksIn(head, new Column(bytes.subarray(at, at + (head.tasks?.len ?? 0))));
-  return { head, threads, tasks, waiters: [...tasks].sort((a, b) => b.waited - a.waited) };
+  const groups = (head.tasks ?? []).map((g) => {
+    const tasks = tasksIn(head, g, new Column(bytes.subarray(at, at + g.len)));
+    at += g.len;
+    return { head: g, tasks, waiters: [...tasks].sort((a, b) => b.waited - a.waited) };
+  });
+  return { head, threads, groups };
 }
 
-function tasksIn(head: Header, col: Column): SharedTask[] {
-  const { tasks, unit } = head;
-  return (tasks?.list ?? []).map(({ spans: n, seen, ...t }) => {
+function tasksIn(head: Header, group: TaskHead, col: Column): SharedTask[] {
+  const { unit } = head;
+  return group.list.map(({ spans: n, seen, ...t }) => {
     const out: SharedTask = {
       ...t,
       spans: new Lane(),
       threads: [],
       reasons: [],
-      seen: seen.map(([at, reason, stack]) => ({ at, reason: tasks!.reasons[reason] ?? '', stack })),
+      seen: seen.map(([at, reason, stack]) => ({ at, reason: group.reasons[reason] ?? '', stack })),
     };
     let at = 0;
     for (let i = 0; i < n; i++) {

@@ -68,7 +68,7 @@ function lanes(got, want) {
 }
 
 function tasks(got, want) {
-  for (const k of ['what', 'count', 'idle', 'from']) assert.equal(got[k], want[k], k);
+  for (const k of ['what', 'count', 'idle', 'from', 'process', 'processes']) assert.deepEqual(got[k], want[k], k);
   assert.deepEqual(
     got.list.map(({ spans, parent, ...t }) => t),
     want.list.map(({ spans, parent, ...t }) => t),
@@ -166,6 +166,26 @@ if (answers)
       await page.mouse.click(it.x, it.y);
       await page.locator('#side h2').filter({ hasText: it.name }).waitFor();
       await picture(page, 'share-several');
+      assert.deepEqual(page.problems, []);
+      return;
+    }
+    if (!counts.lanes) {
+      // Each process with tasks has a group, which folds.
+      const heads = page.locator('#tasks li.group button[aria-expanded]');
+      await until(page, () => document.querySelectorAll('#tasks li.group').length === 2);
+      const names = await heads.allInnerTexts();
+      assert.deepEqual(names.map((n) => n.replace(/^\S* ?\d+ goroutines of /, '')).sort(), ['shopd (4242)', 'worker2 (4442)']);
+      for (const n of [0, 1]) await heads.nth(n).click();
+      await until(page, () => window.sliver.state.tasks.rows === window.sliver.state.tasks.count);
+      await page.evaluate(() => {
+        document.getElementById('tracks').scrollTop = parseFloat(document.querySelectorAll('#tasks li.group')[1].style.top) - 20;
+      });
+      await until(page, () => window.sliver.state.tasks.fine && window.sliver.task() !== null);
+      const hit = await page.evaluate(() => window.sliver.task());
+      await page.mouse.click(hit.x, hit.y);
+      await page.getByRole('heading', { name: `goroutine ${hit.id}`, exact: true }).waitFor();
+      assert.equal((await state(page)).task.process, hit.process);
+      await picture(page, 'share-tasks-several');
       assert.deepEqual(page.problems, []);
       return;
     }
