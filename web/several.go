@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/trace/event"
@@ -69,17 +70,9 @@ func (s *several) described() (out []analysis.Process) {
 	return out
 }
 
-// Notes has those of each process, with its name.
-func (s *several) Notes() (notes []string) {
-	for _, one := range s.all {
-		for _, n := range (&recording{one}).Notes() {
-			notes = append(notes, fmt.Sprintf("%s (%d): %s", one.Process.Comm, one.Process.PID, n))
-		}
-	}
-	if s.rec.Left != nil {
-		notes = append(notes, s.rec.Left.Lines()...)
-	}
-	return notes
+// Notes has the sums, and those of each process with its name.
+func (s *several) Notes() []string {
+	return analysis.Notes(view.All(s.rec, view.Options{}))
 }
 
 // Descriptions of waits have the numbers n*w + i: w in process i of n.

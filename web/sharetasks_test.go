@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -225,5 +226,31 @@ func TestShareFileSeveral(t *testing.T) {
 	}
 	if n := len(h["among"].(map[string]any)["processes"].([]any)); n != 3 {
 		t.Errorf("%d processes", n)
+	}
+}
+
+// TestNotesSeveral: a file and a server have the same notes of several processes: the sums, what was left out, then
+// those of each process.
+func TestNotesSeveral(t *testing.T) {
+	rec := severalProcesses(t, 3)
+	for i, one := range rec.All() {
+		one.Stats.Threads = []trace.ThreadStats{{Late: uint64(2 * i)}}
+		one.Problems = nil
+	}
+	rec.Left = &trace.LeftOut{Seen: 4, Count: 1, Processes: []trace.LeftProcess{{PID: 9, Name: "brief", Why: "a reason"}}}
+	rec.Others[1].Symbols, rec.Others[1].Problems = nil, []string{"offset 7: bad"}
+	want := append([]string{"6 ticks late and left out"}, rec.Left.Lines()...)
+	want = append(want, "worker2 (4442): damaged: offset 7: bad", "worker1 (4342): 2 ticks late and left out", "worker2 (4442): 4 ticks late and left out",
+		"worker2 (4442): the recording holds no names: functions are shown as module+offset")
+	if got := web.NewRecording(rec).Notes(); !slices.Equal(got, want) {
+		t.Errorf("a server has %q, want %q", got, want)
+	}
+	var b bytes.Buffer
+	if err := page.Write(&b, rec, view.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	h, _ := shareData(t, b.String())
+	if got := jsonOf(t, h["notes"]); got != jsonOf(t, want) {
+		t.Errorf("a file has %s, want %q", got, want)
 	}
 }

@@ -5,9 +5,11 @@ import (
 	"runtime"
 	"sync"
 
+	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/trace/event"
+	"github.com/sliverprof/sliver/web/analysis"
 	"github.com/sliverprof/sliver/web/store"
 )
 
@@ -59,17 +61,7 @@ func at(p trace.Process, from stack.Time) trace.Process {
 
 func (r *recording) Live() bool { return false }
 func (r *recording) Notes() []string {
-	notes := append([]string(nil), r.rec.Problems...)
-	if l := r.rec.LostTasks().String(); l != "" {
-		notes = append(notes, l)
-	}
-	if r.rec.End == nil {
-		notes = append(notes, "the recording was cut off: its end is not in the file")
-	}
-	if r.rec.Symbols == nil {
-		notes = append(notes, "the recording holds no names: functions are shown as module+offset")
-	}
-	return notes
+	return analysis.Notes([]*view.View{view.New(r.rec, view.Options{})})
 }
 
 func (r *recording) Wait(id int) (trace.Wait, bool) {

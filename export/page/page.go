@@ -112,7 +112,7 @@ func Write(w io.Writer, rec *trace.Recording, o view.Options) error {
 	base, end := view.Span(views)
 	b := &builder{base: base, defined: map[fn]int{}, places: map[[2]int]int{}, waits: map[string]int{}, locks: map[lock]int{}}
 	first := views[0].Rec
-	b.h = header{Version: Version, Unit: unit, Base: int64(base), Process: first.Process, To: int64(end - base), Program: first.Process.Sliver, Notes: view.Losses(views), Columns: columns,
+	b.h = header{Version: Version, Unit: unit, Base: int64(base), Process: first.Process, To: int64(end - base), Program: first.Process.Sliver, Notes: analysis.Notes(views), Columns: columns,
 		Interval: first.Process.Interval}
 	var t trace.ThreadStats
 	var pauses stack.Pauses
