@@ -13,7 +13,7 @@ import (
 // of switches and the CPU time show the rest, and the ticks count as rested. A Rate event
 // in the recording gives the new interval.
 //
-// A thread that hardly ran or woke before the recording, and not between the reading of its facts and its first look or
+// A thread that hardly ran before the recording, and not between the reading of its facts and its first look or
 // between its first two looks, naps at once. Otherwise thousands of them would be looked at tick by tick when they are
 // taken up.
 //
@@ -129,10 +129,13 @@ func (g *group) awake(th *thread, same bool) {
 	g.unrunMany(th, th.pend.last, skips)
 }
 
-// hardlyRan reports whether a thread hardly ran, and seldom woke, in a life of age ns.
+// hardlyRan reports whether a thread hardly ran in a life of age ns.
 func hardlyRan(c *Counters, age int64) bool {
-	return age >= oldFor && c.CPU <= age/calmShare && int64(c.Switches) <= 2*age/oldFor
+	return age >= oldFor && c.CPU <= age/calmShare
 }
+
+// seldomWoke reports whether a thread seldom woke in a life of age ns.
+func seldomWoke(c *Counters, age int64) bool { return int64(c.Switches) <= 2*age/oldFor }
 
 // calmly records at a look how much the thread has run since the last one. same: it has not.
 func (g *group) calmly(th *thread, c *Counters, at stack.Time, same bool) {
@@ -145,12 +148,13 @@ func (g *group) calmly(th *thread, c *Counters, at stack.Time, same bool) {
 	}
 	same = same || first && c.CPU == th.info.CPU
 	was, most := n.level, g.s.cfg.Limit.napMost()
-	old := !n.judged && same && hardlyRan(c, int64(at-th.info.Born))
+	age := int64(at - th.info.Born)
+	old := !n.judged && same && hardlyRan(c, age)
 	n.judged = old || !first
 	switch {
 	case old:
 		n.level, n.calm = napMost, 0
-		th.sleep.doze.soon = true
+		th.sleep.doze.soon = seldomWoke(c, age)
 	case first:
 	case n.level > most:
 		n.level, n.calm = most, 0
