@@ -184,6 +184,38 @@ func (g *group) dozeOn(now stack.Time) bool {
 	return true
 }
 
+// passDozed opens the ticks of dozeTo that have passed.
+func (g *group) passDozed(now stack.Time) {
+	was := g.tick.k
+	for g.tick.k < g.pass.napTo && g.tick.due <= now {
+		g.ahead.blind = append(g.ahead.blind, g.tick.due)
+		g.tick.k++
+		g.tick.due = g.tick.dueOf(g.tick.k)
+	}
+	for i := 0; g.tick.k > was && i < len(g.threads); i++ {
+		g.threads[i].pend.to(byClock)
+	}
+}
+
+// dozeTo returns the next tick for which the clock has to be read, or all threads are looked at, if all threads of the
+// group doze: the last reading serves for the ticks before, and the group sleeps through them. 0: it is unknown.
+func (g *group) dozeTo() int64 {
+	z := &g.dozing
+	if g.hosted != nil || g.extra.eves > 0 || g.extra.again != 0 || g.s.ctl.yielded.Load() || g.waits.busy() {
+		return 0
+	}
+	for _, th := range g.threads {
+		if !th.sleep.doze.on || th.pend.is != blind && th.pend.is != settled || th.life.dropped.Load() {
+			return 0
+		}
+	}
+	to, fresh := g.tick.k, g.ahead.stood+g.dozeFresh()
+	for to-z.since <= g.dozeSpan()/g.tick.every && g.tick.dueOf(to) <= fresh {
+		to++
+	}
+	return to
+}
+
 // dozeSpan is for how long, in ns, the clock alone samples ticks: as long as sleepers nap, and longer the more threads the group
 // has, since all of them are looked at afterwards.
 func (g *group) dozeSpan() int64 {

@@ -88,3 +88,39 @@ func TestDoze(t *testing.T) {
 		}
 	}
 }
+
+// A group whose threads all doze sleeps through the ticks for which a reading of the clock serves, here for the sixteenth part
+// of the longest nap. Their samples are as complete and as correct.
+func TestDozeRests(t *testing.T) {
+	for seed := range uint64(40) {
+		r := rand.New(rand.NewPCG(seed, 5))
+		const until, ticks = 6000 * ms, 600
+		f := &fakeTarget{until: until, doze: true, born: -100_000 * ms, cpu: 1000}
+		sleeps, wakes := 0, 0
+		f.steer = func(s *Sampler, _ stack.Time) { s.gov.napLeast.Store(mostNap); sleeps++ }
+		scripts := map[stack.TID][]stack.Time{}
+		for tid := stack.TID(2); len(scripts) <= fewSleep+r.IntN(30); tid++ {
+			scripts[tid] = []stack.Time{0}
+			for t := stack.Time(0); seed%2 == 1 && r.IntN(8) == 0 && t < until; {
+				t += stack.Time(r.Int64N(int64(3000 * ms)))
+				scripts[tid] = append(scripts[tid], t, t+stack.Time(r.Int64N(int64(40*ms))))
+				wakes++
+			}
+			f.threads = append(f.threads, turns(tid, scripts[tid]))
+		}
+		_, sinks, accounts := sampleAll(t, f, Config{Interval: 10 * time.Millisecond})
+		if most := ticks/4 + 40; f.asked > most || wakes == 0 && sleeps > most {
+			t.Errorf("seed %d: the group woke %d times and read the clock %d times in %d ticks, want at most %d", seed, sleeps, f.asked, ticks, most)
+		}
+		for _, th := range f.threads {
+			holdTrue(t, seed, th, sinks[th.tid].samples)
+			a, n := accounts[th.tid], uint64(len(scripts[th.tid])/2)
+			if got := int64(a.Samples + a.Late + a.Rested); got < ticks-1 || got > ticks+8 { // the last sleep is a long one
+				t.Errorf("seed %d: thread %d: %d samples, %d late and %d rested of %d ticks", seed, th.tid, a.Samples, a.Late, a.Rested, ticks)
+			}
+			if a.Late+a.Rested > n*(1<<mostNap+8) {
+				t.Errorf("seed %d: thread %d woke %d times, %d ticks are late and %d rested", seed, th.tid, n, a.Late, a.Rested)
+			}
+		}
+	}
+}

@@ -75,10 +75,15 @@ func (g *group) napFor(th *thread, level int) int64 {
 	return -k & (1<<level - 1)
 }
 
-// planNaps finds the next tick at which a thread of the group is looked at. With hundreds of processes of one thread
-// each, most groups have nothing to do at most ticks, and their hosts leave them out until then.
+// planNaps finds the next tick at which a thread of the group is looked at, or the clock of dozing ones is read. With
+// hundreds of processes of one thread each, most groups have nothing to do at most ticks, and their hosts leave them out
+// until then.
 func (g *group) planNaps() {
 	g.pass.napTo = 0
+	if g.dozing.on {
+		g.pass.napTo = g.dozeTo()
+		return
+	}
 	if g.hosted == nil || len(g.threads) == 0 || len(g.threads) > fewSleep || g.extra.eves > 0 || g.extra.again != 0 || g.alone() {
 		return
 	}
@@ -95,6 +100,9 @@ func (g *group) planNaps() {
 
 // passNaps opens the ticks of planNaps that have passed.
 func (g *group) passNaps(now stack.Time) {
+	if g.dozing.on {
+		g.passDozed(now)
+	}
 	for g.tick.k < g.pass.napTo && g.tick.due <= now {
 		for _, th := range g.threads {
 			th.pend.skip(g.tick.due)
