@@ -33,10 +33,8 @@ const (
 	// settles is the wait, in ns, after the first sample, while files are read.
 	settles = 300_000_000
 	// idleWeight is the weight of own work while CPUs are idle. That state begins at an idle
-	// share of idleFrom and ends below idleUntil. Longer naps lose less than a longer interval. So for them idleNapWeight
-	// applies: a thread that kept one of two CPUs busy lost a fifth of the CPU time of looks at threads that woke beside it.
+	// share of idleFrom and ends below idleUntil.
 	idleWeight          = .2
-	idleNapWeight       = .4
 	idleFrom, idleUntil = .4, .25
 	// politeWeight is the weight of low-priority work.
 	politeWeight = .25
@@ -149,11 +147,11 @@ func (s *Sampler) govern(now stack.Time) {
 	if !ok {
 		return
 	}
-	cost := v.cost(&l, s.cpus)
+	cost, sleepers := v.cost(&l, s.cpus)
 	v.napped(l.asleep-v.was.asleep, float64(l.at-v.was.at)/float64(s.ctl.ivl.Load())/v.factor()*float64(s.Threads()))
 	v.was = l
 	v.looked(now)
-	v.steer(s, cost.of(s.cfg.MaxOverhead))
+	v.steer(s, cost/s.cfg.MaxOverhead, sleepers)
 }
 
 // isDue reports whether a check is due, and takes it for the caller.
@@ -169,36 +167,26 @@ func (v *governor) looked(now stack.Time) {
 	}
 }
 
-// burden is the cost of some time, as a share of it or as a part of the bound.
-type burden struct {
-	all      float64 // above 1, the interval grows
-	naps     float64 // above 1, naps grow: the cost with the weight for them
-	sleepers float64 // share of looks that were at sleeping threads
-}
-
-// of returns a burden as a part of the bound.
-func (b burden) of(bound float64) burden { return burden{b.all / bound, b.naps / bound, b.sleepers} }
-
-// cost returns the cost since the last check, as a share of the target's possible work.
-func (v *governor) cost(l *ledger, cpus int) burden {
+// cost returns the cost since the last check, as a share of the target's possible work, and the
+// share of looks that were at sleeping threads.
+func (v *governor) cost(l *ledger, cpus int) (cost, sleepers float64) {
 	since := float64(l.at - v.was.at)
 	v.idles(l.costs.Idle)
-	weight, napWeight := 1., 1.
+	weight := 1.
 	if v.idle {
-		weight, napWeight = idleWeight, idleNapWeight
+		weight = idleWeight
 	}
 	// The rest of this program has a low priority, and fewer samples do not reduce its other
 	// work, such as reading files.
 	spent := l.spent - v.was.spent
 	own := float64(spent) + politeWeight*float64(max(min(l.costs.Own-v.was.costs.Own-spent, spent), 0))
-	own /= since * float64(cpus)
-	held := 0.
+	cost = weight * own / since / float64(cpus)
 	if ran := float64(l.costs.Target - v.was.costs.Target); ran > leastTarget*since {
-		held = float64(l.held-v.was.held-(l.dense-v.was.dense)) / ran
+		cost += float64(l.held-v.was.held-(l.dense-v.was.dense)) / ran
 	}
 	asleep, awake := float64(l.asleep-v.was.asleep), float64(l.awake-v.was.awake)
 	v.leaps = float64(l.moved-v.was.moved) < leapShare*asleep
-	return burden{weight*own + held, napWeight*own + held, asleep / max(asleep+awake, 1)}
+	return cost, asleep / max(asleep+awake, 1)
 }
 
 // napped notes that there were looks at sleepers, of all threads' ticks.
@@ -223,33 +211,37 @@ func idleShare(idle, all uint64) float64 {
 	return float64(idle) / float64(all)
 }
 
-// steer adjusts the naps and the interval.
-func (v *governor) steer(s *Sampler, b burden) {
+// steer adjusts the naps and the interval. load is the cost as a part of the bound.
+func (v *governor) steer(s *Sampler, load, sleepers float64) {
 	factor, nap := v.factor(), v.napLeast.Load()
 	switch {
-	case b.naps > 1 && b.sleepers > .25 && nap < mostNap:
-		was := nap
-		nap = v.longer(nap, b.naps/aim)
-		// The interval grows as late as after corrections by one level: the start costs more than what follows.
-		v.low, v.high = 0, min(v.high+1, 0)+1-int(nap-was)
-	case b.all > 1:
+	case load > 1:
 		v.low = 0
-		if v.high++; v.high < highLooks { // transient other work, or the last correction has not settled yet
+		v.high++
+		over := min(load/aim, 2)
+		if sleepers > .25 && nap < mostNap {
+			was := nap
+			nap = v.longer(nap, load/aim)
+			// The interval grows as late as after corrections by one level: the start costs more than what follows.
+			v.high = min(v.high, 0) + 1 - int(nap-was)
+			break
+		}
+		if v.high < highLooks { // transient other work, or the last correction has not settled yet
 			return
 		}
 		v.high = 0
-		factor = min(factor*min(b.all/aim, 2), mostStretch, float64(MaxInterval)/float64(s.ctl.ivl.Load()))
-	case b.all < lowShare:
+		factor = min(factor*over, mostStretch, float64(MaxInterval)/float64(s.ctl.ivl.Load()))
+	case load < lowShare:
 		v.high = 0
 		if v.low++; v.low < lowLooks {
 			return
 		}
 		v.low = 0
 		if factor > 1 {
-			if factor *= max(b.all/aim, .5); factor < 1.1 {
+			if factor *= max(load/aim, .5); factor < 1.1 {
 				factor = 1
 			}
-		} else if nap > 0 && b.naps < lowShare {
+		} else if nap > 0 {
 			nap--
 		}
 	default:

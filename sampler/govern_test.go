@@ -33,7 +33,7 @@ func TestGovern(t *testing.T) {
 		early := 1.
 		for range 60 {
 			all, sleepers := cost()
-			s.gov.steer(s, burden{all, all, sleepers}.of(.01))
+			s.gov.steer(s, all/.01, sleepers)
 			if s.gov.napLeast.Load() == 0 && sleepers > .25 {
 				early = max(early, s.gov.factor())
 			}
@@ -45,7 +45,7 @@ func TestGovern(t *testing.T) {
 			t.Errorf("%s: the interval is stretched by %.2f, by %.2f before sleepers napped", c.name, s.gov.factor(), early)
 		}
 		for range 200 {
-			s.gov.steer(s, burden{.01, .01, 0})
+			s.gov.steer(s, .01, 0)
 		}
 		if s.gov.factor() != 1 || s.gov.napLeast.Load() != 0 {
 			t.Errorf("%s: afterwards sleepers nap %d, and the interval is stretched by %.2f", c.name, s.gov.napLeast.Load(), s.gov.factor())
@@ -53,7 +53,7 @@ func TestGovern(t *testing.T) {
 	}
 }
 
-// TestGovernCost: own work counts fully if no CPU is idle, and one fifth if some are, for naps two fifths. Work that
+// TestGovernCost: own work counts fully if no CPU is idle, and one fifth if some are. Work that
 // is not for samples counts at most as much as work that is, and has a lower weight. Stops count
 // as a share of the target's time, without those that no longer interval saves.
 func TestGovernCost(t *testing.T) {
@@ -62,20 +62,19 @@ func TestGovernCost(t *testing.T) {
 		idle             float64
 		own, spent, held int64
 		dense, ran       int64
-		want, naps       float64
+		want, wantAsleep float64
 	}{
-		{0, second / 10, second / 10, 0, 0, second, .05, .05},
-		{.5, second / 10, second / 10, 0, 0, second, .01, .02},
-		{.5, second / 10, second / 10, second / 100, 0, second, .02, .03},
-		{-1, second / 10, second / 10, second / 100, 0, second, .06, .06},
-		{-1, second / 10, second / 10, second / 50, second / 100, second, .06, .06},
-		{0, second, second / 100, 0, 0, second, .00625, .00625},
-		{0, 0, 0, second / 10, 0, second / 100, 0, 0}, // it hardly runs
+		{0, second / 10, second / 10, 0, 0, second, .05, .75},
+		{.5, second / 10, second / 10, 0, 0, second, .01, .75},
+		{-1, second / 10, second / 10, second / 100, 0, second, .06, .75},
+		{-1, second / 10, second / 10, second / 50, second / 100, second, .06, .75},
+		{0, second, second / 100, 0, 0, second, .00625, .75},
+		{0, 0, 0, second / 10, 0, second / 100, 0, .75}, // it hardly runs
 	} {
 		v := &governor{}
 		l := ledger{at: second, costs: Costs{Own: c.own, Target: c.ran, Idle: c.idle}, spent: c.spent, held: c.held, dense: c.dense, asleep: 30, awake: 10}
-		if b := v.cost(&l, 2); math.Abs(b.all-c.want) > 1e-9 || math.Abs(b.naps-c.naps) > 1e-9 || b.sleepers != .75 {
-			t.Errorf("%+v: %+v", c, b)
+		if cost, asleep := v.cost(&l, 2); math.Abs(cost-c.want) > 1e-9 || asleep != c.wantAsleep {
+			t.Errorf("%+v: %v, %v", c, cost, asleep)
 		}
 	}
 }
@@ -99,40 +98,17 @@ func TestGovernLeaps(t *testing.T) {
 		s.gov.leaps = c.leaps
 		s.gov.napped(1000, 8000) // at each eighth tick
 		for i, want := range c.want {
-			if s.gov.steer(s, burden{c.load, c.load, .9}); s.gov.napLeast.Load() != want {
+			if s.gov.steer(s, c.load, .9); s.gov.napLeast.Load() != want {
 				t.Errorf("load %v: level %d after %d corrections, want %d", c.load, s.gov.napLeast.Load(), i+1, want)
 			}
 		}
 		// The interval grows about as late as after corrections by one level.
 		checks := len(c.want)
 		for ; s.gov.factor() == 1 && checks < 20; checks++ {
-			s.gov.steer(s, burden{100, 100, .9})
+			s.gov.steer(s, 100, .9)
 		}
 		if checks < mostNap+highLooks-2 || checks > mostNap+highLooks {
 			t.Errorf("load %v: the interval grows after %d checks", c.load, checks)
-		}
-	}
-}
-
-// While CPUs are idle, naps grow at a lower cost than the interval, and end at a lower one.
-func TestGovernIdle(t *testing.T) {
-	s := &Sampler{}
-	steps := []struct {
-		b    burden
-		want int32
-	}{
-		{burden{.4, .8, .9}, 0},
-		{burden{.6, 1.2, .9}, 1},
-		{burden{.4, .8, .9}, 1},
-		{burden{.4, .8, .9}, 1},
-		{burden{.2, .4, .9}, 1}, // for the first time
-		{burden{.2, .4, .9}, 0},
-		{burden{.9, 1.8, .2}, 0}, // hardly any looks at sleepers
-		{burden{.9, 1.8, .2}, 0},
-	}
-	for i, x := range steps {
-		if s.gov.steer(s, x.b); s.gov.napLeast.Load() != x.want || s.gov.factor() != 1 {
-			t.Errorf("step %d: level %d, want %d; the interval is stretched by %v", i, s.gov.napLeast.Load(), x.want, s.gov.factor())
 		}
 	}
 }

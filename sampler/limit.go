@@ -162,7 +162,7 @@ func (l *Limit) check(s *Sampler, now stack.Time) {
 	if l.v.napLeast.Load() < moreNaps {
 		sleepers = float64(sum.asleep) / float64(max(sum.asleep+sum.awake, 1))
 	}
-	l.v.steer(s, burden{load, load, sleepers})
+	l.v.steer(s, load, sleepers)
 }
 
 // load is the cost of ns since the last check, as a part of the bound that is nearer: own is this program's CPU time.
