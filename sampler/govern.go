@@ -26,12 +26,13 @@ type Costs struct {
 // Limits of the governor.
 const (
 	// governEvery is the time, in ns, between two checks; governSoon applies to the first
-	// soonLooks.
+	// soonLooks, and governFirst to the first one: it decides about naps alone.
 	governEvery = 1_000_000_000
 	governSoon  = 250_000_000
+	governFirst = 100_000_000
 	soonLooks   = 12
 	// settles is the wait, in ns, after the first sample, while files are read.
-	settles = 300_000_000
+	settles = 150_000_000
 	// idleWeight is the weight of own work while CPUs are idle. That state begins at an idle
 	// share of idleFrom and ends below idleUntil.
 	idleWeight          = .2
@@ -132,11 +133,13 @@ func (s *Sampler) govern(now stack.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if !v.begun {
-		if int64(now) < s.run.first.Load()+settles {
+		if from := s.run.first.Load() + settles; int64(now) < from {
+			v.due.Store(from)
 			return
 		}
 		v.was, v.begun = s.ledger(now)
 		v.from = v.was
+		v.due.Store(int64(now) + governFirst)
 		return
 	}
 	if !bounds { // Cost needs the start alone
@@ -152,6 +155,9 @@ func (s *Sampler) govern(now stack.Time) {
 	v.was = l
 	v.looked(now)
 	v.steer(s, cost/s.cfg.MaxOverhead, sleepers)
+	if v.looks == 1 {
+		v.high = min(v.high, 0)
+	}
 }
 
 // isDue reports whether a check is due, and takes it for the caller.

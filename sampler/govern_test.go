@@ -132,3 +132,49 @@ func TestGovernMoved(t *testing.T) {
 		}
 	}
 }
+
+// governed is a target whose sampling costs a whole CPU.
+type governed struct {
+	fakeTarget
+	at stack.Time
+}
+
+func (x *governed) Costs() (Costs, bool) { return Costs{Own: int64(x.at), Idle: -1}, true }
+
+// The first check comes early, and lengthens naps alone; the interval needs two later ones.
+func TestGovernFirst(t *testing.T) {
+	for _, awake := range []uint64{0, 1000} {
+		x := &governed{}
+		s, err := New(x, Config{Interval: 10 * time.Millisecond, MaxOverhead: .01, Start: func(stack.ThreadInfo) Sink { return nil }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.cpus = 1
+		s.run.first.Store(int64(ms))
+		began, napped, grew := stack.Time(0), stack.Time(0), stack.Time(0)
+		for ; x.at < 2000*ms && grew == 0; x.at += 5 * ms {
+			g := s.groups[0]
+			g.tally.asleep.Add(1)
+			g.tally.moved.Add(1)
+			g.tally.awakes.Add(awake)
+			g.breath.all.Store(int64(x.at))
+			s.govern(x.at)
+			if began == 0 && s.gov.begun {
+				began = x.at
+			}
+			if napped == 0 && s.gov.napLeast.Load() > 0 {
+				napped = x.at
+			}
+			if s.factor() > 1 {
+				grew = x.at
+			}
+		}
+		if began < settles || began > settles+10*ms {
+			t.Errorf("%d looks at running threads: it begins at %d", awake, began)
+		}
+		first := began + governFirst
+		if awake == 0 && napped != first || awake > 0 && (napped > 0 || grew != first+2*governSoon) {
+			t.Errorf("%d looks at running threads: began at %d, naps at %d, a longer interval at %d", awake, began, napped, grew)
+		}
+	}
+}

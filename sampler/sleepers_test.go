@@ -75,7 +75,7 @@ func TestOldSleepersAhead(t *testing.T) {
 	}
 }
 
-// The first two looks at a thread decide whether it naps at once.
+// The first two looks at a thread decide whether it naps at once, and whether it dozes then: not if it woke often.
 func TestJudged(t *testing.T) {
 	const second = 1_000_000_000
 	for _, c := range []struct {
@@ -91,7 +91,7 @@ func TestJudged(t *testing.T) {
 		{"a sleeper that has just run", 0, 5, 0, 2, napMost, 4, 0},
 		{"hardly runs", 0, 10 * second / calmShare, 0, 20, napMost, 0, 0},
 		{"ran before", 0, 10*second/calmShare + 1, 0, 20, 0, 10*second/calmShare + 1, 0},
-		{"woke often", 0, 5, 0, 21, 0, 5, 0},
+		{"woke often", 0, 5, 0, 21, napMost, 5, napMost},
 		{"young", 9*second + 1, 5, 0, 2, 0, 5, 0},
 		{"runs now", 0, 5, 1, 2, 0, 4, 0},
 	} {
@@ -106,7 +106,7 @@ func TestJudged(t *testing.T) {
 			t.Errorf("%s: level %d after its first look", c.name, th.sleep.nap.level)
 		}
 		look(10*second, c.cpu+c.ran)
-		if th.sleep.nap.level != c.want || th.sleep.doze.soon != (c.want > 0) {
+		if th.sleep.nap.level != c.want || th.sleep.doze.soon != (c.want > 0 && c.switches <= 20) {
 			t.Errorf("%s: level %d", c.name, th.sleep.nap.level)
 		}
 		// Later, it naps and wakes by the rules for all.
