@@ -229,8 +229,8 @@ func TestShareFileSeveral(t *testing.T) {
 	}
 }
 
-// TestNotesSeveral: a file and a server have the same notes of several processes: the sums, what was left out, then
-// those of each process.
+// TestNotesSeveral: a file and a server have the same notes of several processes: the sums, the processes left out, then
+// the notes of each process.
 func TestNotesSeveral(t *testing.T) {
 	rec := severalProcesses(t, 3)
 	for i, one := range rec.All() {

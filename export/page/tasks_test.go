@@ -8,7 +8,7 @@ import (
 	"github.com/sliverprof/sliver/web/analysis"
 )
 
-// group returns one of n tasks with so many spans each.
+// group returns a group of n tasks with the given number of spans each.
 func group(n, spans int) taskGroup {
 	g := taskGroup{tracks: &analysis.Tracks{}}
 	for i := range n {
@@ -17,8 +17,8 @@ func group(n, spans int) taskGroup {
 	return g
 }
 
-// The tasks of all processes are within the limits after each one is added. A process with few keeps all, and what is
-// left out is counted.
+// The tasks of all processes are within the limits after each one is added. A process with few keeps all, and those
+// left out are counted.
 func TestShare(t *testing.T) {
 	type size struct{ tasks, spans int }
 	for name, c := range map[string]struct {
@@ -64,7 +64,7 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// A file has a bounded number of stacks; what is left out is counted.
+// A file has a bounded number of stacks, and counts those left out.
 func TestTaskStacks(t *testing.T) {
 	g := group(3, 1)
 	g.tracks.Stacks = [][]analysis.TaskFrame{{{Name: "unused"}}, {{Name: "a"}}, {{Name: "b"}}, {{Name: "c"}}}
