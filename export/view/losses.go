@@ -12,6 +12,18 @@ func (v *View) Losses() []string {
 	return append(countedLosses(v.Rec.Stats.Total()), v.otherLosses(true)...)
 }
 
+// fewLost is the share of the samples below which the page's head says enough of lost ticks and events.
+const fewLost = .01
+
+// NotableLosses are Losses without counts that are few beside the samples.
+func (v *View) NotableLosses() []string {
+	t := v.Rec.Stats.Total()
+	if float64(t.Late+t.Rested+t.Truncated+t.TimedOut+t.Denied+t.Stretched+t.Overwritten) < fewLost*float64(t.Samples) {
+		return v.otherLosses(true)
+	}
+	return v.Losses()
+}
+
 // Losses returns those of several views of one recording: numbers of all together, and what concerns a process with its name.
 func Losses(all []*View) []string {
 	if len(all) == 1 {

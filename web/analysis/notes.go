@@ -33,9 +33,9 @@ func Notes(views []*view.View) []string {
 	return out
 }
 
-// own are the notes of one process.
+// own are the notes of one process. The head of the page has the number of ticks and events that are lost.
 func own(v *view.View) []string {
-	out := v.Losses()
+	out := v.NotableLosses()
 	if v.Rec.Symbols == nil {
 		out = append(out, "the recording holds no names: functions are shown as module+offset")
 	}

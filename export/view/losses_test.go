@@ -1,0 +1,41 @@
+package view_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/internal/exporttest"
+	"github.com/sliverprof/sliver/stack"
+)
+
+// TestNotableLosses: ticks that are few beside the samples are among the losses, and not among the notable ones; a recording
+// that was cut off always is.
+func TestNotableLosses(t *testing.T) {
+	b := exporttest.New(t)
+	th := b.Thread(1234, "main")
+	for i := range int64(1000) {
+		th.Look(exporttest.Look{At: i * ms, CPU: i * ms, State: stack.StateRunning, Stack: "main:1"})
+	}
+	rec := b.Finish(1000 * ms)
+	for _, c := range []struct {
+		late uint64
+		want []string
+	}{{0, nil}, {9, nil}, {11, []string{"11 ticks late and left out"}}} {
+		for i := range rec.Stats.Threads {
+			rec.Stats.Threads[i].Late = c.late
+			rec.Stats.Threads[i].Samples = 1000
+		}
+		v := view.New(rec, view.Options{})
+		if got := v.NotableLosses(); !slices.Equal(got, c.want) {
+			t.Errorf("%d late: %q, want %q", c.late, got, c.want)
+		}
+		if got := v.Losses(); (len(got) > 0) != (c.late > 0) {
+			t.Errorf("%d late: %q", c.late, got)
+		}
+	}
+	rec.End = nil
+	if got := view.New(rec, view.Options{}).NotableLosses(); len(got) < 2 {
+		t.Errorf("cut off: %q", got)
+	}
+}
