@@ -16,7 +16,7 @@ import (
 
 const (
 	// dozeAfter is how many samples in a row must show that a thread has not run before it dozes.
-	// The number doubles each time the thread wakes. One that hardly ran in its life (nap.go) dozes from its first look.
+	// The number doubles each time the thread wakes. One that hardly ran or woke in its life (nap.go) dozes from its first look.
 	dozeAfter    = 16
 	dozeAfterMax = 1024
 	// maxAwake is the highest number of awake threads with which the clock is used.
@@ -106,7 +106,7 @@ func (d *doze) read(now, since stack.Time) (x dozed, ok bool) {
 // threadDoze is a thread's state for dozing.
 type threadDoze struct {
 	on    bool
-	soon  bool // it has hardly run before
+	soon  bool // it hardly ran or woke before
 	after int  // needed value of steady; 0: it has not woken yet
 }
 

@@ -66,11 +66,12 @@ func (g *group) napLevel(th *thread) int {
 }
 
 // napFor returns how many ticks from now on a thread with that level is not looked at. The threads of a large group
-// take turns. Those of a host's small groups are looked at in the same ticks, so that it sleeps through the others.
+// take turns, at long naps in each second, fourth or eighth tick only. Those of a host's small groups are looked at in
+// the same ticks. So the group or host sleeps through the others.
 func (g *group) napFor(th *thread, level int) int64 {
 	k := g.tick.first + g.tick.k
 	if len(g.threads) > fewSleep {
-		k = g.tick.k + int64(th.info.TID)
+		k = g.tick.k + int64(th.info.TID)<<max(level-napMost, 0)
 	}
 	return -k & (1<<level - 1)
 }
@@ -84,7 +85,8 @@ func (g *group) planNaps() {
 		g.pass.napTo = g.dozeTo()
 		return
 	}
-	if g.hosted == nil || len(g.threads) == 0 || len(g.threads) > fewSleep || g.extra.eves > 0 || g.extra.again != 0 || g.alone() {
+	large := len(g.threads) > fewSleep
+	if len(g.threads) == 0 || g.extra.eves > 0 || g.extra.again != 0 || large == (g.hosted != nil) || !large && g.alone() {
 		return
 	}
 	first := int64(1) << mostNap

@@ -2,6 +2,7 @@ package sampler
 
 import (
 	"testing"
+	"time"
 
 	"github.com/sliverprof/sliver/stack"
 )
@@ -62,5 +63,36 @@ func TestPlannedNaps(t *testing.T) {
 	l.size.Store(fewSleep)
 	if g.planNaps(); g.pass.napTo != 0 {
 		t.Error("a thread of few processes naps")
+	}
+}
+
+// At long naps, a large group looks at its threads in some ticks only, and sleeps through the others.
+func TestNapsTogether(t *testing.T) {
+	const until, ticks = 6000 * ms, 600
+	for level, most := range map[int32]int{napMost: ticks + 20, mostNap: ticks/8 + 60} {
+		f := &fakeTarget{until: until}
+		wakes := 0
+		f.steer = func(s *Sampler, _ stack.Time) { s.gov.napLeast.Store(level); wakes++ }
+		for tid := stack.TID(2); tid < 2+3*fewSleep; tid++ { // each runs for 100 µs of 100 ms
+			times := []stack.Time{0}
+			for at := stack.Time(tid) * ms; at < until; at += 100 * ms {
+				times = append(times, at, at+ms/10)
+			}
+			f.threads = append(f.threads, turns(tid, times))
+		}
+		_, sinks, accounts := sampleAll(t, f, Config{Interval: 10 * time.Millisecond})
+		if wakes > most || level == napMost && wakes < ticks-20 {
+			t.Errorf("level %d: the group woke %d times in %d ticks, want at most %d", level, wakes, ticks, most)
+		}
+		for _, th := range f.threads {
+			holdTrue(t, 0, th, sinks[th.tid].samples)
+			a := accounts[th.tid]
+			if got := int64(a.Samples + a.Late + a.Rested); got < ticks-1 || got > ticks+16 { // the last sleep is a long one
+				t.Errorf("level %d: thread %d: %d samples, %d late and %d rested of %d ticks", level, th.tid, a.Samples, a.Late, a.Rested, ticks)
+			}
+			if looks := ticks>>level + 40; a.Late > 2 || int(a.Samples) < ticks>>level || th.looks > 3*looks {
+				t.Errorf("level %d: thread %d: %d samples, %d late, %d readings", level, th.tid, a.Samples, a.Late, th.looks)
+			}
+		}
 	}
 }
