@@ -196,7 +196,9 @@ func (b *builder) take(x *view.Interval) {
 	l.Sightings = append(l.Sightings, p.sightings...)
 	ns := int64(x.End - x.Begin)
 	l.Total += ns
-	l.Longest = max(l.Longest, ns)
+	if !x.Fitted() {
+		l.Longest = max(l.Longest, ns)
+	}
 	b.c.Waits = append(b.c.Waits, Wait{Thread: b.th.Index, Lock: n, Begin: x.Begin, End: x.End, Edge: x.Edge(), Waiting: *w, Asker: p.asker, Idle: p.idle, woken: x.Woken})
 }
 
