@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 )
 
 // JITObject is an ELF file in a program's memory that describes generated code to
@@ -127,12 +128,13 @@ func Variable(r io.ReaderAt, name string) (vaddr uint64, ok bool) {
 		return 0, false
 	}
 	le := binary.LittleEndian
+	rare := []byte(strings.TrimLeft(name, "_") + "\x00") // each mangled name begins with "_": looking for that is slow
 	for _, s := range m.f.Sections {
 		if s.Type != elf.SHT_DYNSYM && s.Type != elf.SHT_SYMTAB || int(s.Link) >= len(m.f.Sections) {
 			continue
 		}
 		names, _ := m.sectionBytes(m.f.Sections[s.Link]) // the readable part
-		if !bytes.Contains(names, []byte(name+"\x00")) {
+		if !bytes.Contains(names, rare) {
 			continue
 		}
 		syms, _ := m.sectionBytes(s)
