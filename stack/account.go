@@ -34,6 +34,11 @@ func (s ThreadStats) Stopped() uint64 {
 	return s.Samples - min(s.Unrun+s.Read+s.Clocked, s.Samples)
 }
 
+// Lost returns the number of ticks and events that left no sample.
+func (s *ThreadStats) Lost() uint64 {
+	return s.Late + s.Rested + s.TimedOut + s.Denied + s.Stretched + s.Overwritten
+}
+
 // Add adds the accounts of another thread; TID does not change.
 func (s *ThreadStats) Add(x *ThreadStats) {
 	s.Samples += x.Samples

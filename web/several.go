@@ -70,7 +70,7 @@ func (s *several) described() (out []analysis.Process) {
 	return out
 }
 
-// Notes has the sums, and those of each process with its name.
+// Notes implements Source, for all processes: see analysis.Notes.
 func (s *several) Notes() []string {
 	return analysis.Notes(view.All(s.rec, view.Options{}))
 }

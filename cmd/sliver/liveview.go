@@ -291,7 +291,7 @@ const statusEvery = 300 * time.Millisecond
 
 // pageStatus converts a recording's statistics for the page.
 func pageStatus(t stack.ThreadStats, tasks trace.LostTasks, missing []trace.Unrecorded, p stack.Pauses) web.Status {
-	return web.Status{Samples: t.Samples, Lost: t.Late + t.Rested + t.TimedOut + t.Denied + t.Stretched + t.Overwritten, Losses: allLosses(&t, tasks, missing),
+	return web.Status{Samples: t.Samples, Lost: t.Lost(), Losses: allLosses(&t, tasks, missing),
 		PauseP50: p.P50, PauseP99: p.P99, Overhead: session.Share(t)}
 }
 

@@ -214,19 +214,28 @@ func recordGoPrograms(t *testing.T, dir string, programs []*goProgram, args ...s
 	}
 }
 
-// looked reports whether the unfinished recording in dir has n looks at all goroutines of each program.
-func looked(t *testing.T, dir string, programs []*goProgram, n int) bool {
-	t.Helper()
+// unfinished opens the unfinished recording in dir; nil: its first section is not complete yet.
+func unfinished(dir string) *trace.Recording {
 	partial := partialWith(dir, "EVNT")
 	if partial == "" {
-		return false
+		return nil
 	}
 	b, err := os.ReadFile(partial)
 	if err != nil {
-		return false
+		return nil
 	}
 	rec, err := trace.Open(bytes.NewReader(b), int64(len(b)))
-	if err != nil { // its first section is not complete yet
+	if err != nil {
+		return nil
+	}
+	return rec
+}
+
+// looked reports whether the unfinished recording in dir has n looks at all goroutines of each program.
+func looked(t *testing.T, dir string, programs []*goProgram, n int) bool {
+	t.Helper()
+	rec := unfinished(dir)
+	if rec == nil {
 		return false
 	}
 	for _, p := range programs {

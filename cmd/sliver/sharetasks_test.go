@@ -15,7 +15,6 @@ import (
 	"testing"
 
 	"github.com/sliverprof/sliver/internal/testprog"
-	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/trace/event"
 )
 
@@ -183,16 +182,8 @@ func TestFileTasks(t *testing.T) {
 
 // ranTasks reports whether the unfinished recording in dir has a process whose threads were seen to run tasks often.
 func ranTasks(dir string, pid int) bool {
-	partial := partialWith(dir, "EVNT")
-	if partial == "" {
-		return false
-	}
-	b, err := os.ReadFile(partial)
-	if err != nil {
-		return false
-	}
-	rec, err := trace.Open(bytes.NewReader(b), int64(len(b)))
-	if err != nil { // its first section is not complete yet
+	rec := unfinished(dir)
+	if rec == nil {
 		return false
 	}
 	n := 0

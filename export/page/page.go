@@ -123,7 +123,7 @@ func Write(w io.Writer, rec *trace.Recording, o view.Options) error {
 	}
 	b.h.P50, b.h.P99 = pauses.P50, pauses.P99
 	if b.h.Samples = t.Samples; t.SpanNS > 0 {
-		b.h.Lost = t.Late + t.Rested + t.TimedOut + t.Denied + t.Stretched + t.Overwritten
+		b.h.Lost = t.Lost()
 		b.h.Overhead = float64(t.PauseNS) / float64(t.SpanNS)
 	}
 	if c := first.Process.Clocks; c.Realtime > 0 {

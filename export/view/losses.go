@@ -18,7 +18,7 @@ const fewLost = .01
 // NotableLosses are Losses without counts that are few beside the samples.
 func (v *View) NotableLosses() []string {
 	t := v.Rec.Stats.Total()
-	if float64(t.Late+t.Rested+t.Truncated+t.TimedOut+t.Denied+t.Stretched+t.Overwritten) < fewLost*float64(t.Samples) {
+	if float64(t.Lost()+t.Truncated) < fewLost*float64(t.Samples) {
 		return v.otherLosses(true)
 	}
 	return v.Losses()

@@ -114,7 +114,7 @@ export interface SharedTask {
   seen: { at: number; reason: string; stack: number }[];
 }
 
-// TaskGroup has the tasks of a process: those that ran longest first, and those that waited longest.
+// TaskGroup: the tasks of one process, those that ran longest first, and those that waited longest.
 export interface TaskGroup {
   head: TaskHead;
   tasks: SharedTask[];
