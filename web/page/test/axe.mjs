@@ -7,8 +7,8 @@
 import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
 import {
-  aPhone,
   analyzed,
+  aPhone,
   browser,
   canvas,
   item,
@@ -17,6 +17,7 @@ import {
   picture,
   ready,
   running,
+  scroll,
   select,
   serve,
   settled,
@@ -118,9 +119,7 @@ const views = {
     await page.keyboard.press('Escape');
     await page.getByRole('button', { name: /goroutines$/ }).evaluate((e) => e.click());
     await until(page, () => window.sliver.state.tasks.rows > 0);
-    await page.evaluate(() => {
-      document.getElementById('tracks').scrollTop = parseFloat(document.querySelector('#tasks li').style.top);
-    });
+    await scroll(page, '#tasks li');
     await until(page, () => window.sliver.state.tasks.fine && document.querySelectorAll('#tasks button .sub').length > 2);
     // In one step: scrolling makes the rows anew, at first without a button. On a phone the details cover them.
     await page.evaluate(() => document.querySelector('#tasks button .sub').parentElement.click());

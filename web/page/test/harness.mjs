@@ -95,6 +95,19 @@ export const until = (page, f, arg) => page.waitForFunction(f, arg, { polling: 5
 export const ready = (page) => until(page, () => window.sliver?.state.tracks.length > 0 && window.sliver.item('', 4) !== null);
 // drawn waits for two frames: the page hears of a scroll one frame later.
 export const drawn = (page) => page.evaluate(() => new Promise((ok) => requestAnimationFrame(() => requestAnimationFrame(() => ok()))));
+// scroll brings a height of the tracks, or the nth element of a selector among them, to the top, `above` pixels below it.
+// The rows are where they were until the next frame, before the scroll (they may have unfolded) and after it.
+export const scroll = async (page, to, nth = 0, above = 0) => {
+  await drawn(page);
+  await page.evaluate(
+    ([to, nth, above]) => {
+      const y = typeof to === 'number' ? to : parseFloat(document.querySelectorAll(to)[nth].style.top);
+      document.getElementById('tracks').scrollTop = y - above;
+    },
+    [to, nth, above],
+  );
+  await drawn(page);
+};
 export const settled = async (page) => {
   let last = '';
   await drawn(page);

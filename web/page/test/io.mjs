@@ -5,7 +5,7 @@
 //
 // FILE is the path in whose operations the threads spent the most time, with a finding of fsync; FUNCTION called them.
 import assert from 'node:assert/strict';
-import { browser, canvas, drawn, open, picture, ready, settled, shown, sliver, state, tab, until } from './harness.mjs';
+import { browser, canvas, drawn, open, picture, ready, scroll, settled, shown, sliver, state, tab, until } from './harness.mjs';
 
 const [, , , recording, path, func] = process.argv.slice(2);
 const name = path.slice(path.lastIndexOf('/') + 1);
@@ -38,10 +38,7 @@ try {
   const lane = (await state(page)).lanes.find((l) => l.file);
   assert.equal(lane.file.path, path);
   assert.ok(lane.file.ops >= 20 && lane.total > 0, JSON.stringify(lane));
-  await page.evaluate((y) => {
-    document.getElementById('tracks').scrollTop = y - 60;
-  }, lane.y);
-  await drawn(page);
+  await scroll(page, lane.y - 60);
   await until(page, (n) => window.sliver.state.shown.some((t) => t.kind === 'file' && t.title === n), name);
   // middle puts the mouse on the middle of the chart, once its numbers are there: until then it shows nothing there.
   const middle = async () => {

@@ -13,8 +13,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import {
-  aPhone,
   analyzed,
+  aPhone,
   browser,
   canvas,
   drawn,
@@ -28,6 +28,7 @@ import {
   ready,
   running,
   scheme,
+  scroll,
   select,
   serve,
   settled,
@@ -359,9 +360,7 @@ long('tracks of counters and locks', async () => {
   await page.getByRole('button', { name: 'Show its track' }).click();
   await until(page, () => window.sliver.held() !== null);
   const b = await canvas(page);
-  await page.evaluate((y) => {
-    document.getElementById('tracks').scrollTop = y;
-  }, locks[0].y - 70);
+  await scroll(page, locks[0].y - 70);
   await settled(page);
   await until(page, () => window.sliver.held() !== null && window.sliver.state.lanesFine);
   const at = await state(page);
@@ -403,9 +402,7 @@ long('tracks of counters and locks', async () => {
   const live = await open(l.url);
   await ready(live);
   await until(live, () => window.sliver.state.lanes.some((x) => x.lock));
-  await live.evaluate(() => {
-    document.getElementById('tracks').scrollTop = 1e6;
-  });
+  await scroll(live, 1e6);
   const seen = () => live.evaluate(() => window.sliver.held()?.t1 ?? 0);
   await until(live, () => window.sliver.held() !== null);
   const before = await seen();
@@ -519,9 +516,7 @@ long('tracks of goroutines', async () => {
   await until(page, (id) => document.querySelector('#tasks li:nth-child(2) .sub')?.innerText.startsWith(`${id} ·`), first.id);
   await until(page, () => location.hash.includes('tasks=open-wait'));
   // From the table of tasks to a track.
-  await page.evaluate(() => {
-    document.getElementById('tracks').scrollTop = 0;
-  });
+  await scroll(page, 0);
   await tab(page, 'Waits');
   const one = page.locator('#panel table').filter({ hasText: 'Longest run' }).locator('tbody .link').first();
   await one.waitFor();
@@ -554,10 +549,7 @@ long('goroutines of several processes', async () => {
   const both = (await state(page)).tasks.rows;
   await heads.nth(0).click();
   await until(page, (n) => window.sliver.state.tasks.rows < n, both);
-  await page.evaluate(() => {
-    document.getElementById('tracks').scrollTop = parseFloat(document.querySelectorAll('#tasks li.group')[1].style.top) - 20;
-  });
-  await drawn(page);
+  await scroll(page, '#tasks li.group', 1, 20);
   await until(page, () => window.sliver.state.tasks.fine && window.sliver.task() !== null);
   const hit = await page.evaluate(() => window.sliver.task());
   await page.mouse.click(hit.x, hit.y);
@@ -761,10 +753,7 @@ long('the menu of a call, a thread, a lock; links to an editor', async () => {
   // A lock.
   await until(page, () => window.sliver.state.lanes.length > 2);
   const lock = (await state(page)).lanes.find((l) => l.lock);
-  await page.evaluate((y) => {
-    document.getElementById('tracks').scrollTop = y - 40;
-  }, lock.y);
-  await drawn(page);
+  await scroll(page, lock.y - 40);
   await until(page, () => window.sliver.held() !== null && window.sliver.state.lanesFine);
   const held = await page.evaluate(() => window.sliver.held());
   await page.mouse.click(held.x, held.y, { button: 'right' });
@@ -1385,9 +1374,7 @@ long('threads of a pool are a group', async () => {
     tops,
     parts.map(([y]) => y),
   );
-  await page.evaluate((y) => {
-    document.getElementById('tracks').scrollTop = y - 80;
-  }, big.y);
+  await scroll(page, big.y - 80);
   await until(page, () => window.sliver.state.fine);
   await picture(page, 'groups');
   const fold = (g) => page.locator('#labels').getByRole('button', { name: `The ${g.seqs.length} threads ${g.role}`, exact: true });
@@ -1467,9 +1454,7 @@ long('threads: fold, hide, pin, reorder, filter', async () => {
   await page.keyboard.press('Alt+ArrowUp');
   assert.equal((await names()).indexOf('worker-1'), at - 1);
   // By dragging, too.
-  await page.evaluate(() => {
-    document.getElementById('tracks').scrollTop = 0;
-  });
+  await scroll(page, 0);
   const [top, , low] = await names();
   await li(low).locator('.row2').dragTo(li(top).locator('.row2'));
   await until(page, (low) => window.sliver.state.tracks[0].name === low, low);

@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { aPhone, analyzed, browser, item, open, phone, picture, ready, scheme, serve, settled, tab, until } from './harness.mjs';
+import { analyzed, aPhone, browser, item, open, phone, picture, ready, scheme, scroll, serve, settled, tab, until } from './harness.mjs';
 
 const folder = join(import.meta.dirname, 'screens');
 const parts = ['#bar', '#minimap', '#corner', '#axis', '#calls', '#labels', '#tasks', '#lanes', '#side', '#panel > .head', '#panel-body'];
@@ -117,9 +117,7 @@ const screens = {
         document.getElementById('panel').style.height = '30%';
       });
       await until(page, () => window.sliver.state.lanesFine);
-      await page.evaluate(() => {
-        document.getElementById('tracks').scrollTop = 1e6;
-      });
+      await scroll(page, 1e6);
     },
   },
   goroutines: {

@@ -9,7 +9,7 @@
 import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
 import { pathToFileURL } from 'node:url';
-import { analyzed, browser, item, open, picture, ready, select, settled, state, tab, until } from './harness.mjs';
+import { analyzed, browser, item, open, picture, ready, scroll, select, settled, state, tab, until } from './harness.mjs';
 
 const [, , , , , file, answers] = process.argv;
 let failed = 0;
@@ -177,14 +177,15 @@ if (answers)
       assert.deepEqual(names.map((n) => n.replace(/^\S* ?\d+ goroutines of /, '')).sort(), ['shopd (4242)', 'worker2 (4442)']);
       for (const n of [0, 1]) await heads.nth(n).click();
       await until(page, () => window.sliver.state.tasks.rows === window.sliver.state.tasks.count);
-      await page.evaluate(() => {
-        document.getElementById('tracks').scrollTop = parseFloat(document.querySelectorAll('#tasks li.group')[1].style.top) - 20;
-      });
+      await heads.nth(0).click();
+      await until(page, () => window.sliver.state.tasks.rows < window.sliver.state.tasks.count);
+      await scroll(page, '#tasks li.group', 1, 20);
       await until(page, () => window.sliver.state.tasks.fine && window.sliver.task() !== null);
       const hit = await page.evaluate(() => window.sliver.task());
+      assert.equal(hit.process, 2, `the rows of the second group are not there: ${JSON.stringify(hit)}`);
       await page.mouse.click(hit.x, hit.y);
       await page.getByRole('heading', { name: `goroutine ${hit.id}`, exact: true }).waitFor();
-      assert.equal((await state(page)).task.process, hit.process);
+      assert.equal((await state(page)).task.process, 2);
       await picture(page, 'share-tasks-several');
       assert.deepEqual(page.problems, []);
       return;
@@ -196,9 +197,7 @@ if (answers)
       .getByRole('button', { name: /^▸ \d+ goroutines$/ })
       .click();
     await until(page, () => window.sliver.state.tasks.rows > 20);
-    await page.evaluate(() => {
-      document.getElementById('tracks').scrollTop = parseFloat(document.querySelector('#tasks li').style.top);
-    });
+    await scroll(page, '#tasks li');
     await settled(page); // the rows are where the scrolling ends
     await until(page, () => window.sliver.state.tasks.fine && window.sliver.task(1) !== null);
     const it = await page.evaluate(() => window.sliver.task(1));

@@ -1,13 +1,27 @@
 // Cases about tracks, for page.mjs.
 import assert from 'node:assert/strict';
-import { analyzed, canvas, drawn, open, phone, picture, pixels, ready, serve, settled, state, tall, until, zoomBy } from './harness.mjs';
+import {
+  analyzed,
+  canvas,
+  drawn,
+  open,
+  phone,
+  picture,
+  pixels,
+  ready,
+  scroll,
+  serve,
+  settled,
+  state,
+  tall,
+  until,
+  zoomBy,
+} from './harness.mjs';
 
 // shown is all tracks on the screen while they are scrolled from top to bottom, by kind.
 async function shown(page) {
   const kinds = new Map();
-  await page.evaluate(() => {
-    document.getElementById('tracks').scrollTop = 0;
-  });
+  await scroll(page, 0);
   await until(page, () => window.sliver.state.top === 0);
   for (let last = -1; ; ) {
     const st = await state(page);
@@ -49,9 +63,7 @@ export function cases(test) {
     const all = [...kinds.values()].flatMap((m) => [...m.values()]).sort((a, b) => a.y - b.y);
     for (let i = 1; i < all.length; i++) assert.ok(all[i - 1].y + all[i - 1].h <= all[i].y, JSON.stringify([all[i - 1], all[i]]));
     // A click on a group's line in the timeline folds it, as the button beside it does.
-    await page.evaluate(() => {
-      document.getElementById('tracks').scrollTop = 0;
-    });
+    await scroll(page, 0);
     await tall(page);
     const role = (await state(page)).groups[0].role;
     await page.evaluate((role) => {
@@ -139,9 +151,7 @@ export function cases(test) {
     assert.ok(phone || (await crosses()), 'no arrow leads to another process');
     await picture(page, 'processes-arrows');
     await page.locator('#labels').getByRole('button', { name: 'The 3 threads of shopd (4242)', exact: true }).click();
-    await page.evaluate(() => {
-      document.getElementById('tracks').scrollTop = 0;
-    });
+    await scroll(page, 0);
     // By waiting time.
     await page.getByRole('button', { name: 'View' }).click();
     await page.getByRole('menuitemradio', { name: 'by waiting time' }).click();
