@@ -133,10 +133,10 @@ func Variable(r io.ReaderAt, name string) (vaddr uint64, ok bool) {
 		if s.Type != elf.SHT_DYNSYM && s.Type != elf.SHT_SYMTAB || int(s.Link) >= len(m.f.Sections) {
 			continue
 		}
-		names, _ := m.sectionBytes(m.f.Sections[s.Link]) // the readable part
-		if !bytes.Contains(names, rare) {
+		if !m.holds(m.f.Sections[s.Link], rare) {
 			continue
 		}
+		names, _ := m.sectionBytes(m.f.Sections[s.Link]) // the readable part
 		syms, _ := m.sectionBytes(s)
 		for ; len(syms) >= symSize; syms = syms[symSize:] {
 			at := uint64(le.Uint32(syms))
@@ -147,4 +147,29 @@ func Variable(r io.ReaderAt, name string) (vaddr uint64, ok bool) {
 		}
 	}
 	return 0, false
+}
+
+// maxSearched bounds the bytes of a section that are searched: names of symbols, of which Chromium has a third.
+const maxSearched = 512 << 20
+
+// holds reports whether a section contains a text of at most some hundred bytes. It has one part of the section in
+// memory at a time: names of symbols take megabytes, and few files have the variable that is looked for.
+func (m *image) holds(s *elf.Section, text []byte) bool {
+	if s.Flags&elf.SHF_COMPRESSED != 0 {
+		b, _ := m.sectionBytes(s)
+		return bytes.Contains(b, text)
+	}
+	r := io.NewSectionReader(m.r, int64(s.Offset), int64(min(s.FileSize, maxSearched)))
+	buf := make([]byte, min(256<<10, r.Size()+1))
+	kept := 0 // bytes before the next part, as the text may begin in one and end in another
+	for {
+		n, err := r.Read(buf[kept:])
+		if bytes.Contains(buf[:kept+n], text) {
+			return true
+		}
+		if err != nil {
+			return false
+		}
+		kept = copy(buf, buf[max(0, kept+n-len(text)+1):kept+n])
+	}
 }

@@ -112,6 +112,31 @@ func TestVariable(t *testing.T) {
 	}
 }
 
+// A text is found wherever the parts of a section begin that are read one after another.
+func TestHolds(t *testing.T) {
+	const part = 256 << 10
+	text := []byte("jit_debug_descriptor\x00")
+	for _, size := range []int{len(text) - 1, len(text), 1000, part - 1, part, part + 1, 3*part + 5} {
+		for _, at := range []int{0, size - len(text), part - len(text), part - 7, part - 1, part, 2*part - 40, 2*part - 21, 2*part - 20} {
+			if at < 0 || at+len(text) > size {
+				continue
+			}
+			b := bytes.Repeat([]byte("j"), size+100)
+			copy(b[at:], text)
+			m := &image{r: bytes.NewReader(b)}
+			if s := (&elf.Section{SectionHeader: elf.SectionHeader{FileSize: uint64(size)}}); !m.holds(s, text) {
+				t.Errorf("not found at %d of %d bytes", at, size)
+			}
+			if s := (&elf.Section{SectionHeader: elf.SectionHeader{FileSize: uint64(at + len(text) - 1)}}); m.holds(s, text) {
+				t.Errorf("found at %d of %d bytes", at, at+len(text)-1)
+			}
+		}
+		if m := (&image{r: bytes.NewReader(text[:5])}); m.holds(&elf.Section{SectionHeader: elf.SectionHeader{FileSize: uint64(size)}}, text) {
+			t.Errorf("found in a file that ends early, of %d bytes", size)
+		}
+	}
+}
+
 func FuzzJITObject(f *testing.F) {
 	f.Add([]byte("\x7fELF"))
 	if len(seeds(f)) > 0 {

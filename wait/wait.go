@@ -256,7 +256,7 @@ func (l *Lock) Keeps() bool {
 func Tells(name string) bool { return lock.Tells(name) }
 
 // MayTell reports whether a name from a file, possibly mangled, may be one for which Tells is true.
-func MayTell(name string) bool { return lock.MayTell(name) }
+func MayTell(name []byte) bool { return lock.MayTell(name) }
 
 // Refresh reads the current holder of the lock that th waits for. It costs one read of
 // a few bytes if the lock keeps an owner, one of /proc/locks for a file lock, and

@@ -5,6 +5,7 @@
 package elffile
 
 import (
+	"bytes"
 	"debug/elf"
 	"encoding/binary"
 	"errors"
@@ -116,6 +117,43 @@ func DynamicSymbols(f *elf.File) ([]elf.Symbol, error) {
 		return nil, err
 	}
 	return f.DynamicSymbols()
+}
+
+// EachSymbol calls fn with each symbol of a table, SHT_SYMTAB or SHT_DYNSYM, and its name, without its version. fn copies
+// what it keeps: the symbol is overwritten, and the name is a part of the table of all. Symbols makes a string
+// of each name.
+func EachSymbol(f *elf.File, kind elf.SectionType, fn func(s *elf.Symbol, name []byte)) error {
+	if err := symbols(f, kind); err != nil {
+		return err
+	}
+	s := f.SectionByType(kind)
+	if s == nil {
+		return elf.ErrNoSymbols
+	}
+	if int(s.Link) >= len(f.Sections) || s.Link == 0 {
+		return fmt.Errorf("%s: no table of names", s.Name)
+	}
+	table, err := s.Data()
+	if err != nil {
+		return fmt.Errorf("%s: %w", s.Name, err)
+	}
+	names, err := f.Sections[s.Link].Data()
+	if err != nil {
+		return fmt.Errorf("%s: %w", f.Sections[s.Link].Name, err)
+	}
+	le := binary.LittleEndian
+	var x elf.Symbol
+	for at := elf.Sym64Size; at+elf.Sym64Size <= len(table); at += elf.Sym64Size { // the first one is empty
+		e := table[at : at+elf.Sym64Size]
+		x = elf.Symbol{Info: e[4], Other: e[5], Section: elf.SectionIndex(le.Uint16(e[6:])), Value: le.Uint64(e[8:]), Size: le.Uint64(e[16:])}
+		var name []byte
+		if from := int(le.Uint32(e)); from < len(names) {
+			name = names[from:]
+			name = name[:max(0, bytes.IndexByte(name, 0))]
+		}
+		fn(&x, name)
+	}
+	return nil
 }
 
 // symbols checks the tables that debug/elf reads completely into memory for symbols of a

@@ -6,6 +6,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -92,8 +94,11 @@ func TestHostileSymbols(t *testing.T) {
 			}
 			continue
 		}
-		if _, err := Symbols(f); err == nil || errors.Is(err, elf.ErrNoSymbols) || file.read > 1<<16 {
-			t.Errorf("%s: %v, %d bytes read", name, err, file.read)
+		_, err = Symbols(f)
+		for _, err := range []error{err, EachSymbol(f, elf.SHT_SYMTAB, func(*elf.Symbol, []byte) {})} {
+			if err == nil || errors.Is(err, elf.ErrNoSymbols) || file.read > 1<<16 {
+				t.Errorf("%s: %v, %d bytes read", name, err, file.read)
+			}
 		}
 	}
 }
@@ -118,6 +123,59 @@ func TestOpenReadsPrograms(t *testing.T) {
 	}
 }
 
+// each returns what EachSymbol does.
+func each(f *elf.File, kind elf.SectionType) (out []elf.Symbol, err error) {
+	err = EachSymbol(f, kind, func(s *elf.Symbol, name []byte) {
+		x := *s
+		x.Name = string(name)
+		out = append(out, x)
+	})
+	return out, err
+}
+
+// EachSymbol is held against debug/elf.
+func TestEachSymbol(t *testing.T) {
+	self, err := os.Open("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer self.Close()
+	paths, err := filepath.Glob("/lib/*/libc.so.6")
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no C library: %v", err)
+	}
+	libc, err := os.Open(paths[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer libc.Close()
+	seen := 0
+	for _, r := range []*os.File{self, libc} {
+		f, err := Open(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		static, err1 := Symbols(f)
+		dynamic, err2 := DynamicSymbols(f)
+		for i := range dynamic {
+			dynamic[i].HasVersion, dynamic[i].VersionIndex, dynamic[i].Version, dynamic[i].Library = false, 0, "", ""
+		}
+		for kind, want := range map[elf.SectionType][]elf.Symbol{elf.SHT_SYMTAB: static, elf.SHT_DYNSYM: dynamic} {
+			got, err := each(f, kind)
+			if wrong := map[elf.SectionType]error{elf.SHT_SYMTAB: err1, elf.SHT_DYNSYM: err2}[kind]; !errors.Is(err, wrong) {
+				t.Errorf("%s, %v: %v, want %v", r.Name(), kind, err, wrong)
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%s, %v: %d symbols are not those of debug/elf, %d", r.Name(), kind, len(got), len(want))
+			}
+			seen += len(got)
+		}
+	}
+	if seen < 1000 {
+		t.Errorf("%d symbols", seen)
+	}
+}
+
 func FuzzOpen(f *testing.F) {
 	f.Add(header(func(h []byte) {}))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -125,7 +183,10 @@ func FuzzOpen(f *testing.F) {
 		if err != nil {
 			return
 		}
-		Symbols(x)
+		want, err := Symbols(x)
+		if got, _ := each(x, elf.SHT_SYMTAB); err == nil && len(got) != len(want) {
+			t.Errorf("%d symbols, want %d", len(got), len(want))
+		}
 		DynamicSymbols(x)
 	})
 }

@@ -46,7 +46,7 @@ type symbol struct {
 // Read reads the variables of the ELF file in r: those of .symtab if it has one,
 // otherwise the exported ones. It keeps the functions for whose names keep returns
 // true; a nil keep keeps none.
-func Read(r io.ReaderAt, keep func(name string) bool) (t *Table, err error) {
+func Read(r io.ReaderAt, keep func(name []byte) bool) (t *Table, err error) {
 	defer recovered(&err)
 	f, err := elffile.Open(r)
 	if err != nil {
@@ -61,26 +61,26 @@ func Read(r io.ReaderAt, keep func(name string) bool) (t *Table, err error) {
 		}
 	}
 	t = &Table{}
-	all, err := elffile.Symbols(f)
-	if err != nil || len(all) == 0 {
+	seen := false
+	add := func(s *elf.Symbol, name []byte) {
+		seen = true
+		if s.Section == elf.SHN_UNDEF || s.Size == 0 || len(name) == 0 || s.Value+s.Size < s.Value {
+			return
+		}
+		switch typ := elf.ST_TYPE(s.Info); {
+		case typ == elf.STT_OBJECT:
+			t.syms = append(t.syms, symbol{s.Value, s.Size, string(name)})
+		case typ == elf.STT_FUNC && keep != nil && keep(name):
+			t.funcs = append(t.funcs, symbol{s.Value, s.Size, string(name)})
+		}
+	}
+	if err := elffile.EachSymbol(f, elf.SHT_SYMTAB, add); err != nil || !seen {
 		t.exported = true
-		if all, err = elffile.DynamicSymbols(f); err != nil {
+		if err := elffile.EachSymbol(f, elf.SHT_DYNSYM, add); err != nil {
 			if errors.Is(err, elf.ErrNoSymbols) {
 				return nil, ErrNoSymbols
 			}
 			return nil, fmt.Errorf("read symbols: %w", err)
-		}
-	}
-	for i := range all {
-		s := &all[i]
-		if s.Section == elf.SHN_UNDEF || s.Size == 0 || s.Name == "" || s.Value+s.Size < s.Value {
-			continue
-		}
-		switch typ := elf.ST_TYPE(s.Info); {
-		case typ == elf.STT_OBJECT:
-			t.syms = append(t.syms, symbol{s.Value, s.Size, s.Name})
-		case typ == elf.STT_FUNC && keep != nil && keep(s.Name):
-			t.funcs = append(t.funcs, symbol{s.Value, s.Size, s.Name})
 		}
 	}
 	sort(t.syms)

@@ -75,7 +75,7 @@ func TestLookup(t *testing.T) {
 	if name, ok := tab.Function(at["main"].Value); ok {
 		t.Errorf("nobody wanted %q", name)
 	}
-	tab, err = Read(bytes.NewReader(b), func(name string) bool { return name == "main" })
+	tab, err = Read(bytes.NewReader(b), func(name []byte) bool { return string(name) == "main" })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +159,7 @@ func FuzzRead(f *testing.F) {
 	}
 	f.Add(tiny(), uint64(0x2008))
 	f.Fuzz(func(t *testing.T, b []byte, v uint64) {
-		if tab, err := Read(bytes.NewReader(b), func(string) bool { return true }); err == nil {
+		if tab, err := Read(bytes.NewReader(b), func([]byte) bool { return true }); err == nil {
 			if _, off, ok := tab.Lookup(v); ok && off > v {
 				t.Errorf("%#x lies %#x into its variable", v, off)
 			}

@@ -3,6 +3,7 @@ package lock
 import (
 	"encoding/binary"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -263,12 +264,39 @@ func TestIdlers(t *testing.T) {
 	for _, n := range []string{"_ZN10GangWorker4loopEv", "_ZN2os11signal_waitEv", "_ZN4node9inspector12_GLOBAL__N_117StartIoThreadMainEPv", "JVM_WaitForReferencePendingList",
 		"_ZN16LinuxWaitBarrier4waitEi", "_ZNKSt5latch4waitEv", "_ZNSt28__atomic_futex_unsigned_base19_M_futex_wait_untilEPjjbNSt6chrono8durationIlSt5ratioILl1ELl1EEEENS2_IlS3_ILl1ELl1000000000EEEE",
 		"_ZN15PlatformMonitor4waitEm", "_ZN2os15PlatformMonitor4waitEl"} {
-		if !MayTell(n) {
+		if !MayTell([]byte(n)) {
 			t.Errorf("%s does not tell", n)
 		}
 	}
-	if MayTell("_ZN7Monitor4waitEl") {
+	if MayTell([]byte("_ZN7Monitor4waitEl")) {
 		t.Error("each name may tell")
+	}
+}
+
+// MayTell is held against a plain search, for names of pieces like theirs.
+func TestMayTell(t *testing.T) {
+	var pieces []string
+	for _, p := range tellingParts {
+		for n := 1; n <= len(p); n++ {
+			pieces = append(pieces, p[:n], p[len(p)-n:])
+		}
+	}
+	rnd, tells := rand.New(rand.NewPCG(1, 2)), 0
+	for range 20000 {
+		name := "_Z"
+		for range 1 + rnd.IntN(5) {
+			name += pieces[rnd.IntN(len(pieces))]
+		}
+		want := slices.ContainsFunc(tellingParts, func(p string) bool { return strings.Contains(name, p) })
+		if got := MayTell([]byte(name)); got != want {
+			t.Fatalf("%s: %v, want %v", name, got, want)
+		}
+		if want {
+			tells++
+		}
+	}
+	if tells < 2000 || tells > 18000 {
+		t.Errorf("%d of 20000 names tell", tells)
 	}
 }
 

@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -109,49 +110,53 @@ func NativeMonitor(names []string) bool { return slices.ContainsFunc(names, nati
 
 func nativeMonitor(name string) bool { return strings.TrimPrefix(name, "os::") == nativeWait }
 
-// telling holds the longest component of each of these names. The mangled name contains it too.
-var telling = func() map[string]bool {
-	parts := map[string]bool{}
-	for _, n := range append(slices.Collect(maps.Keys(idlers)), safepointWait, nativeWait) {
+// tellingParts are parts of mangled names of functions that wait. Each has four bytes or more. Of the names above
+// it is the longest component, with its length before it, as mangling puts it.
+var tellingParts = func() []string {
+	parts := []string{"futex", "Futex", "park", "Once", "once", "Mutex", "5latch", "barrier", "semaphore", "__atomic_base", "atomic_flag"}
+	for _, n := range append(slices.Sorted(maps.Keys(idlers)), safepointWait, nativeWait) {
 		longest := ""
 		for p := range strings.SplitSeq(n, "::") {
 			if len(p) > len(longest) && p[0] != '(' {
 				longest = p
 			}
 		}
-		parts[longest] = true
+		parts = append(parts, fmt.Sprint(len(longest), longest))
 	}
 	return parts
 }()
 
-// hasTelling reports whether a mangled name has one of them. Mangling puts the length
-// of each component before it.
-func hasTelling(name string) bool {
-	for i := 0; i < len(name); {
-		n := 0
-		for ; i < len(name) && name[i] >= '0' && name[i] <= '9' && n < len(name); i++ {
-			n = 10*n + int(name[i]-'0')
-		}
-		switch {
-		case n == 0 || n > len(name)-i:
-			i++
-		case telling[name[i:i+n]]:
-			return true
-		default:
-			i += n
+// tellingStarts are tellingParts by the hash of their first four bytes.
+var tellingStarts = func() (starts [1 << startBits][]string) {
+	for _, p := range tellingParts {
+		h := startHash(uint32(p[0])<<24 | uint32(p[1])<<16 | uint32(p[2])<<8 | uint32(p[3]))
+		starts[h] = append(starts[h], p)
+	}
+	return starts
+}()
+
+const startBits = 12
+
+// startHash hashes four bytes.
+func startHash(w uint32) uint32 { return w * 0x9e3779b1 >> (32 - startBits) }
+
+// MayTell reports whether a function's name, possibly mangled, may be one for which
+// Tells is true. It filters out most mangled names, which are slow to demangle, and reads
+// a name once, not once for each part: programs have a hundred thousand names.
+func MayTell(name []byte) bool {
+	if len(name) < 2 || name[0] != '_' || name[1] != 'Z' && name[1] != 'R' {
+		return true
+	}
+	w := uint32(0)
+	for i, c := range name {
+		w = w<<8 | uint32(c)
+		for _, p := range tellingStarts[startHash(w)] {
+			if i >= 3 && len(name)-(i-3) >= len(p) && string(name[i-3:i-3+len(p)]) == p {
+				return true
+			}
 		}
 	}
 	return false
-}
-
-// MayTell reports whether a function's name, possibly mangled, may be one for which
-// Tells is true. It filters out most mangled names, which are slow to demangle.
-func MayTell(name string) bool {
-	if !strings.HasPrefix(name, "_Z") && !strings.HasPrefix(name, "_R") {
-		return true
-	}
-	has := func(part string) bool { return strings.Contains(name, part) }
-	return slices.ContainsFunc([]string{"futex", "Futex", "park", "Once", "once", "Mutex", "5latch", "barrier", "semaphore", "__atomic_base", "atomic_flag"}, has) || hasTelling(name)
 }
 
 // Tells reports whether a function's name identifies a wait when it is on the stack.

@@ -149,9 +149,9 @@ func (v *Variables) find(addr uint64, patient bool) (f *variables, mp *stack.Map
 	return f, mp, addr - bias, false
 }
 
-// This reports whether a function's name, as in the file, identifies a wait.
-func tells(name string) bool {
-	return wait.MayTell(name) && wait.Tells(symbol.Demangle(name, true))
+// identifies reports whether the name of a function, as in the file, identifies a wait.
+func identifies(name []byte) bool {
+	return wait.MayTell(name) && wait.Tells(symbol.Demangle(string(name), true))
 }
 
 // search returns the index of the first mapping that ends above addr.
@@ -229,7 +229,7 @@ func (v *Variables) readFile(f *variables, r target.File, path string) {
 
 // table reads the variables of a file, or of its separate debug file if it is stripped.
 func (v *Variables) table(r target.File, path string) *data.Table {
-	t, err := data.Read(r, tells)
+	t, err := data.Read(r, identifies)
 	if err == nil && !t.Exported() {
 		return t
 	}
@@ -241,7 +241,7 @@ func (v *Variables) table(r target.File, path string) *data.Table {
 		if x, err := symbol.BuildID(src); err != nil || x != id {
 			return false
 		}
-		d, err := data.Read(src, tells)
+		d, err := data.Read(src, identifies)
 		if err != nil || d.Exported() {
 			return false
 		}
