@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Measures what a recording of several processes costs them, in interleaved pairs without and with sliver. Prints a row
-# for each pair and the medians.
+# for each pair, the medians, and the mean with its standard error: what a few pairs cannot decide, more of them can.
 #
 #   bench/several.sh build DIR [PAIRS]      wall and CPU time of make -j2 in DIR, which has a target clean
 #   bench/several.sh postgres [PAIRS]       transactions a second of pgbench with 200 connections, of which 4 work
@@ -21,6 +21,9 @@ if [[ -z $sliver ]]; then
 	go build -o "$sliver" ./cmd/sliver
 fi
 median() { awk "$(<bench/median.awk)"'{x[NR] = $1} END {print median(x, NR)}'; }
+
+# mean COLUMN: the mean of the rows' column with its standard error.
+mean() { awk -v c="$1" '{n++; s += $c; q += $c * $c} END {if (n > 1) {m = s / n; printf "%.1f ± %.1f", m, sqrt((q / n - m * m) / (n - 1))}}' "$work/rows"; }
 
 # timed FILE COMMAND...: appends "WALL CPU", both in seconds, of the command and all that it waited for.
 timed() {
@@ -44,7 +47,7 @@ build() {
 		done
 		paste <(tail -1 "$work/without") <(tail -1 "$work/with") | awk -v i="$i" '{printf "%d %.2f %.2f %+.1f %+.1f\n", i, $1, $3, 100 * ($3 / $1 - 1), 100 * ($4 / $2 - 1)}' | tee -a "$work/rows"
 	done
-	echo "median: wall $(awk '{print $4}' "$work/rows" | median) %, CPU time with sliver's $(awk '{print $5}' "$work/rows" | median) %"
+	echo "median: wall $(awk '{print $4}' "$work/rows" | median) %, mean $(mean 4); CPU time with sliver's $(awk '{print $5}' "$work/rows" | median) %, mean $(mean 5)"
 }
 
 postgres() {
@@ -89,7 +92,7 @@ postgres() {
 		own=$(awk -v a="$before" -v b="$after" -v s="$seconds" 'BEGIN {printf "%.1f%%", 100 * (b - a) / s}')
 		awk -v i="$i" -v a="$(<"$work/without")" -v b="$(<"$work/with")" -v own="$own" 'BEGIN {printf "%d %.0f %.0f %+.1f %s\n", i, a, b, 100 * (1 - b / a), own}' | tee -a "$rows"
 	done
-	echo "median: $(awk '{print $4}' "$rows" | median) % of the transactions lost"
+	echo "median: $(awk '{print $4}' "$rows" | median) % of the transactions lost, mean $(mean 4)"
 	exec 9>&-
 }
 

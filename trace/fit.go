@@ -2,7 +2,9 @@ package trace
 
 import (
 	"iter"
+	"slices"
 	"sort"
+	"sync"
 
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace/event"
@@ -34,16 +36,17 @@ type fitter struct {
 	maps  []Maps
 	last  follower // of the events so far
 
-	buf      []event.Event
-	out      []event.Event
-	followed int           // events of out that last has
-	group    []event.Event // of one change
-	aside    []event.Event // events between its old and its new time that stay
-	changes  []change
-	cpu      int64 // ns by the account
-	delay    int64
-	ran      int64 // ns by the samples
-	ready    int64
+	buf     []event.Event
+	made    []event.Event // of one nap
+	group   []event.Event // of one change
+	aside   []event.Event // events between its old and its new time that stay
+	changes []change
+	given   int   // events that were passed on of the batch
+	stopped bool  // yield wants no more
+	cpu     int64 // ns by the account
+	delay   int64
+	ran     int64 // ns by the samples
+	ready   int64
 
 	state stack.State
 	at    stack.Time // time summed so far
@@ -51,7 +54,7 @@ type fitter struct {
 	sure  stack.Time // of it, or of the change to the present state
 	ends  bool       // the last sample ends the span, once its account is complete
 	span  stretch    // since the last account
-	high  stack.Time // of the events in out
+	high  stack.Time // of the events passed on
 	sync  uint64     // remaining Enter events of a Sync
 	again bool       // the next State repeats the present one, after a Sync
 
@@ -96,7 +99,6 @@ func (c *change) bound(s *stretch, length int64) {
 		c.delay = s.delay
 	}
 	switch {
-	case c.nap && !s.copies: // the samples around it are at ticks, as are those of waits
 	case c.nap:
 		least := max(s.on-(length-c.since-s.slept), c.since/32)
 		if c.room = max(c.since-least, 0); c.room < c.since/napPart {
@@ -113,10 +115,18 @@ func (c *change) bound(s *stretch, length int64) {
 
 func wantsCPU(s stack.State) bool { return s == stack.StateRunning || s == stack.StateRunnable }
 
+// fitBuffers are buffers of threads that were fitted: one of a batch takes up to 2 MB.
+var fitBuffers = sync.Pool{New: func() any { return new([]event.Event) }}
+
 // fit yields the events of a thread with changes of state at times that agree with the scheduler's account.
 func fit(events iter.Seq[event.Event], maps []Maps) iter.Seq[event.Event] {
 	return func(yield func(event.Event) bool) {
-		f := &fitter{yield: yield, maps: maps}
+		kept := fitBuffers.Get().(*[]event.Event)
+		f := &fitter{yield: yield, maps: maps, buf: (*kept)[:0]}
+		defer func() {
+			*kept = f.buf[:0]
+			fitBuffers.Put(kept)
+		}()
 		for e := range events {
 			if !f.apply(e) {
 				return
@@ -208,7 +218,11 @@ func (f *fitter) account(ns int64) {
 	if !f.ends {
 		return
 	}
-	in, length := f.changes[min(f.span.changes, len(f.changes)):], int64(f.seen-f.span.from)
+	first := min(f.span.changes, len(f.changes))
+	if !f.span.copies { // the samples are at ticks, as are those of waits
+		f.changes = f.changes[:first+len(slices.DeleteFunc(f.changes[first:], func(c change) bool { return c.nap }))]
+	}
+	in, length := f.changes[first:], int64(f.seen-f.span.from)
 	for i := range in {
 		in[i].bound(&f.span, length)
 	}
@@ -279,7 +293,7 @@ func (f *fitter) flush() bool {
 		}
 		f.queue(f.delay - f.ready)
 	}
-	f.out, f.followed = f.out[:0], 0
+	f.given = 0
 	next := 0
 	for i := range f.changes {
 		switch c := &f.changes[i]; {
@@ -290,16 +304,29 @@ func (f *fitter) flush() bool {
 			next = f.shift(c, next)
 		}
 	}
-	f.out = append(f.out, f.buf[next:]...)
-	f.follow()
-	for _, e := range f.out {
-		if !f.yield(e) {
-			return false
-		}
+	f.emit(f.buf[next:]...)
+	if f.stopped {
+		return false
 	}
 	f.buf, f.changes, f.span.changes, f.high = f.buf[:0], f.changes[:0], 0, max(f.high, f.at)
 	f.rest()
 	return true
+}
+
+// emit passes events on.
+func (f *fitter) emit(events ...event.Event) {
+	for i := range events {
+		f.last.apply(events[i])
+	}
+	f.pass(events...)
+}
+
+// pass passes events on that the follower does not need.
+func (f *fitter) pass(events ...event.Event) {
+	for i := 0; i < len(events) && !f.stopped; i++ {
+		f.stopped = !f.yield(events[i])
+	}
+	f.given += len(events)
 }
 
 // on returns what moving the change by a ns adds to the time on a CPU or waiting for one.
@@ -402,9 +429,9 @@ func (f *fitter) shift(c *change, next int) int {
 	for end < len(f.buf) && f.buf[end].Time == at && found(f.buf[end].Kind()) {
 		end++
 	}
-	f.out = append(f.out, f.buf[next:first]...)
+	f.emit(f.buf[next:first]...)
 	if from < to {
-		f.out = append(f.out, event.Make(from, event.State, otherThan(c.from)))
+		f.emit(event.Make(from, event.State, otherThan(c.from)))
 	}
 	f.group, f.aside = f.group[:0], f.aside[:0]
 	for _, e := range f.buf[first:c.event] {
@@ -412,7 +439,7 @@ func (f *fitter) shift(c *change, next int) int {
 		case !aside(e.Kind()):
 			f.group = append(f.group, e)
 		case e.Time < to:
-			f.out = append(f.out, e)
+			f.emit(e)
 		default:
 			f.aside = append(f.aside, e)
 		}
@@ -425,21 +452,21 @@ func (f *fitter) shift(c *change, next int) int {
 	}
 	if !c.between() {
 		for _, e := range f.group {
-			f.out = append(f.out, event.Event{Time: to, Value: e.Value})
+			f.emit(event.Event{Time: to, Value: e.Value})
 		}
-		f.out = append(f.out, f.aside...)
+		f.emit(f.aside...)
 		return end
 	}
-	f.out = append(f.out, event.Make(to, event.State, event.StateOf(stack.StateRunning, -1)))
+	f.emit(event.Make(to, event.State, event.StateOf(stack.StateRunning, -1)))
 	for _, e := range f.group {
 		if e.Kind() == event.Exit {
-			f.out = append(f.out, event.Event{Time: to, Value: e.Value})
+			f.emit(event.Event{Time: to, Value: e.Value})
 		}
 	}
-	f.out = append(f.out, f.aside...)
+	f.emit(f.aside...)
 	for _, e := range f.group {
 		if e.Kind() != event.Exit {
-			f.out = append(f.out, e)
+			f.emit(e)
 		}
 	}
 	return end

@@ -117,15 +117,15 @@ func (f *fitter) queueFirst(c *change, t stack.Time) {
 		if e.Kind() == event.State {
 			e.Value = event.Make(t, event.State, otherThan(stack.StateRunning)).Value
 		}
-		f.out = append(f.out, event.Event{Time: t, Value: e.Value})
+		f.emit(event.Event{Time: t, Value: e.Value})
 	}
 	i := 0
 	for i < len(f.aside) && f.aside[i].Time < until {
 		i++
 	}
-	f.out = append(f.out, f.aside[:i]...)
-	f.out = append(f.out, event.Event{Time: until, Value: runs})
-	f.out = append(f.out, f.aside[i:]...)
+	f.emit(f.aside[:i]...)
+	f.emit(event.Event{Time: until, Value: runs})
+	f.emit(f.aside[i:]...)
 }
 
 // sleep writes the events from number next on and a nap among them, in the middle of its time, and returns the number of
@@ -152,36 +152,29 @@ func (f *fitter) sleep(c *change, next int) int {
 	if f.high > from {
 		return next
 	}
-	f.out = append(f.out, f.buf[next:first]...)
-	f.follow()
-	naps := c.shift >= minShift && f.last.running() && len(f.out)+2*len(f.last.stack)+2*len(f.last.frames) < 4*fitEvents
+	f.emit(f.buf[next:first]...)
+	naps := c.shift >= minShift && f.last.running() && f.given+2*len(f.last.stack)+2*len(f.last.frames) < 4*fitEvents
 	if naps {
-		f.out = f.last.begin(from, f.out)
+		f.made = f.last.begin(from, f.made[:0])
+		f.pass(f.made...)
 	}
 	for first < last && f.buf[first].Time < to {
-		f.out = append(f.out, f.buf[first])
+		f.pass(f.buf[first])
 		first++
 	}
 	if naps {
-		f.out = f.last.end(to, f.out)
+		f.made = f.last.end(to, f.made[:0])
+		f.pass(f.made...)
 	}
 	if c.other > 0 && f.last.runs() {
-		f.out = append(f.out, event.Make(to, event.State, otherThan(stack.StateRunning)))
-		f.out = append(f.out, f.buf[first:last]...)
-		f.out = append(f.out, event.Event{Time: runs, Value: f.last.now[0].Value})
+		f.pass(event.Make(to, event.State, otherThan(stack.StateRunning)))
+		f.pass(f.buf[first:last]...)
+		f.pass(event.Event{Time: runs, Value: f.last.now[0].Value})
 	} else {
-		f.out = append(f.out, f.buf[first:last]...)
+		f.pass(f.buf[first:last]...)
 	}
-	f.followed, f.high = len(f.out), runs
+	f.high = runs
 	return last
-}
-
-// follow applies the events of out that the follower lacks.
-func (f *fitter) follow() {
-	for _, e := range f.out[f.followed:] {
-		f.last.apply(e)
-	}
-	f.followed = len(f.out)
 }
 
 // follower knows a thread's stack, and its last wait.
