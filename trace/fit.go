@@ -41,6 +41,7 @@ type fitter struct {
 	group   []event.Event // of one change
 	aside   []event.Event // events between its old and its new time that stay
 	changes []change
+	sent    int   // events of buf that were passed on
 	given   int   // events that were passed on of the batch
 	stopped bool  // yield wants no more
 	cpu     int64 // ns by the account
@@ -293,7 +294,7 @@ func (f *fitter) flush() bool {
 		}
 		f.queue(f.delay - f.ready)
 	}
-	f.given = 0
+	f.sent, f.given = 0, 0
 	next := 0
 	for i := range f.changes {
 		switch c := &f.changes[i]; {
@@ -304,13 +305,19 @@ func (f *fitter) flush() bool {
 			next = f.shift(c, next)
 		}
 	}
-	f.emit(f.buf[next:]...)
+	f.upTo(len(f.buf))
 	if f.stopped {
 		return false
 	}
 	f.buf, f.changes, f.span.changes, f.high = f.buf[:0], f.changes[:0], 0, max(f.high, f.at)
 	f.rest()
 	return true
+}
+
+// upTo passes on the events of buf before number n.
+func (f *fitter) upTo(n int) {
+	f.emit(f.buf[f.sent:n]...)
+	f.sent = n
 }
 
 // emit passes events on.
@@ -429,7 +436,16 @@ func (f *fitter) shift(c *change, next int) int {
 	for end < len(f.buf) && f.buf[end].Time == at && found(f.buf[end].Kind()) {
 		end++
 	}
-	f.emit(f.buf[next:first]...)
+	f.high = at
+	queues := !wantsCPU(c.from) && c.other >= minShift && to+stack.Time(c.other) <= at
+	if !queues && !c.between() && from >= to && !slices.ContainsFunc(f.buf[first:c.event], func(e event.Event) bool { return aside(e.Kind()) }) {
+		for i := range f.buf[first:end] {
+			f.buf[first+i].Time = to
+		}
+		return end
+	}
+	f.upTo(first)
+	f.sent = end
 	if from < to {
 		f.emit(event.Make(from, event.State, otherThan(c.from)))
 	}
@@ -445,8 +461,7 @@ func (f *fitter) shift(c *change, next int) int {
 		}
 	}
 	f.group = append(f.group, f.buf[c.event:end]...)
-	f.high = at
-	if !wantsCPU(c.from) && c.other >= minShift && to+stack.Time(c.other) <= at {
+	if queues {
 		f.queueFirst(c, to)
 		return end
 	}

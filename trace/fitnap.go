@@ -152,7 +152,8 @@ func (f *fitter) sleep(c *change, next int) int {
 	if f.high > from {
 		return next
 	}
-	f.emit(f.buf[next:first]...)
+	f.upTo(first)
+	f.sent = last
 	naps := c.shift >= minShift && f.last.running() && f.given+2*len(f.last.stack)+2*len(f.last.frames) < 4*fitEvents
 	if naps {
 		f.made = f.last.begin(from, f.made[:0])
