@@ -3,6 +3,7 @@ package session
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -32,6 +33,7 @@ type shareCount struct {
 	wrong   int // copies with another goroutine
 	unknown int // with none
 	cut     int
+	taken   int // in the scheduler, without the goroutine
 }
 
 func (c *shareCount) Begin(_ stack.Time, depth int, s *trace.Slice) {
@@ -60,6 +62,12 @@ func (c *shareCount) Other(e event.Event) {
 			c.unknown++
 		default:
 			c.wrong++
+		}
+		if slices.Contains(c.names, "runtime.goschedImpl") {
+			// The scheduler has taken the goroutine off the thread, which is locked to it, to let others run on the CPUs: its
+			// stack is then not copied. How often that happens depends on what else the machine does.
+			c.taken++
+			return
 		}
 		found, system := -1, false
 		for _, name := range c.names {
@@ -110,14 +118,16 @@ func TestGoClock(t *testing.T) {
 			p := testprog.Start(t, testprog.Build(t, "go/shares", variant))
 			p.Ready()
 			p.Go()
-			only, err := sampler.ParseSelection(strings.TrimPrefix(p.Line("go "), "go "))
+			thread := strings.TrimPrefix(p.Line("go "), "go ")
+			only, err := sampler.ParseSelection(thread)
 			if err != nil {
 				t.Fatal(err)
 			}
-			c := &shareCount{}
+			c, switches := &shareCount{}, 0
 			// Clocks need some samples first, and a young heap is collected more often.
 			rec := recordWith(t, p.PID, Options{Interval: time.Millisecond, Jitter: .2, Clock: true, Selection: only}, func(s stack.ThreadStats) bool {
 				if s.Clocked > 0 && c.from == 0 {
+					switches = preempted(t, p.PID, thread)
 					p.Say("count")
 					if _, err := fmt.Sscan(strings.TrimPrefix(p.Line("from "), "from "), &c.from); err != nil {
 						t.Fatal(err)
@@ -125,6 +135,7 @@ func TestGoClock(t *testing.T) {
 				}
 				return s.Clocked > 2*want && s.CPUNS > 2*want*int64(time.Millisecond) // copies also show the thread while it waits for a CPU
 			})
+			switches = preempted(t, p.PID, thread) - switches
 			p.Say("end")
 			var tid stack.TID
 			var truth [len(shareWays)]int64
@@ -154,8 +165,8 @@ func TestGoClock(t *testing.T) {
 				}
 			}
 			total := rec.Stats.Total()
-			t.Logf("%d copies, %d with an incomplete stack, %d with an unknown goroutine, %d with a wrong one; %d of all samples stopped the thread", c.clocked, c.cut, c.unknown, c.wrong, total.Stops)
-			if c.wrong > 0 || c.unknown*50 > c.clocked || c.cut*50 > c.clocked || c.other*50 > sum {
+			t.Logf("%d copies, %d with an incomplete stack, %d with an unknown goroutine, %d with a wrong one, %d without one that was taken off; %d of all samples stopped the thread", c.clocked, c.cut, c.unknown, c.wrong, c.taken, total.Stops)
+			if c.wrong > 0 || c.unknown*50 > c.clocked || c.cut*50 > c.clocked || c.other > sum/50+int64(switches)*afterSwitch {
 				t.Errorf("of %d copies %d have a wrong goroutine, %d none, %d an incomplete stack; %d of %d ns elsewhere%s", c.clocked, c.wrong, c.unknown, c.cut, c.other, sum, errorFrames(rec))
 			}
 			if c.system[1] == 0 {
