@@ -270,6 +270,38 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
+// TestInterruptAgain: the same signal again, at once, does not cut the end of a recording short. timeout(1) sends one to
+// the command and one to its process group.
+func TestInterruptAgain(t *testing.T) {
+	x, now := &ender{}, time.Now()
+	for _, c := range []struct {
+		sig          syscall.Signal
+		after        time.Duration
+		first, again bool
+	}{{syscall.SIGINT, 0, true, false}, {syscall.SIGINT, time.Millisecond, false, true}, {syscall.SIGTERM, time.Millisecond, false, false}, {syscall.SIGINT, twiceWithin, false, false}} {
+		if first, again := x.note(c.sig, now.Add(c.after)); first != c.first || again != c.again {
+			t.Errorf("%v after %v: first %v, again %v", c.sig, c.after, first, again)
+		}
+	}
+	timeout, err := exec.LookPath("timeout") // of coreutils
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := spin(t)
+	for _, sig := range []string{"INT", "TERM"} {
+		dir := t.TempDir()
+		cmd := slivercmd(t, dir, "record", "-p", pidOf(p), "-i", "1ms", "-o", "x.sliver")
+		cmd.Args = append([]string{timeout, "-s", sig, "1", cmd.Path}, cmd.Args[1:]...)
+		cmd.Path = timeout
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		out, err := cmd.CombinedOutput()
+		if cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != 124 || !strings.Contains(string(out), "wrote    x.sliver") {
+			t.Errorf("%s: %v: %s", sig, err, out)
+		}
+		free(t, p.PID)
+	}
+}
+
 // TestInterruptTwice: a second signal exits at once. The samples so far are in a readable
 // file, even if the first signal had already ended the recording.
 func TestInterruptTwice(t *testing.T) {

@@ -22,8 +22,8 @@ import (
 // ender ends the program after a signal. After the first one the program finishes its work:
 // a recording is named and written. If it waits instead of working (for a file system, a
 // server, a reader of its output, or a command that it started), it exits within a second.
-// A second signal exits at once. The zero value is ready to use; the methods may be called
-// concurrently.
+// A second signal exits at once, unless it is the first one again: see twiceWithin. The zero
+// value is ready to use; the methods may be called concurrently.
 type ender struct {
 	stderr io.Writer
 	// hurry shortens waits of other packages than safefile; nil: none.
@@ -33,9 +33,10 @@ type ender struct {
 	within time.Duration // 0: leaveWithin
 
 	mu    sync.Mutex
-	got   bool // a signal has arrived
-	whole bool // all outputs are written
-	stays bool // the program may wait: a page stays open
+	got   os.Signal // the first one that has arrived; nil: none has
+	at    time.Time // when
+	whole bool      // all outputs are written
+	stays bool      // the program may wait: a page stays open
 }
 
 // wrote records that all outputs are written: an exit from now on loses nothing.
@@ -57,6 +58,9 @@ const (
 	idleTick    = 50 * time.Millisecond
 	idleTicks   = 9
 	leaveWithin = 150 * time.Millisecond
+	// twiceWithin is the time in which the same signal counts once: timeout(1) and others that end a command send
+	// it to the command and then to its process group. A user who presses Ctrl-C twice takes longer.
+	twiceWithin = 50 * time.Millisecond
 	// stuckTicks is how many ticks a thread may wait for a disk in the kernel. A helper opens the
 	// files of targets, so the user named that disk: a slow one must not lose an output.
 	stuckTicks = 200
@@ -67,13 +71,13 @@ const (
 )
 
 // signaled handles a signal that ends the program, and reports whether it is the first one.
-// For a later one it does not return.
+// For a later one it does not return, unless it is the first one again.
 func (x *ender) signaled(sig os.Signal) (first bool) {
-	x.mu.Lock()
-	first = !x.got
-	x.got = true
-	x.mu.Unlock()
-	if !first {
+	first, again := x.note(sig, time.Now())
+	switch {
+	case again:
+		return false
+	case !first:
 		x.exit(sig, "")
 	}
 	safefile.Hurry() // do not wait for file systems any longer
@@ -92,6 +96,17 @@ func (x *ender) signaled(sig os.Signal) (first bool) {
 	return first
 }
 
+// note notes a signal at a time. again says that it is the first one again.
+func (x *ender) note(sig os.Signal, now time.Time) (first, again bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.got == nil {
+		x.got, x.at = sig, now
+		return true, false
+	}
+	return false, x.got == sig && now.Sub(x.at) < twiceWithin
+}
+
 // atExit sets leave, and how long an exit waits for it, while signals may arrive.
 func (x *ender) atExit(leave func() string, within time.Duration) {
 	x.mu.Lock()
@@ -103,7 +118,7 @@ func (x *ender) atExit(leave func() string, within time.Duration) {
 func (x *ender) ended() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.got
+	return x.got != nil
 }
 
 // exit ends the program at once. Neither leave nor standard error can delay it.
