@@ -182,8 +182,12 @@ func (s *stateSum) states(side Side) States {
 	e := &s.exact
 	x.less(e)
 	x.Switches = s.switches
-	if s.cpu == 0 && s.delay == 0 && s.switches == 0 && s.seen.Running > 0 { // the recording has no scheduler account
-		s.cpu, s.delay = s.seen.Running, s.seen.Runnable
+	if s.cpu == 0 && s.delay == 0 && s.switches == 0 && s.seen.Running > 0 {
+		if s.v.counted {
+			s.delay = s.seen.Running + s.seen.Runnable // no sample after the one that found it ready to run shows that it ran
+		} else {
+			s.cpu, s.delay = s.seen.Running, s.seen.Runnable
+		}
 	}
 	x.Running = min(max(s.cpu-e.Running, 0), x.Observed)
 	x.Runnable = min(max(s.delay-e.Runnable, 0), x.Observed-x.Running) // the kernel counts a wait for a CPU at its end, which may be in a later range

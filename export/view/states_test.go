@@ -153,6 +153,19 @@ func TestStatesWithoutAccount(t *testing.T) {
 	}
 }
 
+// A thread that one sample found running, and whose account shows no CPU time since then, waited for a CPU.
+func TestStatesOfOneSample(t *testing.T) {
+	b := exporttest.New(t)
+	th := b.Thread(1234, "main")
+	th.Before(1 * ms)
+	th.Look(exporttest.Look{At: 10 * ms, CPU: 1 * ms, State: stack.StateRunning, Stack: "main:1 burn:1"})
+	th.End(190*ms, stack.WhyGone)
+	v := view.New(b.Finish(200*ms), view.Options{})
+	if s := v.States(&v.Threads[0]); s.Running != 1*ms || s.Runnable != 180*ms || all(s) != s.Observed {
+		t.Errorf("%+v", s)
+	}
+}
+
 // The states of any thread add up, also in ranges that cut its samples.
 func TestStatesAddUp(t *testing.T) {
 	rec := exporttest.Contended(t, 20_000, 3)

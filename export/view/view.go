@@ -60,6 +60,7 @@ type View struct {
 	from, to stack.Time
 	start    stack.Time // see Start; -1: not computed yet
 	side     Side
+	counted  bool // the recording has the scheduler's account of CPU time
 	kernel   bool
 	idle     bool
 	lines    bool
@@ -90,7 +91,7 @@ const maxTID = 1 << 22
 
 // New returns a view of rec with options o.
 func New(rec *trace.Recording, o Options) *View {
-	v := &View{Rec: rec, Names: trace.NewNames(rec), from: o.From, to: maxTime, start: -1, side: o.Side, kernel: o.Kernel, idle: o.Idle, lines: o.Lines, left: o.Left, idles: map[idleKey]bool{},
+	v := &View{Rec: rec, Names: trace.NewNames(rec), from: o.From, to: maxTime, start: -1, side: o.Side, counted: rec.Stats.Total().CPUNS > 0, kernel: o.Kernel, idle: o.Idle, lines: o.Lines, left: o.Left, idles: map[idleKey]bool{},
 		gaps: map[stack.Why]int{}, waits: waits{byID: map[int]*trace.Wait{}}, overs: map[string]int{}, placed: map[int][]uint64{}}
 	if o.To > 0 {
 		v.to = min(o.To, maxTime)
@@ -104,6 +105,7 @@ func New(rec *trace.Recording, o Options) *View {
 	}
 	for i := range rec.Threads {
 		t := &rec.Threads[i]
+		v.counted = v.counted || t.Before > 0
 		if o.Threads != nil && !take[t.Seq] {
 			continue
 		}
