@@ -516,13 +516,13 @@ func (f *family) account(res *Result, rec *trace.Recorder) {
 	own := Recorded{PID: f.s.proc.PID(), Comm: f.s.name(), Threads: res.Threads, Stats: st.Total(), CPU: max(st.Total().CPUNS, res.CPU), Found: f.s.opened, First: f.s.smp.First(), Reason: res.Reason, Exit: res.Exit, IO: res.IO}
 	res.Processes = append([]Recorded{own}, f.done...)
 	res.LeftOut = f.s.o.Set.Left()
-	if res.LeftOut.UsedNS = int64(f.s.o.Set.Used()); res.LeftOut.UsedNS > 0 {
-		for i := range res.Processes {
-			res.LeftOut.CPUNS += res.Processes[i].CPU
-		}
-		for i := range res.LeftOut.Processes {
-			res.LeftOut.CPUNS += res.LeftOut.Processes[i].CPU
-		}
+	res.LeftOut.UsedNS = int64(f.s.o.Set.Used())
+	for i := range res.Processes {
+		res.LeftOut.CPUNS += res.Processes[i].CPU
+		res.LeftOut.SampledNS += res.Processes[i].Stats.CPUNS
+	}
+	for i := range res.LeftOut.Processes {
+		res.LeftOut.CPUNS += res.LeftOut.Processes[i].CPU
 	}
 	res.Problems = append(res.Problems, f.errs...)
 	rec.Left(res.LeftOut)

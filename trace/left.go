@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -16,10 +17,12 @@ type LeftOut struct {
 	Lost  uint64 `json:"lost"`  // reports of processes that the kernel dropped: an unknown number is missing
 	How   string `json:"how"`   // how new processes were found
 	// UsedNS is the CPU time of a command that was recorded to its end, with its descendants that were waited for,
-	// by the kernel's account at its end; 0: unknown. CPUNS is the part of it that the processes of the recording and those in
-	// Processes have.
-	UsedNS int64 `json:"used_ns,omitempty"`
-	CPUNS  int64 `json:"cpu_ns,omitempty"`
+	// by the kernel's account at its end; 0: unknown. CPUNS is the CPU time of the processes of the recording and of those in
+	// Processes, by counters of the kernel where they have one. SampledNS is that of the samples, which all sums but those of
+	// processes have; 0: not recorded.
+	UsedNS    int64 `json:"used_ns,omitempty"`
+	CPUNS     int64 `json:"cpu_ns,omitempty"`
+	SampledNS int64 `json:"sampled_ns,omitempty"`
 	// Processes are the first of Count.
 	Processes []LeftProcess `json:"processes"`
 }
@@ -37,7 +40,7 @@ type LeftProcess struct {
 	CPU int64 `json:"cpu_ns,omitempty"`
 }
 
-// leastMissing is the part of a command's CPU time, as 1/leastMissing, from which on a line says that it is missing.
+// leastMissing is the part of the CPU time, as 1/leastMissing, from which on a line says that it is missing.
 const leastMissing = 200
 
 // MaxLeft limits LeftOut.Processes.
@@ -102,9 +105,10 @@ func (l *LeftOut) Lines() (out []string) {
 	if more := l.Count - len(l.Processes); more > 0 {
 		out = append(out, fmt.Sprintf("%s more not recorded", processes(more)))
 	}
-	if missing := l.UsedNS - l.CPUNS; missing > l.UsedNS/leastMissing {
+	used := max(l.UsedNS, l.CPUNS)
+	if missing := used - cmp.Or(l.SampledNS, l.CPUNS); missing > used/leastMissing {
 		out = append(out, fmt.Sprintf("%v of %v of CPU time: it was used after the last sample of a thread, by processes that are not recorded, or to end processes",
-			time.Duration(missing).Round(time.Millisecond), time.Duration(l.UsedNS).Round(time.Millisecond)))
+			time.Duration(missing).Round(time.Millisecond), time.Duration(used).Round(time.Millisecond)))
 	}
 	if l.Lost > 0 {
 		out = append(out, fmt.Sprintf("%d reports of new processes lost: some processes are missing", l.Lost))

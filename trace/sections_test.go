@@ -242,6 +242,9 @@ func TestLeftOut(t *testing.T) {
 	if lines := (&LeftOut{UsedNS: 2e9, CPUNS: 1.995e9}).Lines(); lines != nil {
 		t.Errorf("of 5 ms that are missing: %q", lines)
 	}
+	if lines := (&LeftOut{UsedNS: 2e9, CPUNS: 1.995e9, SampledNS: 1.5e9}).Lines(); len(lines) != 1 || !strings.HasPrefix(lines[0], "500ms of 2s of CPU time") {
+		t.Errorf("of time that counters have and samples have not: %q", lines)
+	}
 	if (*LeftOut)(nil).Lines() != nil {
 		t.Error("lines of nothing")
 	}

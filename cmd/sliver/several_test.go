@@ -530,13 +530,17 @@ func TestUsedOfCommand(t *testing.T) {
 		t.Errorf("%d ns, the shell says %q", l.UsedNS, b)
 	}
 	if l.CPUNS <= 0 || l.CPUNS > l.UsedNS+l.UsedNS/50+stolen {
-		t.Errorf("the samples have %d ns of %d", l.CPUNS, l.UsedNS)
+		t.Errorf("the processes have %d ns of %d", l.CPUNS, l.UsedNS)
 	}
 	const line = "of CPU time: it was used after the last sample of a thread, by processes that are not recorded, or to end processes"
-	if left := l.UsedNS-l.CPUNS > l.UsedNS/200; left != strings.Contains(sliver(t, dir, "report", "x.sliver").out, line) {
-		t.Errorf("%d of %d ns: line %v", l.CPUNS, l.UsedNS, !left)
+	if l.SampledNS <= 0 || l.SampledNS > l.CPUNS {
+		t.Errorf("the samples have %d ns of %d", l.SampledNS, l.CPUNS)
 	}
-	if rec := openSeveral(t, filepath.Join(dir, "x.sliver")); rec.Left == nil || rec.Left.UsedNS != l.UsedNS || rec.Left.CPUNS != l.CPUNS {
+	used := max(l.UsedNS, l.CPUNS)
+	if left := used-l.SampledNS > used/200; left != strings.Contains(sliver(t, dir, "report", "x.sliver").out, line) {
+		t.Errorf("%d of %d ns: line %v", l.SampledNS, used, !left)
+	}
+	if rec := openSeveral(t, filepath.Join(dir, "x.sliver")); rec.Left == nil || rec.Left.UsedNS != l.UsedNS || rec.Left.CPUNS != l.CPUNS || rec.Left.SampledNS != l.SampledNS {
 		t.Errorf("in the file: %+v", rec.Left)
 	}
 	// Of chosen threads, it says nothing.

@@ -90,6 +90,7 @@ func Merge(all []Merged) *Report {
 		out.mergeIO(r, begin)
 		out.NoRuntime = out.NoRuntime && r.NoRuntime
 		out.Runtime += r.Runtime
+		out.unsampled += r.unsampled
 		out.Idle.Join(&r.Idle)
 		out.More.add(&r.More)
 		out.Cost.add(&r.Cost)

@@ -49,8 +49,9 @@ type Report struct {
 	OnPath       []OnPath  `json:"on_path,omitempty"`       // its sums by program, longest first
 	Between      []Between `json:"waits_between,omitempty"` // waits of processes for each other, longest first
 
-	top  int      // rows of each table
-	left []string // lines of Losses about processes that are left out
+	top       int      // rows of each table
+	left      []string // lines of Losses about processes that are left out
+	unsampled int64    // CPU time of processes, in ns, that no sample has: see trace.End.CPU
 }
 
 // Version is the version of the JSON. It increases when a field changes its meaning or is
@@ -256,6 +257,9 @@ func of(v *view.View, o view.Options, top, sums int) *Report {
 	}
 	for _, l := range rec.Left.Lines() {
 		r.left = append(r.left, view.Text(l, maxLeft))
+	}
+	if v.Whole() && len(v.Threads) == len(rec.Threads) {
+		r.unsampled = rec.CPU() - rec.Stats.Total().CPUNS
 	}
 	r.cost(rec)
 	if len(rec.Tasks) > 0 && rec.Tasks[0].What == "goroutine" {

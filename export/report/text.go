@@ -257,6 +257,9 @@ func (r *Report) textTasks(w io.Writer) {
 	t.end()
 }
 
+// leastUnsampled is the part of the CPU time, as 1/leastUnsampled, from which on a report shows what no sample has.
+const leastUnsampled = 200
+
 // textTogether sums the listed threads in one line.
 func (r *Report) textTogether(w io.Writer) {
 	var x Thread
@@ -267,12 +270,15 @@ func (r *Report) textTogether(w io.Writer) {
 		x.Blocked += y.Blocked + y.Disk
 		x.Locks += y.Locks
 	}
-	if x.CPU+x.Runnable+x.Blocked == 0 {
+	if x.CPU+x.Runnable+x.Blocked+r.unsampled == 0 {
 		return
 	}
 	fmt.Fprintf(w, "%s: %s on a CPU", count(uint64(len(r.Threads)), "thread"), duration(x.CPU))
 	if r.Recording.Duration > 0 {
 		fmt.Fprintf(w, " (%s of one)", strings.TrimSpace(cmp.Or(percent(x.CPU, r.Recording.Duration), "0%")))
+	}
+	if r.unsampled > x.CPU/leastUnsampled {
+		fmt.Fprintf(w, " and %s more that no sample has", duration(r.unsampled))
 	}
 	if x.Runnable > 0 {
 		fmt.Fprintf(w, ", %s ready to run", duration(x.Runnable))

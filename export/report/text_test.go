@@ -6,6 +6,9 @@ import (
 	"testing"
 
 	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/internal/exporttest"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
 )
 
 // The locks of several processes are listed as those of one: first those that a thread can hold, however short the waits for
@@ -42,5 +45,33 @@ func TestLongestAlike(t *testing.T) {
 	if one, rest, _ := strings.Cut(text, "pool 3"); strings.Count(one, "      wait\n") != 1 || strings.Contains(one, "0x7") || !strings.Contains(one, "pool 2") ||
 		!strings.Contains(one, "condition variable at 0x…") || !strings.Contains(rest, "address          0x7f20") {
 		t.Error(text)
+	}
+}
+
+// CPU time that the kernel counted for a process, and no sample has, is beside the sum of the threads.
+func TestUnsampledCPU(t *testing.T) {
+	const ms = 1_000_000
+	b := exporttest.New(t)
+	th := b.Thread(1234, "main")
+	for i := range int64(11) {
+		th.Look(exporttest.Look{At: i * 10 * ms, CPU: i * 10 * ms, Times: uint64(i), State: stack.StateRunning, Stack: "main:1 burn:1"})
+	}
+	rec := b.Finish(100 * ms)
+	rec.Stats.Threads = []trace.ThreadStats{{TID: 1234, CPUNS: 100 * ms}}
+	rec.End.CPU = 130 * ms
+	const line = "1 thread: 100ms on a CPU (100% of one) and 30.0ms more that no sample has\n"
+	text := func(r *Report) string {
+		var out bytes.Buffer
+		r.textTogether(&out)
+		return out.String()
+	}
+	if got := text(Of(rec, view.Options{}, 0)); got != line {
+		t.Errorf("%q", got)
+	}
+	if got := text(Of(rec, view.Options{From: exporttest.Start + 50*ms}, 0)); strings.Contains(got, "more") {
+		t.Errorf("of a part: %q", got)
+	}
+	if got := text(Merge([]Merged{{Report: Of(rec, view.Options{}, 0), Process: "a (1)"}, {Report: Of(rec, view.Options{}, 0), Process: "b (2)"}})); !strings.Contains(got, "60.0ms more") {
+		t.Errorf("of two: %q", got)
 	}
 }
