@@ -64,7 +64,14 @@ func TestIdle(t *testing.T) {
 			t.Errorf("it does not say what was left out:\n%s", doc)
 		}
 	}
+	if line := "\n2 threads: 500ms on a CPU (50% of one), 1.00s waiting\n"; !strings.Contains(text.String(), line) {
+		t.Errorf("the sum has the waits that are left out:\n%s", text.String())
+	}
 	r = report.Of(pool(t), view.Options{Idle: true}, 0)
+	text.Reset()
+	if err := r.WriteText(&text); err != nil || !strings.Contains(text.String(), "\n4 threads: 500ms on a CPU (50% of one), 3.50s waiting\n") {
+		t.Errorf("with idle waits, %v:\n%s", err, text.String())
+	}
 	if r.Idle.Any() || len(r.Threads) != 4 || len(r.Locks) != 1 || r.Locks[0].Total != 2500*ms || len(r.Longest) != 4 {
 		t.Errorf("with idle waits: left out %+v, %d threads, locks %+v", r.Idle, len(r.Threads), r.Locks)
 	}

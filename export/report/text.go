@@ -268,6 +268,9 @@ func (r *Report) textTogether(w io.Writer) {
 		x.CPU += y.CPU
 		x.Runnable += y.Runnable
 		x.Blocked += y.Blocked + y.Disk
+		if r.Idle.Any() { // the line above has them
+			x.Blocked -= y.Idle
+		}
 		x.Locks += y.Locks
 	}
 	if x.CPU+x.Runnable+x.Blocked+r.unsampled == 0 {
