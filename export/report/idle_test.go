@@ -64,7 +64,7 @@ func TestIdle(t *testing.T) {
 			t.Errorf("it does not say what was left out:\n%s", doc)
 		}
 	}
-	if line := "\n2 threads: 500ms on a CPU (50% of one), 1.00s waiting\n"; !strings.Contains(text.String(), line) {
+	if line := "\n4 threads: 500ms on a CPU (50% of one), 1.00s waiting\n"; !strings.Contains(text.String(), line) {
 		t.Errorf("the sum has the waits that are left out:\n%s", text.String())
 	}
 	r = report.Of(pool(t), view.Options{Idle: true}, 0)
@@ -139,5 +139,24 @@ func TestIdleIsForNoLock(t *testing.T) {
 		if len(r.Threads) != 1 || !near(r.Threads[0].Locks, want) || !near(r.Threads[0].Idle, 900*ms) {
 			t.Errorf("idle waits shown %v: %+v, want %d ns for locks", shows, r.Threads, want)
 		}
+	}
+}
+
+// The threads of a pool are idle for 99.5 % of the time each. The first line has the half of a CPU that they use together.
+func TestIdlePoolCPU(t *testing.T) {
+	b := exporttest.New(t)
+	cond := b.Wait(trace.Wait{Call: "futex", Args: "condition variable work_cv", Kind: "lock", Lock: "condition variable", KnownBy: "function", Symbol: "work_cv"})
+	for i := range 100 {
+		th := b.Thread(1240+i, "pool")
+		for at := range int64(101) {
+			th.Look(exporttest.Look{At: at * 10 * ms, CPU: at * ms / 20, State: stack.StateBlocked, Call: 203, Times: uint64(at), Stack: "clone3:1 start_thread:1 work:1 pthread_cond_wait:1"})
+			th.Event(at*10*ms, event.Wait, cond)
+			th.Event(at*10*ms, event.Lock, 0x9000)
+		}
+	}
+	r := report.Of(b.Finish(1000*ms), view.Options{}, 0)
+	var text strings.Builder
+	if err := r.WriteText(&text); err != nil || len(r.Threads) != 0 || r.Idle.Threads != 100 || !strings.Contains(text.String(), "\n100 threads: 500ms on a CPU (50% of one)\n") {
+		t.Errorf("%v, %d threads, left out %+v:\n%s", err, len(r.Threads), r.Idle, text.String())
 	}
 }

@@ -91,6 +91,7 @@ func Merge(all []Merged) *Report {
 		out.NoRuntime = out.NoRuntime && r.NoRuntime
 		out.Runtime += r.Runtime
 		out.unsampled += r.unsampled
+		out.all.join(&r.all)
 		out.Idle.Join(&r.Idle)
 		out.More.add(&r.More)
 		out.Cost.add(&r.Cost)
@@ -104,12 +105,7 @@ func Merge(all []Merged) *Report {
 	return out
 }
 
-func cpuOf(r *Report) (ns int64) {
-	for i := range r.Threads {
-		ns += r.Threads[i].CPU
-	}
-	return ns
-}
+func cpuOf(r *Report) int64 { return r.all.cpu }
 
 // adder adds up rows that have the same key.
 type adder[K comparable, R any] struct {

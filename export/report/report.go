@@ -51,6 +51,7 @@ type Report struct {
 
 	top       int      // rows of each table
 	left      []string // lines of Losses about processes that are left out
+	all       together // threads
 	unsampled int64    // CPU time of processes, in ns, that no sample has: see trace.End.CPU
 }
 
@@ -267,7 +268,8 @@ func of(v *view.View, o view.Options, top, sums int) *Report {
 	}
 	g := newGatherer(v, top)
 	for i := range v.Threads {
-		if t, listed := g.thread(&v.Threads[i]); listed {
+		t, listed := g.thread(&v.Threads[i])
+		if r.all.add(&t, !v.ShowsIdle()); listed {
 			r.Threads = append(r.Threads, t)
 		}
 	}

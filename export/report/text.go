@@ -260,36 +260,54 @@ func (r *Report) textTasks(w io.Writer) {
 // leastUnsampled is the part of the CPU time, as 1/leastUnsampled, from which on a report shows what no sample has.
 const leastUnsampled = 200
 
-// textTogether sums the listed threads in one line.
-func (r *Report) textTogether(w io.Writer) {
-	var x Thread
-	for i := range r.Threads {
-		y := &r.Threads[i]
-		x.CPU += y.CPU
-		x.Runnable += y.Runnable
-		x.Blocked += y.Blocked + y.Disk
-		if r.Idle.Any() { // the line above has them
-			x.Blocked -= y.Idle
-		}
-		x.Locks += y.Locks
+// together is the sum of all threads, in ns: also of those that no table has, since an idle thread of a pool may use
+// 1 % of a CPU, and a hundred of them a whole one.
+type together struct {
+	threads                     int
+	cpu, runnable, waits, locks int64
+}
+
+// add adds a thread; active leaves its idle waits out.
+func (x *together) add(t *Thread, active bool) {
+	x.threads++
+	x.cpu += t.CPU
+	x.runnable += t.Runnable
+	x.waits += t.Blocked + t.Disk
+	x.locks += t.Locks
+	if active {
+		x.waits -= t.Idle
 	}
-	if x.CPU+x.Runnable+x.Blocked+r.unsampled == 0 {
+}
+
+// join adds the threads of another process.
+func (x *together) join(y *together) {
+	x.threads += y.threads
+	x.cpu += y.cpu
+	x.runnable += y.runnable
+	x.waits += y.waits
+	x.locks += y.locks
+}
+
+// textTogether shows the sum of all threads in one line.
+func (r *Report) textTogether(w io.Writer) {
+	x := &r.all
+	if x.cpu+x.runnable+x.waits+r.unsampled == 0 {
 		return
 	}
-	fmt.Fprintf(w, "%s: %s on a CPU", count(uint64(len(r.Threads)), "thread"), duration(x.CPU))
+	fmt.Fprintf(w, "%s: %s on a CPU", count(uint64(x.threads), "thread"), duration(x.cpu))
 	if r.Recording.Duration > 0 {
-		fmt.Fprintf(w, " (%s of one)", strings.TrimSpace(cmp.Or(percent(x.CPU, r.Recording.Duration), "0%")))
+		fmt.Fprintf(w, " (%s of one)", strings.TrimSpace(cmp.Or(percent(x.cpu, r.Recording.Duration), "0%")))
 	}
-	if r.unsampled > x.CPU/leastUnsampled {
+	if r.unsampled > x.cpu/leastUnsampled {
 		fmt.Fprintf(w, " and %s more that no sample has", duration(r.unsampled))
 	}
-	if x.Runnable > 0 {
-		fmt.Fprintf(w, ", %s ready to run", duration(x.Runnable))
+	if x.runnable > 0 {
+		fmt.Fprintf(w, ", %s ready to run", duration(x.runnable))
 	}
-	if x.Blocked > 0 {
-		fmt.Fprintf(w, ", %s waiting", duration(x.Blocked))
-		if x.Locks > 0 {
-			fmt.Fprintf(w, " (%s for locks)", duration(x.Locks))
+	if x.waits > 0 {
+		fmt.Fprintf(w, ", %s waiting", duration(x.waits))
+		if x.locks > 0 {
+			fmt.Fprintf(w, " (%s for locks)", duration(x.locks))
 		}
 	}
 	fmt.Fprintln(w)
