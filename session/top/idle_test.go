@@ -56,3 +56,32 @@ func TestIdleOutOfTable(t *testing.T) {
 		t.Errorf("with idle ones: left out %+v, threads %+v, functions %+v", tb.Left, tb.Threads, tb.Funcs)
 	}
 }
+
+// The threads of a pool are idle for 99.5 % of the time each. Together they use half of a CPU, which the head and the
+// process have although no row does.
+func TestIdlePoolCPU(t *testing.T) {
+	names := fake{map[int]trace.Wait{2: {Call: "futex", Kind: "idle"}}}
+	m := New(time.Second)
+	const base = 10_000 * ms
+	for i := range 100 {
+		r := thread(m, stack.TID(12+i), "pool")
+		for at := base; at <= base+5000*ms; at += 10 * ms {
+			r.sample(at, stack.StateBlocked, 50_000, 4, 5)
+			r.event(at, event.Wait, 2)
+		}
+		r.flush()
+	}
+	tb := m.Table(base+5000*ms, names)
+	if tb.Left.Threads != 100 || len(tb.Threads) != 0 || tb.CPU() != int64(500*ms) {
+		t.Errorf("left out %+v, threads %+v, %d ns of CPU", tb.Left, tb.Threads, tb.CPU())
+	}
+	var all Table
+	all.Merge(tb, Process{PID: 7, Comm: "pool"}, func(seq int) int { return seq })
+	if all.CPU() != tb.CPU() || all.Processes[0].CPU != tb.CPU() || all.Processes[0].Wall != 0 {
+		t.Errorf("merged: %d ns of CPU, %+v", all.CPU(), all.Processes)
+	}
+	var out strings.Builder
+	if err := tb.WriteText(&out, &Head{PID: 7, Comm: "pool"}, &Layout{}); err != nil || !strings.HasPrefix(out.String(), "PID 7 (pool): 100 threads, CPU 50.0%") {
+		t.Errorf("%v: %s", err, out.String())
+	}
+}

@@ -6,7 +6,7 @@ type Process struct {
 	Comm    string
 	Ended   bool
 	Threads int // with a row, or omitted as idle
-	Values      // over the window, of the threads with a row
+	Values      // over the window: Wall of the threads with a row, CPU of all
 }
 
 // Merge adds the table of one process, of which p has PID, Comm and Ended. Functions of the same
@@ -18,7 +18,9 @@ func (t *Table) Merge(x *Table, p Process, seq func(int) int) {
 	t.From, t.To, t.Span = min(t.From, x.From), max(t.To, x.To), max(t.Span, x.Span)
 	t.Lost, t.Folded = t.Lost+x.Lost, t.Folded+x.Folded
 	t.Left.Join(&x.Left)
+	t.IdleCPU += x.IdleCPU
 	p.Threads = len(x.Threads) + x.Left.Threads
+	p.CPU += x.IdleCPU
 	for _, r := range x.Threads {
 		p.add(r.Values)
 		r.PID, r.Seq = p.PID, seq(r.Seq)

@@ -39,6 +39,7 @@ type Table struct {
 	Lost     uint64        // events overwritten before they were counted, since the start
 	Folded   uint64        // frames left out because there were too many stacks
 	Left     idle.Left     // omitted idle waits
+	IdleCPU  int64         // ns: CPU time of the threads that are omitted as idle
 	// NoRuntime: the code of interpreters counts for the functions that they run.
 	NoRuntime bool
 	// Processes are those of a table of several, in the order in which they were added; nil: the
@@ -135,7 +136,9 @@ func (m *Model) Table(now stack.Time, names Names) *Table {
 		if fs := s.top(t.key.node); len(fs) > 0 {
 			row.Top = s.funcs[fs[0]].Name
 		}
-		if !out {
+		if out {
+			tb.IdleCPU += row.CPU
+		} else {
 			tb.Threads = append(tb.Threads, row)
 		}
 	}

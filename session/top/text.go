@@ -39,10 +39,6 @@ func (t *Table) WriteText(w io.Writer, h *Head, l *Layout) error {
 		b.WriteByte('\n')
 	}
 	span := int64(t.Span)
-	var cpu int64
-	for i := range t.Threads {
-		cpu += t.Threads[i].CPU
-	}
 	ended := ""
 	if h.Ended {
 		ended = ", ended"
@@ -56,7 +52,7 @@ func (t *Table) WriteText(w io.Writer, h *Head, l *Layout) error {
 	if t.Processes != nil {
 		what = h.Comm
 	}
-	line("%s%s: %s, CPU %s, %d samples, window %.2gs", what, ended, threads, Share(cpu, span), h.Samples, t.Span.Seconds())
+	line("%s%s: %s, CPU %s, %d samples, window %.2gs", what, ended, threads, Share(t.CPU(), span), h.Samples, t.Span.Seconds())
 	if loss := t.Losses(h.Losses); loss != "" {
 		line("losses: %s", loss)
 	}
@@ -99,6 +95,15 @@ func (t *Table) WriteText(w io.Writer, h *Head, l *Layout) error {
 		line("%s", rows[i].Text(span, width))
 	}
 	return b.Flush()
+}
+
+// CPU returns the CPU time, in ns, of all threads, idle ones included: of a large pool, they may use a whole CPU.
+func (t *Table) CPU() int64 {
+	ns := t.IdleCPU
+	for i := range t.Threads {
+		ns += t.Threads[i].CPU
+	}
+	return ns
 }
 
 // Losses joins the sampler's losses (as text) and the table's.

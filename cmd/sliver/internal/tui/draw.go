@@ -89,10 +89,8 @@ q, Ctrl-C    leave`
 func (u *ui) head() {
 	t := u.table
 	w, _ := u.scr.Size()
-	var cpu int64
 	live := t.Left.Threads
 	for i := range t.Threads {
-		cpu += t.Threads[i].CPU
 		if t.Threads[i].State != stack.StateDead {
 			live++
 		}
@@ -104,7 +102,7 @@ func (u *ui) head() {
 		what = fmt.Sprintf("%d processes", n)
 	}
 	left := fmt.Sprintf("sliver top %s  %d threads  CPU %s  %.0f samples/s", what, live,
-		top.Share(cpu, int64(t.Span)), u.rate)
+		top.Share(t.CPU(), int64(t.Span)), u.rate)
 	clock := u.at.Format("15:04:05")
 	u.fill(0, left, titled)
 	if len(left)+2+len(clock) < w {
