@@ -234,6 +234,22 @@ func (x *Recording) Beside() string {
 	return fmt.Sprintf(" and %d other processes", x.Others)
 }
 
+// arguments splits a line of view.Command. A quoted argument, such as the script behind sh -c, is one.
+func arguments(line string) []string {
+	quoted, escaped := false, false
+	return strings.FieldsFunc(line, func(r rune) bool {
+		switch {
+		case escaped:
+			escaped = false
+		case r == '\\':
+			escaped = quoted
+		case r == '"':
+			quoted = !quoted
+		}
+		return r == ' ' && !quoted
+	})
+}
+
 // maxCommand bounds a command in a table, in characters.
 const maxCommand = 70
 
@@ -241,11 +257,13 @@ const maxCommand = 70
 // arguments. If that is too long, options are left out, and then the middle: what a compiler works
 // on is most often at the end.
 func command(name, line string) string {
-	words := strings.Fields(line)
+	words := arguments(line)
 	if len(words) == 0 {
 		return cell(name)
 	}
-	words[0] = words[0][strings.LastIndexByte(words[0], '/')+1:]
+	if words[0][0] != '"' {
+		words[0] = words[0][strings.LastIndexByte(words[0], '/')+1:]
+	}
 	text := []rune(strings.Join(words, " "))
 	if len(text) > maxCommand {
 		words = slices.DeleteFunc(words, func(w string) bool { return strings.HasPrefix(w, "-") })

@@ -37,6 +37,13 @@ func TestTextOfProcesses(t *testing.T) {
 	if got := command("cc1", "/usr/lib/gcc/cc1 -quiet "+strings.Repeat("-f", 50)+" main.c -o /tmp/cc.s"); got != "cc1 main.c /tmp/cc.s" {
 		t.Errorf("command %q", got)
 	}
+	script := `"while [ $i -lt \"9\" ]; do i=$((i+1)); done; exit"` // one argument: no part of it is an option
+	if got := command("sh", "/bin/sh --login -e -x -u -v -c "+script); got != "sh "+script {
+		t.Errorf("sh: %q", got)
+	}
+	if got := command("nginx", `"nginx: master process /usr/sbin/nginx -g daemon off;"`); got != `"nginx: master process /usr/sbin/nginx -g daemon off;"` {
+		t.Errorf("a title: %q", got)
+	}
 	if got := command("x", "  "); got != "x" {
 		t.Errorf("an empty command is %q", got)
 	}
