@@ -220,7 +220,7 @@ func (f *family) record(ctx context.Context, m procset.Member) {
 			r.IO = res.IO
 		}
 		r.Threads, r.Stats, r.Exit = res.Threads, res.Stats.Total(), res.Exit
-		r.CPU = max(r.Stats.CPUNS, res.CPU)
+		r.CPU = max(r.Stats.CPUNS, res.CPU, res.Stats.CPU)
 		addStats(&f.stats, &res.Stats)
 	}
 	f.done = append(f.done, r)
@@ -513,7 +513,7 @@ func (f *family) account(res *Result, rec *trace.Recorder) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	st := f.s.stats()
-	own := Recorded{PID: f.s.proc.PID(), Comm: f.s.name(), Threads: res.Threads, Stats: st.Total(), CPU: max(st.Total().CPUNS, res.CPU), Found: f.s.opened, First: f.s.smp.First(), Reason: res.Reason, Exit: res.Exit, IO: res.IO}
+	own := Recorded{PID: f.s.proc.PID(), Comm: f.s.name(), Threads: res.Threads, Stats: st.Total(), CPU: max(st.Total().CPUNS, res.CPU, st.CPU), Found: f.s.opened, First: f.s.smp.First(), Reason: res.Reason, Exit: res.Exit, IO: res.IO}
 	res.Processes = append([]Recorded{own}, f.done...)
 	res.LeftOut = f.s.o.Set.Left()
 	res.LeftOut.UsedNS = int64(f.s.o.Set.Used())

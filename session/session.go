@@ -116,7 +116,7 @@ type Session struct {
 	member   *family        // of another Session, which names this one's functions; nil: none
 	shared   *live.Shared   // files read once for all processes of a family; nil: none
 	begin    atomic.Int64   // start of Run; 0: not yet
-	self     atomic.Int64   // CPU time of this program at that time
+	used     used           // CPU time since that time
 
 	recorder *trace.Recorder
 	children int64 // CPU time in ns of the target's children at that time
@@ -313,7 +313,7 @@ func (s *Session) Run(ctx context.Context) (reason string, err error) {
 	if err != nil {
 		return what, err
 	}
-	s.self.Store(s.live.SelfCPU())
+	s.used.begin(s)
 	sampled := s.phases.begin("sample")
 	began := time.Now()
 	defer func() {
@@ -424,7 +424,7 @@ func (s *Session) Stop() {
 
 func (s *Session) stats() trace.Stats {
 	threads, pauses := s.smp.Accounts()
-	return trace.Stats{At: target.Now(), Threads: threads, Pause: pauses, SelfCPU: s.live.SelfCPU() - s.self.Load(), Unrecorded: unrecorded(s.smp)}
+	return trace.Stats{At: target.Now(), Threads: threads, Pause: pauses, SelfCPU: s.used.ownCPU(s), CPU: s.used.processCPU(s), Unrecorded: unrecorded(s.smp)}
 }
 
 // unrecorded returns the threads that smp does not record.

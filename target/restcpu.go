@@ -6,13 +6,13 @@ import "golang.org/x/sys/unix"
 const restTries = 3
 
 // CPU returns the CPU time in ns of all present and past threads of the process. ok is false if
-// it is unknown.
+// it is unknown, as of a process that was reaped.
 func (p *Process) CPU() (ns int64, ok bool) {
 	var ts unix.Timespec
 	if unix.ClockGettime(int32(processClock(p.pid)), &ts) != nil {
 		return 0, false
 	}
-	return ts.Nano(), true
+	return ts.Nano(), p.exists() // otherwise another process may have the number
 }
 
 // RestCPU returns the CPU time, in ns, that a process has used, including its ended threads,

@@ -125,3 +125,25 @@ func processes(n int) string {
 
 // Left records which processes are left out.
 func (r *Recorder) Left(l LeftOut) { r.noteLocked(chunkLeft, l) }
+
+// Limits of Unsampled.
+const (
+	leastUnsampled     = 50 * time.Millisecond
+	leastUnsampledPart = 50 // 1/50 of the CPU time
+)
+
+// Unsampled returns the part of a process's CPU time that none of its threads has, where that of the threads is the given one: that of
+// threads that ended before their first sample, and that after the last samples of threads. 0: little. All in ns, as the interval.
+func Unsampled(all, threads, interval int64) int64 {
+	missing := all - threads
+	if missing < max(int64(leastUnsampled), 2*interval, all/leastUnsampledPart) {
+		return 0
+	}
+	return missing
+}
+
+// UnsampledText describes the result of Unsampled, of a process that used all ns of CPU time.
+func UnsampledText(missing, all int64) string {
+	return fmt.Sprintf("%v of %v of CPU time: it was used by threads that ended before their first sample, or after the last sample of a thread",
+		time.Duration(missing).Round(time.Millisecond), time.Duration(all).Round(time.Millisecond))
+}

@@ -274,6 +274,9 @@ type Stats struct {
 	Threads []ThreadStats `json:"threads"`
 	Pause   Pauses        `json:"pauses"`
 	SelfCPU int64         `json:"self_cpu_ns"` // CPU time used by sliver itself
+	// CPU is the CPU time in ns that the process used since sampling began, by the kernel's account: also that of threads
+	// without samples. 0: unknown, or a part of the threads was recorded.
+	CPU int64 `json:"cpu_ns,omitempty"`
 	// Unrecorded are threads without samples, by reason.
 	Unrecorded []Unrecorded `json:"unrecorded,omitempty"`
 }
@@ -311,9 +314,9 @@ func (s *Stats) Total() (t ThreadStats) {
 	return t
 }
 
-// CPU returns the CPU time of the recording's process in ns: that of its threads, or that in End, which may be more.
+// CPU returns the CPU time of the recording's process in ns: that of its threads, or that in Stats or End, which may be more.
 func (rec *Recording) CPU() int64 {
-	ns := rec.Stats.Total().CPUNS
+	ns := max(rec.Stats.Total().CPUNS, rec.Stats.CPU)
 	if rec.End != nil {
 		ns = max(ns, rec.End.CPU)
 	}

@@ -218,6 +218,9 @@ func writeSummary(w io.Writer, r *session.Result, p trace.Process) {
 	for _, u := range r.Stats.Unrecorded {
 		lost = append(lost, u.String())
 	}
+	if l := unsampled(r); l != "" {
+		lost = append(lost, l)
+	}
 	if len(lost) == 0 {
 		lost = append(lost, "none")
 	}
@@ -287,6 +290,24 @@ func threadsText(r *session.Result) string {
 		return fmt.Sprintf("%d of %d threads", r.Threads, r.Threads+n)
 	}
 	return plural(r.Threads, "thread")
+}
+
+// unsampled describes the CPU time that no thread of the recording has; "" if it is little.
+func unsampled(r *session.Result) string {
+	missing, all := int64(0), int64(0)
+	add := func(cpu, threads int64) {
+		missing, all = missing+trace.Unsampled(cpu, threads, int64(r.Interval)), all+cpu
+	}
+	for i := range r.Processes {
+		add(r.Processes[i].CPU, r.Processes[i].Stats.CPUNS)
+	}
+	if r.Processes == nil {
+		add(max(r.Stats.CPU, r.CPU), r.Stats.Total().CPUNS)
+	}
+	if missing == 0 {
+		return ""
+	}
+	return trace.UnsampledText(missing, all)
 }
 
 // overruns explains why a recording took more than a twentieth longer than requested.
@@ -436,6 +457,9 @@ func writeSummaryJSON(w io.Writer, r *session.Result) error {
 	}
 	for _, u := range r.Stats.Unrecorded {
 		out.Problems = append(out.Problems, u.String())
+	}
+	if l := unsampled(r); l != "" {
+		out.Problems = append(out.Problems, l)
 	}
 	out.Problems = append(out.Problems, r.Problems...)
 	if c := r.Calls; c != nil {

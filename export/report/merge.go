@@ -57,6 +57,9 @@ func Merge(all []Merged) *Report {
 			out.Recording.Begin = x
 		}
 		out.left = append(out.left, all[i].left...)
+		if i > 0 {
+			out.Recording.Unsampled += all[i].Recording.Unsampled
+		}
 	}
 	out.Losses = append(out.Losses, out.left...)
 	slices.SortStableFunc(all, func(a, b Merged) int { return cmp.Compare(cpuOf(b.Report), cpuOf(a.Report)) })

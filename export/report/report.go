@@ -79,14 +79,15 @@ type More struct {
 
 // Recording describes the recording.
 type Recording struct {
-	PID      int       `json:"pid"`
-	Name     string    `json:"name"`
-	Command  string    `json:"command"`
-	Begin    time.Time `json:"begin"`
-	Duration int64     `json:"duration_ns"`
-	Interval int64     `json:"interval_ns"`
-	Shown    string    `json:"shown"`            // "": everything, otherwise the selected side
-	Others   int       `json:"others,omitempty"` // other processes of the recording; the fields above are of the first one, but for the times
+	PID       int       `json:"pid"`
+	Name      string    `json:"name"`
+	Command   string    `json:"command"`
+	Begin     time.Time `json:"begin"`
+	Duration  int64     `json:"duration_ns"`
+	Interval  int64     `json:"interval_ns"`
+	Shown     string    `json:"shown"`                      // "": everything, otherwise the selected side
+	Unsampled int64     `json:"unsampled_cpu_ns,omitempty"` // CPU time of the whole recording that no thread has: see view.Unsampled
+	Others    int       `json:"others,omitempty"`           // other processes of the recording; the fields above are of the first one, but for the times
 }
 
 // Thread is the time of one thread by state.
@@ -253,6 +254,9 @@ func of(v *view.View, o view.Options, top, sums int) *Report {
 	begin := v.Begin()
 	r.Recording = Recording{PID: v.PID(), Name: view.Text(rec.Process.Comm, 256), Command: view.Command(rec.Process.Cmdline),
 		Duration: int64(v.End() - begin), Interval: rec.Process.Interval, Shown: o.Side.String()}
+	if v.Whole() && len(v.Threads) == len(rec.Threads) {
+		r.Recording.Unsampled = v.Unsampled()
+	}
 	if c := rec.Process.Clocks; c.Realtime > 0 {
 		r.Recording.Begin = c.Wall(begin).UTC()
 	}

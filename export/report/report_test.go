@@ -210,3 +210,21 @@ func FuzzOf(f *testing.F) {
 		}
 	})
 }
+
+// TestUnsampled: the first lines say how much CPU time is of no thread, where the whole recording is shown.
+func TestUnsampled(t *testing.T) {
+	rec := recording(t)
+	rec.Stats.CPU = rec.Stats.Total().CPUNS + 3000*ms
+	for _, c := range []struct {
+		o    view.Options
+		want bool
+	}{{view.Options{}, true}, {view.Options{To: 100 * ms}, false}} {
+		var text strings.Builder
+		if err := report.Of(rec, c.o, 0).WriteText(&text); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(text.String(), "; 3.00s more on a CPU, of threads without samples\n"); got != c.want {
+			t.Errorf("%+v:\n%s", c.o, text.String()[:400])
+		}
+	}
+}

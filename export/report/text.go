@@ -310,6 +310,9 @@ func (r *Report) textTogether(w io.Writer) {
 			fmt.Fprintf(w, " (%s for locks)", duration(x.locks))
 		}
 	}
+	if ns := r.Recording.Unsampled; ns > 0 {
+		fmt.Fprintf(w, "; %s more on a CPU, of threads without samples", duration(ns))
+	}
 	fmt.Fprintln(w)
 }
 

@@ -88,6 +88,9 @@ func (v *View) otherLosses(left bool) (out []string) {
 			out = append(out, Text(u.String(), 300))
 		}
 	}
+	if missing := v.Unsampled(); missing > 0 {
+		out = append(out, trace.UnsampledText(missing, v.Rec.CPU()))
+	}
 	if left {
 		for _, l := range v.Rec.Left.Lines() {
 			out = append(out, Text(l, 300))
@@ -106,6 +109,11 @@ func (v *View) otherLosses(left bool) (out []string) {
 		out = append(out, "damaged: "+Text(p, 300))
 	}
 	return out
+}
+
+// Unsampled is trace.Unsampled of the recording's process.
+func (v *View) Unsampled() int64 {
+	return trace.Unsampled(v.Rec.CPU(), v.Rec.Stats.Total().CPUNS, v.Rec.Process.Interval)
 }
 
 // FewLosses returns the first of Losses, for a picture.

@@ -39,3 +39,29 @@ func TestNotableLosses(t *testing.T) {
 		t.Errorf("cut off: %q", got)
 	}
 }
+
+// TestUnsampled: CPU time of the process that no thread has is a loss, unless it is little.
+func TestUnsampled(t *testing.T) {
+	b := exporttest.New(t)
+	b.Thread(1234, "main").Look(exporttest.Look{At: 1000 * ms, CPU: 600 * ms, State: stack.StateRunning, Stack: "main:1"})
+	rec := b.Finish(1000 * ms)
+	for i := range rec.Stats.Threads {
+		rec.Stats.Threads[i].CPUNS = 600 * ms
+	}
+	for _, c := range []struct {
+		cpu  int64
+		want []string
+	}{
+		{0, nil}, {500 * ms, nil}, {640 * ms, nil},
+		{2000 * ms, []string{"1.4s of 2s of CPU time: it was used by threads that ended before their first sample, or after the last sample of a thread"}},
+	} {
+		rec.Stats.CPU = c.cpu
+		v := view.New(rec, view.Options{})
+		if got := v.Losses(); !slices.Equal(got, c.want) {
+			t.Errorf("%d ns: %q, want %q", c.cpu, got, c.want)
+		}
+		if got := v.NotableLosses(); !slices.Equal(got, c.want) {
+			t.Errorf("%d ns: %q on the page, want %q", c.cpu, got, c.want)
+		}
+	}
+}
