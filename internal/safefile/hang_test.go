@@ -30,6 +30,33 @@ func waits(t *testing.T, d time.Duration) {
 	})
 }
 
+// TestStarved: a helper that has no CPU until the deadline, or has replied when this program reads the reply after it, is not
+// taken for one whose file system hangs.
+func TestStarved(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "f")
+	if err := os.WriteFile(name, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := &pool{hangs: map[string]*hang{}, wait: time.Microsecond}
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for _, h := range slices.Clone(p.live) {
+			p.drop(h)
+		}
+	}()
+	for i := range 50 { // the first one waits for the helper's start
+		_, fd, err := p.ask(Root(""), Root("").request(request{Op: opOpen, Path: name}))
+		if err != nil || fd < 0 {
+			t.Fatalf("request %d: %d, %v", i, fd, err)
+		}
+		os.NewFile(uintptr(fd), name).Close()
+	}
+	if len(p.live) != 1 {
+		t.Errorf("%d helpers", len(p.live))
+	}
+}
+
 // A file system that hangs at any point costs its owner an error, and does not affect
 // others: their files can still be opened and read.
 func TestHungFileSystem(t *testing.T) {

@@ -125,11 +125,7 @@ func (p *pool) askOf(h *helper, at Place, path string, q request) (answer, error
 	if err := p.refused(key); err != nil {
 		return answer{}, err
 	}
-	deadline := time.NewTimer(p.patience())
-	defer deadline.Stop()
-	select {
-	case h.turn <- struct{}{}:
-	case <-deadline.C:
+	if !p.await(h) {
 		return answer{}, hungError(p.patience()) // a request for another file blocks the helper
 	}
 	if p.isDead(h) {
@@ -138,6 +134,24 @@ func (p *pool) askOf(h *helper, at Place, path string, q request) (answer, error
 	}
 	a, _, err := p.exchange(h, at, key, q)
 	return a, err
+}
+
+// await takes a helper's turn. It returns false at the deadline.
+func (p *pool) await(h *helper) bool {
+	began := time.Now()
+	deadline := time.NewTimer(p.patience())
+	defer deadline.Stop()
+	for {
+		select {
+		case h.turn <- struct{}{}:
+			return true
+		case <-deadline.C:
+		}
+		if !p.starves(h, began) {
+			return false
+		}
+		deadline.Reset(brief)
+	}
 }
 
 func (p *pool) isDead(h *helper) bool {
@@ -219,7 +233,7 @@ func (p *pool) take(key string) (*helper, error) {
 				return h, nil
 			}
 		}
-		if now.Sub(began) > p.patience() {
+		if now.Sub(began) > p.patience() && !p.anyStarves(began) {
 			return nil, hungError(p.patience())
 		}
 		if err := p.refused(key); err != nil {
@@ -386,7 +400,8 @@ func (p *pool) exchange(h *helper, at Place, key string, q request) (a answer, f
 		oob = unix.UnixRights(at.proc)
 	}
 	wait := p.patience()
-	_ = h.conn.SetDeadline(time.Now().Add(wait))
+	_ = h.conn.SetReadDeadline(time.Now().Add(wait))
+	_ = h.conn.SetWriteDeadline(time.Now().Add(wait + brief))
 	if _, _, err = h.conn.WriteMsgUnix(b, oob, nil); err != nil {
 		p.abandon(h, "")
 		return a, -1, errReplaced
@@ -395,7 +410,7 @@ func (p *pool) exchange(h *helper, at Place, key string, q request) (a answer, f
 	if buf == nil {
 		buf = make([]byte, maxMessage)
 	}
-	n, on, _, _, err := h.conn.ReadMsgUnix(buf, in)
+	n, on, err := p.reply(h, buf, in)
 	fd = received(in[:on])
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
