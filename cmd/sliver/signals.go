@@ -59,8 +59,9 @@ const (
 	idleTicks   = 9
 	leaveWithin = 150 * time.Millisecond
 	// twiceWithin is the time in which the same signal counts once: timeout(1) and others that end a command send
-	// it to the command and then to its process group. A user who presses Ctrl-C twice takes longer.
-	twiceWithin = 50 * time.Millisecond
+	// it to the command and then to its process group, and the kernel and a shell both report a closed terminal. A user
+	// who presses Ctrl-C twice takes longer.
+	twiceWithin = 100 * time.Millisecond
 	// stuckTicks is how many ticks a thread may wait for a disk in the kernel. A helper opens the
 	// files of targets, so the user named that disk: a slow one must not lose an output.
 	stuckTicks = 200
