@@ -265,6 +265,7 @@ const leastUnsampled = 200
 type together struct {
 	threads                     int
 	cpu, runnable, waits, locks int64
+	stopped                     int64
 }
 
 // add adds a thread; active leaves its idle waits out.
@@ -274,6 +275,7 @@ func (x *together) add(t *Thread, active bool) {
 	x.runnable += t.Runnable
 	x.waits += t.Blocked + t.Disk
 	x.locks += t.Locks
+	x.stopped += t.Stopped
 	if active {
 		x.waits -= t.Idle
 	}
@@ -286,12 +288,13 @@ func (x *together) join(y *together) {
 	x.runnable += y.runnable
 	x.waits += y.waits
 	x.locks += y.locks
+	x.stopped += y.stopped
 }
 
 // textTogether shows the sum of all threads in one line.
 func (r *Report) textTogether(w io.Writer) {
 	x := &r.all
-	if x.cpu+x.runnable+x.waits+r.unsampled == 0 {
+	if x.cpu+x.runnable+x.waits+x.stopped+r.unsampled == 0 {
 		return
 	}
 	fmt.Fprintf(w, "%s: %s on a CPU", count(uint64(x.threads), "thread"), duration(x.cpu))
@@ -309,6 +312,9 @@ func (r *Report) textTogether(w io.Writer) {
 		if x.locks > 0 {
 			fmt.Fprintf(w, " (%s for locks)", duration(x.locks))
 		}
+	}
+	if x.stopped > 0 {
+		fmt.Fprintf(w, ", %s stopped", duration(x.stopped))
 	}
 	if ns := r.Recording.Unsampled; ns > 0 {
 		fmt.Fprintf(w, "; %s more on a CPU, of threads without samples", duration(ns))

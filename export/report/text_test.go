@@ -75,3 +75,18 @@ func TestUnsampledCPU(t *testing.T) {
 		t.Errorf("of two: %q", got)
 	}
 }
+
+// The first lines show that a program was stopped.
+func TestStoppedInSum(t *testing.T) {
+	const ms = 1_000_000
+	b := exporttest.New(t)
+	th := b.Thread(1234, "main")
+	for i := range int64(11) {
+		th.Look(exporttest.Look{At: i * 10 * ms, CPU: 0, Times: 1, State: stack.StateStopped, Call: 34, Stack: "main:1 pause:1"})
+	}
+	r := Of(b.Finish(100*ms), view.Options{}, 0)
+	var out bytes.Buffer
+	if r.textTogether(&out); out.String() != "1 thread: - on a CPU (0% of one), 100ms stopped\n" {
+		t.Errorf("%q", out.String())
+	}
+}
