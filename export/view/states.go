@@ -11,8 +11,8 @@ import (
 // States is a thread's time by state, in ns. Where the recording has the thread's context switches, all
 // are exact. In the rest of the observed time, Running and Runnable are the scheduler's account, and what
 // remains is split in proportion to the time between samples that found the thread in each of the other
-// states. Running, Runnable, Blocked, Disk, Fault and Stopped
-// add up to Observed.
+// states; if none did, and the thread was never switched in, it waited for a CPU. Running, Runnable, Blocked, Disk,
+// Fault and Stopped add up to Observed.
 type States struct {
 	Observed int64 // from the first sample to the last, without times of lost events, and the CPU time before that
 	Running  int64 // on a CPU
@@ -182,16 +182,14 @@ func (s *stateSum) states(side Side) States {
 	e := &s.exact
 	x.less(e)
 	x.Switches = s.switches
-	if s.cpu == 0 && s.delay == 0 && s.switches == 0 && s.seen.Running > 0 {
-		if s.v.counted {
-			s.delay = s.seen.Running + s.seen.Runnable // no sample after the one that found it ready to run shows that it ran
-		} else {
-			s.cpu, s.delay = s.seen.Running, s.seen.Runnable
-		}
+	if s.cpu == 0 && s.delay == 0 && s.switches == 0 && s.seen.Running > 0 && !s.v.counted {
+		s.cpu, s.delay = s.seen.Running, s.seen.Runnable
 	}
 	x.Running = min(max(s.cpu-e.Running, 0), x.Observed)
 	x.Runnable = min(max(s.delay-e.Runnable, 0), x.Observed-x.Running) // the kernel counts a wait for a CPU at its end, which may be in a later range
-	if b := x.Blocked; b > 0 {
+	if x.Blocked+x.Disk+x.Fault+x.Stopped == 0 && s.switches == 0 {    // the kernel has not counted a wait for a CPU that has not ended
+		x.Runnable = x.Observed - x.Running
+	} else if b := x.Blocked; b > 0 {
 		split(x.Observed-x.Running-x.Runnable, &x.Blocked, &x.Disk, &x.Fault, &x.Stopped)
 		x.Locks = share(x.Blocked, x.Locks, b)
 	} else {

@@ -166,6 +166,26 @@ func TestStatesOfOneSample(t *testing.T) {
 	}
 }
 
+// A thread without a switch ended no wait: it still waits for a CPU, and the kernel counts that at the end of the
+// wait. With switches, samples may have missed short waits.
+func TestStatesNeverWaited(t *testing.T) {
+	for _, times := range []uint64{0, 2} {
+		b := exporttest.New(t)
+		th := b.Thread(1234, "main")
+		for i := range int64(11) {
+			th.Look(exporttest.Look{At: i * 10 * ms, CPU: i * 7 * ms, Delay: i * ms, Times: times * uint64(i), State: stack.StateRunning, Stack: "main:1 burn:1"})
+		}
+		v := view.New(b.Finish(100*ms), view.Options{})
+		blocked := int64(0)
+		if times > 0 {
+			blocked = 20 * ms
+		}
+		if s := v.States(&v.Threads[0]); s.Running != 70*ms || s.Runnable != 30*ms-blocked || s.Blocked != blocked || all(s) != s.Observed {
+			t.Errorf("%d switches: %+v", times*10, s)
+		}
+	}
+}
+
 // The states of any thread add up, also in ranges that cut its samples.
 func TestStatesAddUp(t *testing.T) {
 	rec := exporttest.Contended(t, 20_000, 3)
