@@ -5,6 +5,7 @@ import (
 	"sort"
 
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // CallTimes say where the time of a traced call went, in ns. They add up to its duration.
@@ -22,8 +23,16 @@ type CallTimer struct {
 	v    *View
 	of   map[int][]spent // by position in View.Threads
 	left int
-	// least is the shortest call, in ns, of which samples show the times: two of their intervals.
-	least int64
+	// every is the least time between ticks, in ns, rates the changes of it by thread, in order: the overhead bound and
+	// naps stretch it. Samples show the times of calls of at least two such times.
+	every int64
+	rates map[int][]rate
+}
+
+// rate is the time between ticks, in ns, from at on.
+type rate struct {
+	at    stack.Time
+	every int64
 }
 
 // spent is an interval of a thread, with the sums of those before it.
@@ -47,7 +56,7 @@ const maxSpent = 1 << 21
 
 // CallTimer returns a CallTimer for the calls of the view.
 func (v *View) CallTimer() *CallTimer {
-	return &CallTimer{v: v, of: map[int][]spent{}, left: maxSpent, least: 2 * v.Rec.Process.Interval}
+	return &CallTimer{v: v, of: map[int][]spent{}, left: maxSpent, every: v.Rec.Process.Interval, rates: map[int][]rate{}}
 }
 
 // Of returns where the time of a call went. ok is false if that is not known: the call is a goroutine's, its thread was
@@ -89,14 +98,43 @@ func (t *CallTimer) Of(c *Call) (x CallTimes, ok bool) {
 		return x, false
 	}
 	x.Off = max(span-x.CPU-x.Delay, 0)
-	if x.Exact = b.exact && b.before.exact-a.before.exact == last-first; !x.Exact && span < t.least {
+	if x.Exact = b.exact && b.before.exact-a.before.exact == last-first; !x.Exact && span < 2*t.longestEvery(c) {
 		return CallTimes{}, false
 	}
 	x.Woken = longest(all[first:last+1], c)
 	return x, true
 }
 
-// maxWaitsOfCall bounds the waits of one call among which the longest is looked for.
+// longestEvery returns the longest time between ticks of the thread of a call, while it lasted.
+func (t *CallTimer) longestEvery(c *Call) int64 {
+	all, ns := t.rates[c.Thread], t.every
+	first := sort.Search(len(all), func(i int) bool { return all[i].at > c.Enter })
+	for _, r := range all[max(first-1, 0):min(first+maxWaitsOfCall, len(all))] {
+		if r.at >= c.Exit {
+			break
+		}
+		ns = max(ns, r.every)
+	}
+	return ns
+}
+
+// rated collects the rates of a thread beside its intervals.
+type rated struct {
+	others
+	timer  *CallTimer
+	thread int
+}
+
+// Other implements trace.SliceHandler.
+func (r rated) Other(e event.Event) {
+	if e.Kind() == event.Rate && r.timer.left > 0 {
+		r.timer.left--
+		r.timer.rates[r.thread] = append(r.timer.rates[r.thread], rate{e.Time, int64(min(e.Payload(), uint64(maxTime)))})
+	}
+	r.others.Other(e)
+}
+
+// maxWaitsOfCall bounds the waits and the rates of one call among which the longest is looked for.
 const maxWaitsOfCall = 1 << 10
 
 // longest returns what ended the longest wait of a call; 0: unknown, or it was not over with the call.
@@ -128,7 +166,7 @@ func (t *CallTimer) read(thread int) (all []spent) {
 			before.exact++
 		}
 	}}
-	in.Close(t.v.Slices(&t.v.Threads[thread], others{in}))
+	in.Close(t.v.Slices(&t.v.Threads[thread], rated{others{in}, t, thread}))
 	if t.left <= 0 {
 		return nil
 	}

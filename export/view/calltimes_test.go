@@ -10,6 +10,7 @@ import (
 	"github.com/sliverprof/sliver/internal/exporttest"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // timesOf describes the times of the calls of a recording, in µs, by their beginning.
@@ -97,5 +98,30 @@ func TestCallTimesSampled(t *testing.T) {
 		if _, err := fmt.Sscanf(got[i], "%d+%d+%d false", &cpu, &delay, &off); err != nil || cpu+delay+off < want.span-1 || cpu+delay+off > want.span || cpu < want.from || cpu > want.to {
 			t.Errorf("%q: %v", got[i], err)
 		}
+	}
+}
+
+// TestCallTimesStretched: where the overhead bound stretches the interval, a call must be longer than two stretched ones. A
+// call of 24 ms that used a CPU for 3 ms and waited for one for the rest seemed to wait for 21 ms with samples 72 ms apart.
+func TestCallTimesStretched(t *testing.T) {
+	const ms = exporttest.Ms
+	b := exporttest.New(t)
+	th := b.Thread(1235, "worker")
+	th.Event(0, event.Rate, uint64(10*ms))
+	for at := int64(0); at <= 400*ms; {
+		th.Look(exporttest.Look{At: at, CPU: at / 4, Times: 1, State: stack.StateRunning, Stack: "main:1"})
+		step := int64(10 * ms)
+		if at >= 100*ms {
+			th.Event(at, event.Rate, uint64(50*ms))
+			step = 50 * ms
+		}
+		at += step
+	}
+	for _, c := range [][2]int64{{10 * ms, 34 * ms}, {150 * ms, 174 * ms}, {180 * ms, 300 * ms}} {
+		b.Exact(1235, "handle", "main:1", c[0], c[1], calls.Returned)
+	}
+	got := timesOf(view.New(b.Finish(400*ms), view.Options{}))
+	if len(got) != 3 || got[0] == "unknown" || got[1] != "unknown" || got[2] == "unknown" {
+		t.Errorf("%q", got)
 	}
 }
