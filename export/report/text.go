@@ -257,8 +257,9 @@ func (r *Report) textTasks(w io.Writer) {
 	t.end()
 }
 
-// leastUnsampled is the part of the CPU time, as 1/leastUnsampled, from which on a report shows what no sample has.
-const leastUnsampled = 200
+// leastShown is the part of the other times, as 1/leastShown, from which on the sum of all threads has what no sample has,
+// and stopped time. A stop of sliver itself is seen as the latter now and then.
+const leastShown = 200
 
 // together is the sum of all threads, in ns: also of those that no table has, since an idle thread of a pool may use
 // 1 % of a CPU, and a hundred of them a whole one.
@@ -301,7 +302,7 @@ func (r *Report) textTogether(w io.Writer) {
 	if r.Recording.Duration > 0 {
 		fmt.Fprintf(w, " (%s of one)", strings.TrimSpace(cmp.Or(percent(x.cpu, r.Recording.Duration), "0%")))
 	}
-	if r.unsampled > x.cpu/leastUnsampled {
+	if r.unsampled > x.cpu/leastShown {
 		fmt.Fprintf(w, " and %s more that no sample has", duration(r.unsampled))
 	}
 	if x.runnable > 0 {
@@ -313,7 +314,7 @@ func (r *Report) textTogether(w io.Writer) {
 			fmt.Fprintf(w, " (%s for locks)", duration(x.locks))
 		}
 	}
-	if x.stopped > 0 {
+	if x.stopped > (x.cpu+x.runnable+x.waits)/leastShown {
 		fmt.Fprintf(w, ", %s stopped", duration(x.stopped))
 	}
 	if ns := r.Recording.Unsampled; ns > 0 {
