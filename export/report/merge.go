@@ -93,7 +93,6 @@ func Merge(all []Merged) *Report {
 		out.mergeIO(r, begin)
 		out.NoRuntime = out.NoRuntime && r.NoRuntime
 		out.Runtime += r.Runtime
-		out.unsampled += r.unsampled
 		out.all.join(&r.all)
 		out.Idle.Join(&r.Idle)
 		out.More.add(&r.More)

@@ -49,10 +49,9 @@ type Report struct {
 	OnPath       []OnPath  `json:"on_path,omitempty"`       // its sums by program, longest first
 	Between      []Between `json:"waits_between,omitempty"` // waits of processes for each other, longest first
 
-	top       int      // rows of each table
-	left      []string // lines of Losses about processes that are left out
-	all       together // threads
-	unsampled int64    // CPU time of processes, in ns, that no sample has: see trace.End.CPU
+	top  int      // rows of each table
+	left []string // lines of Losses about processes that are left out
+	all  together // threads
 }
 
 // Version is the version of the JSON. It increases when a field changes its meaning or is
@@ -86,7 +85,7 @@ type Recording struct {
 	Duration  int64     `json:"duration_ns"`
 	Interval  int64     `json:"interval_ns"`
 	Shown     string    `json:"shown"`                      // "": everything, otherwise the selected side
-	Unsampled int64     `json:"unsampled_cpu_ns,omitempty"` // CPU time of the whole recording that no thread has: see view.Unsampled
+	Unsampled int64     `json:"unsampled_cpu_ns,omitempty"` // CPU time of the whole recording that no sample has
 	Others    int       `json:"others,omitempty"`           // other processes of the recording; the fields above are of the first one, but for the times
 }
 
@@ -255,16 +254,13 @@ func of(v *view.View, o view.Options, top, sums int) *Report {
 	r.Recording = Recording{PID: v.PID(), Name: view.Text(rec.Process.Comm, 256), Command: view.Command(rec.Process.Cmdline),
 		Duration: int64(v.End() - begin), Interval: rec.Process.Interval, Shown: o.Side.String()}
 	if v.Whole() && len(v.Threads) == len(rec.Threads) {
-		r.Recording.Unsampled = v.Unsampled()
+		r.Recording.Unsampled = max(rec.CPU()-rec.Stats.Total().CPUNS, 0)
 	}
 	if c := rec.Process.Clocks; c.Realtime > 0 {
 		r.Recording.Begin = c.Wall(begin).UTC()
 	}
 	for _, l := range rec.Left.Lines() {
 		r.left = append(r.left, view.Text(l, maxLeft))
-	}
-	if v.Whole() && len(v.Threads) == len(rec.Threads) {
-		r.unsampled = rec.CPU() - rec.Stats.Total().CPUNS
 	}
 	r.cost(rec)
 	if len(rec.Tasks) > 0 && rec.Tasks[0].What == "goroutine" {

@@ -295,15 +295,15 @@ func (x *together) join(y *together) {
 // textTogether shows the sum of all threads in one line.
 func (r *Report) textTogether(w io.Writer) {
 	x := &r.all
-	if x.cpu+x.runnable+x.waits+x.stopped+r.unsampled == 0 {
+	if x.cpu+x.runnable+x.waits+x.stopped+r.Recording.Unsampled == 0 {
 		return
 	}
 	fmt.Fprintf(w, "%s: %s on a CPU", count(uint64(x.threads), "thread"), duration(x.cpu))
 	if r.Recording.Duration > 0 {
 		fmt.Fprintf(w, " (%s of one)", strings.TrimSpace(cmp.Or(percent(x.cpu, r.Recording.Duration), "0%")))
 	}
-	if r.unsampled > x.cpu/leastShown {
-		fmt.Fprintf(w, " and %s more that no sample has", duration(r.unsampled))
+	if r.Recording.Unsampled > x.cpu/leastShown {
+		fmt.Fprintf(w, " and %s more that no sample has", duration(r.Recording.Unsampled))
 	}
 	if x.runnable > 0 {
 		fmt.Fprintf(w, ", %s ready to run", duration(x.runnable))
@@ -316,9 +316,6 @@ func (r *Report) textTogether(w io.Writer) {
 	}
 	if x.stopped > (x.cpu+x.runnable+x.waits)/leastShown {
 		fmt.Fprintf(w, ", %s stopped", duration(x.stopped))
-	}
-	if ns := r.Recording.Unsampled; ns > 0 {
-		fmt.Fprintf(w, "; %s more on a CPU, of threads without samples", duration(ns))
 	}
 	fmt.Fprintln(w)
 }
