@@ -96,7 +96,7 @@ func (c *change) between() bool { return !wantsCPU(c.from) && !wantsCPU(c.to) }
 
 // bound limits the room by the account of the span, of the given length, that the change is in.
 func (c *change) bound(s *stretch, length int64) {
-	if s.copies {
+	if s.copies || c.between() {
 		c.delay = s.delay
 	}
 	switch {
@@ -150,7 +150,7 @@ func (f *fitter) apply(e event.Event) bool {
 	}
 	f.sync = 0
 	f.spend(e.Time)
-	if k != event.Seen && k != event.Sched {
+	if f.ends && k != event.Seen && k != event.Sched {
 		f.account(0)
 	}
 	switch k {
@@ -437,7 +437,7 @@ func (f *fitter) shift(c *change, next int) int {
 		end++
 	}
 	f.high = at
-	queues := !wantsCPU(c.from) && c.other >= minShift && to+stack.Time(c.other) <= at
+	queues := !wantsCPU(c.from) && wantsCPU(c.to) && c.other >= minShift && to+stack.Time(c.other) <= at
 	if !queues && !c.between() && from >= to && !slices.ContainsFunc(f.buf[first:c.event], func(e event.Event) bool { return aside(e.Kind()) }) {
 		for i := range f.buf[first:end] {
 			f.buf[first+i].Time = to
@@ -472,19 +472,34 @@ func (f *fitter) shift(c *change, next int) int {
 		f.emit(f.aside...)
 		return end
 	}
-	f.emit(event.Make(to, event.State, event.StateOf(stack.StateRunning, -1)))
-	for _, e := range f.group {
-		if e.Kind() == event.Exit {
-			f.emit(event.Event{Time: to, Value: e.Value})
-		}
-	}
-	f.emit(f.aside...)
+	f.between(c, to)
 	for _, e := range f.group {
 		if e.Kind() != event.Exit {
 			f.emit(e)
 		}
 	}
 	return end
+}
+
+// between writes the beginning of the time between two waits, in which the thread runs from t on, or first waits for a CPU in
+// the call of the first wait.
+func (f *fitter) between(c *change, t stack.Time) {
+	at := f.buf[c.event].Time
+	if runs := t + stack.Time(c.other); c.other >= minShift && runs <= at {
+		f.emit(event.Make(t, event.State, otherThan(stack.StateRunning)))
+		for len(f.aside) > 0 && f.aside[0].Time < runs {
+			f.emit(f.aside[0])
+			f.aside = f.aside[1:]
+		}
+		t = runs
+	}
+	f.emit(event.Make(t, event.State, event.StateOf(stack.StateRunning, -1)))
+	for _, e := range f.group {
+		if e.Kind() == event.Exit {
+			f.emit(event.Event{Time: t, Value: e.Value})
+		}
+	}
+	f.emit(f.aside...)
 }
 
 // aside reports whether events of a kind are about neither the stack nor the state. A Mark or Gap that is about

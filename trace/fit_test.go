@@ -340,3 +340,31 @@ func TestFitQueues(t *testing.T) {
 		checkFit(t, raw, events)
 	}
 }
+
+// TestFitQueuesBetween: a thread that no sample finds on a CPU, as those would need a stop, runs and waits for a CPU between its
+// waits for as long as the scheduler says.
+func TestFitQueuesBetween(t *testing.T) {
+	const ms = 1_000_000
+	for _, c := range []struct{ cpu, delay int64 }{{8, 20}, {20, 8}, {2, 30}, {10, 0}, {0, 12}} {
+		var d diff.Differ
+		var raw []event.Event
+		frame := func(pc uint64) stack.Frame { return stack.Frame{PC: pc, Func: pc, CFA: 1<<40 - pc, Exact: true} }
+		for i := range int64(50) {
+			s := stack.Sample{Time: stack.Time(1_000_000_000 + i*40*ms), CPU: i * c.cpu * ms, Delay: i * c.delay * ms, Switches: uint64(2 * i), State: stack.StateBlocked,
+				Call: stack.Call{Nr: 202, Args: [6]uint64{uint64(i)}}, Way: stack.WayRead, Stack: []stack.Frame{frame(0x3000 + uint64(i%2)), frame(0x1000)}}
+			raw = d.Step(&s, raw)
+		}
+		raw = d.Flush(raw)
+		events := slices.Collect(fit(slices.Values(raw), nil))
+		got := spent(events)
+		all := float64(got[stack.StateRunning]+got[stack.StateRunnable]+got[stack.StateBlocked]) / 100
+		cpu, ready := float64(got[stack.StateRunning])/all, float64(got[stack.StateRunnable])/all
+		if x := cpu - float64(c.cpu)*2.5; x > 3 || x < -3 {
+			t.Errorf("%d and %d of 40 ms: on a CPU for %.1f%%", c.cpu, c.delay, cpu)
+		}
+		if x := ready - float64(c.delay)*2.5; x > 3 || x < -3 {
+			t.Errorf("%d and %d of 40 ms: ready for %.1f%%", c.cpu, c.delay, ready)
+		}
+		checkFit(t, raw, events)
+	}
+}

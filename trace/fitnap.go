@@ -92,7 +92,7 @@ func (c *change) unseen() (ns int64) {
 		ns = c.since*31/32 - c.shift
 	case c.from == stack.StateRunning && !wantsCPU(c.to):
 		ns = (c.since - c.shift) * 31 / 32
-	case !wantsCPU(c.from) && c.to == stack.StateRunning:
+	case c.between(), !wantsCPU(c.from) && c.to == stack.StateRunning:
 		ns = c.shift * 31 / 32
 	}
 	if ns = min(ns, c.delay); ns < c.since/napPart {
