@@ -39,6 +39,10 @@ type follower struct {
 	whole        time.Time // time of the last full check
 	cost         time.Duration
 	awake        uint64
+	stamp        uint64
+	// turns is not 0 after a list that differs from the one before though the stamp does not: threads begin as others end. The
+	// next full check is this many periods of followEvery later; it doubles with each that finds nothing, up to restFor.
+	turns int
 }
 
 // follow takes up new threads until ctx or the target ends. It sleeps while a group that is awake
@@ -80,10 +84,10 @@ func (f *follower) list(due bool) bool {
 	s := f.s
 	begin := s.hooks.now()
 	s.list.looked.Store(int64(s.target.Now()))
-	if stamp, err := s.target.Stamp(); err == nil {
+	stamp, err := s.target.Stamp()
+	if err == nil {
 		s.list.stamp.Store(stamp) // read before the list, so that later changes are noticed
 	}
-	var err error
 	f.tids, err = s.target.Threads(f.tids)
 	if err != nil || len(f.tids) == 0 {
 		return false
@@ -98,6 +102,7 @@ func (f *follower) list(due bool) bool {
 		f.whole = begin
 	}
 	same := slices.Equal(f.tids, f.before)
+	f.turn(stamp, same, due)
 	if sel := s.ctl.chosen.Load(); due || sel != f.was || !same {
 		if !same || sel != f.was || !f.known.idle(due) || s.Threads() != f.picked {
 			f.picked = s.updateAll(&f.known, f.tids, due)
@@ -113,11 +118,27 @@ func (f *follower) list(due bool) bool {
 	return true
 }
 
+// turn notes how a list compares with the one before.
+func (f *follower) turn(stamp uint64, same, due bool) {
+	switch {
+	case !same && stamp == f.stamp && len(f.before) > 0:
+		f.turns = 1
+	case same && due:
+		if f.turns *= 2; f.turns > restFor {
+			f.turns = 0
+		}
+	}
+	f.stamp = stamp
+}
+
 // rest waits until the list of threads should be read: when the stamp changes, which groups that are awake report, or
 // for a full check (due). ok is false if ctx has ended.
 func (f *follower) rest(ctx context.Context, every time.Duration) (due, ok bool) {
 	s := f.s
 	full := min(max((restFor-2)*every, listShare*f.cost), max(mostList, (restFor-2)*every))
+	if f.turns > 0 {
+		full = min(full, max(time.Duration(f.turns)*every, listShare*f.cost))
+	}
 	watched, seen := false, s.list.peeks.Load()
 	for {
 		wait := every/4 + background.Until(every)
@@ -126,6 +147,9 @@ func (f *follower) rest(ctx context.Context, every time.Duration) (due, ok bool)
 		}
 		if watched {
 			wait = (restFor-2)*every + background.Until(every)
+		}
+		if f.turns > 0 {
+			wait = min(wait, full)
 		}
 		poked, ok := s.hooks.wait(ctx, s.list.poke, wait)
 		now := s.hooks.now()

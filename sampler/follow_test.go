@@ -148,6 +148,40 @@ func TestFollowEqualStamp(t *testing.T) {
 	}
 }
 
+// TestFollowTurns: where threads keep beginning as others end, full checks are a period apart, and as seldom as before when
+// that is over.
+func TestFollowTurns(t *testing.T) {
+	const period = 20 * time.Millisecond
+	f := newFollowed(t)
+	const busy, calm = 2 * time.Second, 4 * time.Second
+	f.between = func(f *followed) bool {
+		if at := f.clock.Sub(followStart); at < busy {
+			f.threads[1] = blocked(stack.TID(100 + at/(30*time.Millisecond))) // each lives for 30 ms
+		}
+		return f.clock.Before(followStart.Add(calm))
+	}
+	f.run()
+	count := func(from, to time.Duration) (n int) {
+		for _, at := range f.lists {
+			if at >= from && at < to {
+				n++
+			}
+		}
+		return n
+	}
+	if n := count(busy/2, busy); n < int(busy/2/period)*2/5 { // a wait takes up to 5/4 of a period; full checks alone: 6
+		t.Errorf("%d lists in %v while threads begin and end", n, busy/2)
+	}
+	if n := count(busy+time.Second, calm); n > int((calm-busy-time.Second)/period)/(restFor-2)+1 {
+		t.Errorf("%d lists in %v when that is over", n, calm-busy-time.Second)
+	}
+	f.s.roll.mu.Lock()
+	defer f.s.roll.mu.Unlock()
+	if n := len(f.s.roll.threads); n < 30 { // with full checks alone it would be 15
+		t.Errorf("%d threads were found, of 67", n)
+	}
+}
+
 // Full checks take a bounded share of the time, or are mostList apart, and a change is noticed as soon as with few
 // threads.
 func TestFollowShare(t *testing.T) {
