@@ -120,3 +120,28 @@ func TestCPUOfRange(t *testing.T) {
 		}
 	}
 }
+
+// TestCPUOfStretchedInterval: samples of a stretch with a short interval, as at the beginning of a recording on a busy machine,
+// have their own CPU time, and not that of the fewer ones after it.
+func TestCPUOfStretchedInterval(t *testing.T) {
+	for _, c := range []struct{ dense, sparse int64 }{{100, 10}, {40, 20}, {70, 70}, {10, 100}} {
+		b := exporttest.New(t)
+		th := b.Thread(1234, "main")
+		at, n := int64(0), uint64(0)
+		look := func(every int64, frames string) {
+			at, n = at+every, n+1
+			th.Look(exporttest.Look{At: at * ms, CPU: at * ms, State: stack.StateRunning, Stack: frames, Times: n})
+		}
+		for range c.dense {
+			look(5, "main:1 start:1")
+		}
+		for range c.sparse {
+			look(80, "main:1 work:1")
+		}
+		of := byFunc(view.New(b.Finish(at*ms), view.Options{}))
+		got, want := float64(of["start"])/float64(at*ms), float64(5*c.dense)/float64(at)
+		if math.Abs(got-want) > .1 { // a window may have samples of both
+			t.Errorf("%d samples each 5 ms, then %d each 80 ms: %.0f%% of the CPU time is of the first ones, want %.0f%%", c.dense, c.sparse, 100*got, 100*want)
+		}
+	}
+}

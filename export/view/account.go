@@ -18,8 +18,11 @@ import (
 const (
 	// windowRuns is the number of running samples that ends a window. Equal shares over a window cost
 	// one part in windowRuns of the variance, and adapt to a program that loses more ticks in one
-	// phase than in another.
-	windowRuns = 64
+	// phase than in another, and to an interval that is stretched to hold the overhead bound.
+	windowRuns = 16
+	// alikeBy is by which factor the CPU time of a running sample may differ from that of the window before, for a last
+	// window with fewer samples to join it.
+	alikeBy = 2
 	// unseenTicks is the CPU time, in intervals of the thread at that time, after which a window without a running
 	// sample counts as not sampled. By chance that happens less than once in 2,900 windows.
 	unseenTicks = 8
@@ -124,10 +127,17 @@ func (r *accountant) apply(e event.Event) {
 // it.
 func (r *accountant) unseen() bool { return r.window.runs == 0 && r.window.due >= unseenTicks }
 
-// close ends the last window. A window with few samples is merged into the previous one.
+// alike reports whether the samples of two windows have about the same CPU time each.
+func (w *window) alike(x *window) bool {
+	each, other := w.cpu*x.runs, x.cpu*w.runs
+	return each <= alikeBy*other && other <= alikeBy*each
+}
+
+// close ends the last window. One with few samples is merged into the previous one, unless that was sampled at another rate: its
+// samples would get the CPU time of this one.
 func (r *accountant) close() []window {
 	r.window.end = r.seen
-	if n := len(r.windows); n > 0 && !r.unseen() {
+	if n := len(r.windows); n > 0 && !r.unseen() && (r.window.runs == 0 || r.window.alike(&r.windows[n-1])) {
 		last := &r.windows[n-1]
 		last.runs += r.window.runs
 		last.cpu += r.window.cpu
