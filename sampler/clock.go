@@ -38,6 +38,10 @@ const (
 	clockKeep = 1.5
 	// At most fewClocks threads have clocks of their own, each with a buffer, while they use less than clockSure of a CPU.
 	fewClocks, clockSure = 64, 1.0 / 16
+	// Threads of a group that use less than that of a CPU each, but poolShare of one together, take turns, as those of a
+	// pool do. Each that uses poolLeast or more is in the clock of all CPUs, which costs the same for any number of
+	// threads: most ticks meet such threads asleep, and naps leave out most of the others.
+	poolShare, poolLeast = 1.0 / 8, 1.0 / 4096
 	// clockSwitches is the most switches a second for which it gets one of its own, as the kernel
 	// starts and ends a timer at each; above twice as many it loses it, and with more it uses a
 	// clock of all CPUs. They are counted over clockLook ns.
@@ -110,6 +114,47 @@ type allCPUs struct {
 	delay int64  // ns after which a tick takes effect
 	owed  int64  // CPU time of owedCalls
 	turns uint64 // switches when it was started
+	pool  bool   // the thread is in it since it is of a pool
+}
+
+// poolUse is the share of a CPU that threads of a group use together of which each uses less than clockBusy, or has a clock
+// as one of them.
+type poolUse struct {
+	on    bool // it has been enough
+	share float64
+	at    stack.Time // when it was added up
+}
+
+// pools reports whether a thread that uses too little of a CPU for a clock is one of many that take turns. Its whole life
+// counts, too: its first turn in the recording may be seconds away.
+func (g *group) pools(th *thread, c *Counters, at stack.Time) bool {
+	if g.few() {
+		return false
+	}
+	p := &g.tally.pool
+	if at-p.at >= clockLook {
+		p.at, p.share = at, 0
+		for _, x := range g.threads {
+			if k := &x.clock; k.cpus.pool || !k.on && x.usage.lately < machineBusy*clockBusy {
+				p.share += x.usage.lately
+			}
+		}
+		if was := p.on; !was && p.share >= poolShare || was && p.share < poolShare/4 {
+			p.on = !was
+			g.startPool(at)
+		}
+	}
+	age := max(float64(at-th.info.Born), 1)
+	return p.on && (th.clock.cpus.pool || max(th.usage.lately, float64(c.CPU)/age) >= poolLeast)
+}
+
+// startPool starts the clocks of the threads of a pool at once: at long naps, some would be looked at seconds later.
+func (g *group) startPool(at stack.Time) {
+	for _, x := range g.threads {
+		if k := &x.clock; !k.on && !k.refused && x.life.started && at >= k.again && x.usage.lately < clockBusy && g.pools(x, &x.seen.counters, at) {
+			g.startClock(x, &x.seen.counters, at)
+		}
+	}
 }
 
 // switchRate is how often a thread is switched to.
@@ -142,7 +187,7 @@ func (g *group) wind(th *thread, c *Counters, at stack.Time) {
 	switch {
 	case k.on:
 		switch {
-		case th.usage.lately < k.idle(), k.rate.perSecond > 2*g.mostSwitches(th) && !k.machine(), k.machine() && k.cpus.tick != g.clockTick(th):
+		case th.usage.lately < k.idle(), k.cpus.pool && !g.pools(th, c, at), k.rate.perSecond > 2*g.mostSwitches(th) && !k.machine(), k.machine() && k.cpus.tick != g.clockTick(th):
 			g.unwind(th)
 		case c.CPU-k.at > 8*k.every+clockLook:
 			g.unwind(th)
@@ -154,7 +199,8 @@ func (g *group) wind(th *thread, c *Counters, at stack.Time) {
 				g.drawClock(th)
 			}
 		}
-	case th.usage.lately >= clockBusy && (k.rate.perSecond >= 0 || g.seldomSwitched(th, c)) && th.life.started && at >= k.again:
+	case !th.life.started || at < k.again:
+	case th.usage.lately >= clockBusy && (k.rate.perSecond >= 0 || g.seldomSwitched(th, c)), th.usage.lately < clockBusy && g.pools(th, c, at):
 		g.startClock(th, c, at)
 	}
 }
@@ -173,7 +219,12 @@ func (g *group) startClock(th *thread, c *Counters, at stack.Time) {
 		k.refused = true
 		return
 	}
-	if limit := g.s.cfg.MaxOverhead; k.depth == 0 || limit > 0 && float64(limits.Copy)*th.usage.lately > limit*float64(g.tick.every) {
+	machine, refusal, most := k.rate.perSecond > g.mostSwitches(th), &g.s.clocks.refused, uint64(limits.Own)
+	pool := th.usage.lately < clockBusy || machine && th.usage.lately < machineBusy*clockBusy
+	if pool && (limits.Machine == 0 || !g.pools(th, c, at)) {
+		return
+	}
+	if limit := g.s.cfg.MaxOverhead; k.depth == 0 && !pool || limit > 0 && float64(limits.Copy)*th.usage.lately > limit*float64(g.tick.every) {
 		return
 	}
 	var aside *unwind.Aside
@@ -184,11 +235,7 @@ func (g *group) startClock(th *thread, c *Counters, at stack.Time) {
 		}
 		aside = &x
 	}
-	machine, refusal, most := k.rate.perSecond > g.mostSwitches(th), &g.s.clocks.refused, uint64(limits.Own)
-	if machine {
-		if th.usage.lately < machineBusy*clockBusy {
-			return
-		}
+	if machine = machine || pool; machine {
 		refusal, most = &g.s.clocks.machineRefused, uint64(limits.Machine)
 	} else if th.usage.lately < clockSure && g.s.clocks.own.Load() >= fewClocks {
 		return
@@ -196,7 +243,7 @@ func (g *group) startClock(th *thread, c *Counters, at stack.Time) {
 	if refusal.Load() || !k.fits(most) {
 		return
 	}
-	k.copy, k.cpus.tick = limits.Copy, 0
+	k.copy, k.cpus.tick, k.cpus.pool = limits.Copy, 0, pool
 	if machine {
 		k.cpus.tick, k.cpus.delay = g.clockTick(th), limits.Delay()
 	}
@@ -209,12 +256,15 @@ func (g *group) startClock(th *thread, c *Counters, at stack.Time) {
 		if errors.Is(err, ErrAside) {
 			refusal = &g.s.clocks.asideRefused
 		}
+		k.cpus.pool = false
 		if !errors.Is(err, ErrGone) && !errors.Is(err, ErrFiles) && !errors.Is(err, ErrClockBusy) && !errors.Is(err, ErrAsideLater) {
 			refusal.Store(true)
 		}
 		return
 	}
-	g.s.clocks.all.Add(1)
+	if !pool {
+		g.s.clocks.all.Add(1)
+	}
 	if !machine {
 		g.s.clocks.own.Add(1)
 	}
@@ -248,6 +298,13 @@ func (g *group) clockTick(th *thread) int64 {
 func (g *group) clockEvery(th *thread) int64 {
 	k, chosen, limit, share := &th.clock, g.s.ctl.ivl.Load(), g.s.cfg.MaxOverhead, th.usage.lately
 	every := g.tick.every
+	if k.cpus.pool { // each thread has few samples
+		every = int64(float64(chosen/clockDense) * max(1, g.s.cfg.Limit.factor()))
+		if limit > 0 {
+			every = max(every, int64(float64(k.copy)*g.tally.pool.share/(limit*clockPart)))
+		}
+		return max(every, k.cpus.tick)
+	}
 	if dense := share / clockFew * max(1, float64(g.s.clocks.all.Load())/clockShared); dense < 1 && g.s.cfg.Limit.factor() <= 1 {
 		if every = int64(dense * float64(chosen)); k.cpus.tick == 0 { // the buffers of the clock of all CPUs are emptied in time
 			every = max(every, chosen/clockDense, g.tick.every/clockRoom)
@@ -280,7 +337,10 @@ func (k *clock) machine() bool { return k.cpus.tick > 0 }
 
 // idle returns the share of CPU time below which the thread loses its clock.
 func (k *clock) idle() float64 {
-	if k.machine() {
+	switch {
+	case k.cpus.pool:
+		return 0 // pools decides
+	case k.machine():
 		return machineBusy * clockIdle
 	}
 	return clockIdle
@@ -307,7 +367,10 @@ func (g *group) unwind(th *thread) {
 	if th.clock.on {
 		th.clock.on = false
 		th.file.StopClock()
-		g.s.clocks.all.Add(-1)
+		if !th.clock.cpus.pool {
+			g.s.clocks.all.Add(-1)
+		}
+		th.clock.cpus.pool = false
 		if !th.clock.machine() {
 			g.s.clocks.own.Add(-1)
 		}

@@ -69,8 +69,9 @@ func (w *waiting) busy() bool {
 	return !w.idle
 }
 
-// tally is what other goroutines read of a group.
+// tally is what a group counts. Other goroutines read all but pool.
 type tally struct {
+	pool   poolUse
 	asleep atomic.Uint64 // looks at threads that slept at the last look
 	awakes atomic.Uint64 // looks at the others
 	moved  atomic.Uint64 // looks that found that a thread had slept at the last look and has run since
