@@ -43,6 +43,9 @@ const (
 	// sharpSkew is how far, in ns, the time of a sample may be from that of a call's edge that it shows differently:
 	// a thread can be stopped in the trap that reports the edge.
 	sharpSkew = 100_000
+	// openSkew is the same for a call that may go on: what ends it too early is not taken back when its end comes. A
+	// recorder that gets no CPU gives a sample a time after its stack's.
+	openSkew = 2_000_000
 )
 
 // Exact is the traced call of a slice.
@@ -67,6 +70,14 @@ type tracedCall struct {
 
 // stale reports whether the call's end is a bound, so that it may have ended before.
 func (c *tracedCall) stale() bool { return c.how == calls.Left || c.how == calls.Open }
+
+// skew returns how far before a sample that does not show it the call, whose end is not known, may have begun and go on.
+func (c *tracedCall) skew() stack.Time {
+	if c.live {
+		return openSkew
+	}
+	return sharpSkew
+}
 
 // sampledFrame is a frame of a sampled stack.
 type sampledFrame struct {

@@ -136,7 +136,7 @@ func (s *Sharp) match(t stack.Time, sample bool) []stage {
 	}
 	if (sample || x.on) && m.whole && !s.guess && m.keep+len(m.add) > 0 {
 		for ; m.done < len(m.open); m.done++ {
-			if c := m.open[m.done]; c.stale() && c.enter < t-sharpSkew {
+			if c := m.open[m.done]; c.stale() && c.enter < t-c.skew() {
 				s.open.over(c, t)
 			}
 		}

@@ -127,6 +127,28 @@ func TestLiveSharpEnds(t *testing.T) {
 	}
 }
 
+// TestLiveSharpLate: a call that a sample does not show, whose time is later than its stack's, goes on until it ends, as in
+// the finished recording. A recorder without a CPU is late by more than sharpSkew.
+func TestLiveSharpLate(t *testing.T) {
+	for _, late := range []int64{50_000, 134_000, 1_500_000} {
+		b := exporttest.New(t)
+		th := b.Thread(1, "main")
+		th.Look(exporttest.Look{At: 0, State: stack.StateRunning, Stack: "main"})
+		th.Look(exporttest.Look{At: 10*ms + late, State: stack.StateBlocked, Call: 35, Stack: "main sleep"})
+		for _, at := range []int64{20, 30} {
+			th.Look(exporttest.Look{At: at * ms, State: stack.StateRunning, Stack: "main handle"})
+		}
+		th.Look(exporttest.Look{At: 45 * ms, State: stack.StateRunning, Stack: "main"})
+		b.Exact(1, "handle", "main", 10*ms, 40*ms, calls.Returned)
+		rec := b.Finish(60 * ms)
+		var want []event.Event
+		trace.SharpEvents(rec, 0, func(e event.Event) { want = append(want, e) })
+		if got := grow(rec, []stack.Time{exporttest.Start + 13*ms, exporttest.Start + 35*ms, 1 << 62}); !slices.Equal(got, want) {
+			t.Errorf("%d ns late: %v, want %v", late, got, want)
+		}
+	}
+}
+
 // TestLiveSharpGuess: a thread that lost its CPU after its call began, before it ran any of it, is shown where a clock
 // met it last. That does not end the call.
 func TestLiveSharpGuess(t *testing.T) {
