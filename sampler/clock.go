@@ -140,18 +140,20 @@ func (g *group) pools(th *thread, c *Counters, at stack.Time) bool {
 			}
 		}
 		if was := p.on; !was && p.share >= poolShare || was && p.share < poolShare/4 {
-			p.on = !was
-			g.startPool(at)
+			if p.on = !was; p.on {
+				g.startPool(at)
+			}
 		}
 	}
 	age := max(float64(at-th.info.Born), 1)
 	return p.on && (th.clock.cpus.pool || max(th.usage.lately, float64(c.CPU)/age) >= poolLeast)
 }
 
-// startPool starts the clocks of the threads of a pool at once: at long naps, some would be looked at seconds later.
+// startPool starts the clocks of the threads of a pool at once: at long naps, some would be looked at seconds later. startClock
+// leaves out those that are not of it.
 func (g *group) startPool(at stack.Time) {
 	for _, x := range g.threads {
-		if k := &x.clock; !k.on && !k.refused && x.life.started && at >= k.again && x.usage.lately < clockBusy && g.pools(x, &x.seen.counters, at) {
+		if k := &x.clock; !k.on && !k.refused && x.life.started && at >= k.again && x.usage.lately < clockBusy {
 			g.startClock(x, &x.seen.counters, at)
 		}
 	}
