@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -46,7 +47,7 @@ func (p *pool) starves(h *helper, began time.Time) bool {
 // anyStarves is starves of any helper.
 func (p *pool) anyStarves(began time.Time) bool {
 	p.mu.Lock()
-	live := append([]*helper(nil), p.live...)
+	live := slices.Clone(p.live)
 	p.mu.Unlock()
 	for _, h := range live {
 		if p.starves(h, began) {
