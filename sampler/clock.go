@@ -96,16 +96,22 @@ type clock struct {
 	drawn   int           // copies since the period was drawn
 	stack   []stack.Frame // of the last sample, if that was a copy and whole; else empty
 	copy    int64         // ns that a copy costs
-	whole   int           // copies with a complete stack
-	cut     int           // others
-	torn    int           // copies in a row that were left out
+	made    madeCopies
 
 	silent int        // clocks in a row that made no copies
 	pauses int        // clocks that ended for frames that the kernel cannot copy
 	again  stack.Time // no new clock before
 
-	rate switchRate
-	cpus allCPUs
+	rate  switchRate
+	cpus  allCPUs
+	calls callTime
+}
+
+// madeCopies are numbers of copies.
+type madeCopies struct {
+	whole int // with a complete stack
+	cut   int // others
+	torn  int // in a row that were left out
 }
 
 // allCPUs is the state of a clock of all CPUs.
@@ -191,13 +197,17 @@ func (g *group) wind(th *thread, c *Counters, at stack.Time) {
 		switch {
 		case th.usage.lately < k.idle(), k.cpus.pool && !g.pools(th, c, at), k.rate.perSecond > 2*g.mostSwitches(th) && !k.machine(), k.machine() && k.cpus.tick != g.clockTick(th):
 			g.unwind(th)
-		case c.CPU-k.at > 8*k.every+clockLook:
+		case c.CPU-k.at > k.patience():
 			g.unwind(th)
 			k.silent++
 			k.again, k.refused = at+clockPause<<k.silent, k.silent == clockSilent
 		default:
-			if every := g.clockEvery(th); float64(every) > clockKeep*float64(k.every) || float64(every)*clockKeep < float64(k.every) {
+			every := g.clockEvery(th)
+			changed := float64(every) > clockKeep*float64(k.every) || float64(every)*clockKeep < float64(k.every)
+			if changed {
 				k.every = every
+			}
+			if changed || k.calls.silent(c.CPU) {
 				g.drawClock(th)
 			}
 		}
@@ -273,6 +283,9 @@ func (g *group) startClock(th *thread, c *Counters, at stack.Time) {
 	k.on, k.every, k.since, k.from, k.at, k.drawn = true, plan.Every, at, c.CPU, c.CPU, 0
 	k.aside = aside != nil
 	k.cpus.owed, k.cpus.turns = 0, c.Switches
+	if k.calls.start(limits.OwnCode && !machine, c.CPU, k.every); k.calls.on {
+		g.drawClock(th)
+	}
 }
 
 // clockStack returns how many bytes of stack the clock of the thread can copy.
@@ -331,11 +344,21 @@ func (g *group) drawClock(th *thread) {
 		period *= 1 + clockVary*(2*rand.Float64()-1)
 	}
 	k.drawn = 0
-	_ = th.file.SetClock(int64(period)) // else the period stays
+	if th.file.SetClock(int64(period)) == nil { // else the period stays
+		k.calls.draw(th.usage.cpu, int64(period))
+	}
 }
 
 // machine reports whether the clock, which is on, is one of all CPUs.
 func (k *clock) machine() bool { return k.cpus.tick > 0 }
+
+// patience returns after how much CPU time without a copy, in ns, the clock counts as one that makes none.
+func (k *clock) patience() int64 {
+	if k.calls.on { // it may be in calls all the time
+		return 64*k.every + clockLook
+	}
+	return 8*k.every + clockLook
+}
 
 // idle returns the share of CPU time below which the thread loses its clock.
 func (k *clock) idle() float64 {
@@ -399,15 +422,17 @@ func (g *group) takeCopies(th *thread, c *Counters) {
 		if !ok {
 			break
 		}
+		k.calls.copied(k.from+x.Ran, x.Lost)
 		if at := g.view.Stopped; at <= max(k.since, stack.Time(th.acc.to.Load()), th.gaps.last) {
 			continue
 		}
 		last := th.info.CPU + th.acc.cpu.Load()
-		cpu := k.from + x.Ran
+		ran := k.from + x.Ran
 		if x.Ran == 0 {
-			cpu = last + k.every
+			ran = last + k.every
 		}
-		end = max(end, g.takeCopy(th, min(max(cpu, last), c.CPU), x.Kernel))
+		k.at = min(max(ran, last), c.CPU)
+		end = max(end, g.takeCopy(th, max(k.at-k.calls.owes(ran), last), x.Kernel)) // what it owes is the CPU time of samples to come
 	}
 	if k.on && k.aside {
 		if x, ok := g.walker.Aside(&th.walk); !ok {
@@ -443,7 +468,7 @@ func (g *group) takeCopy(th *thread, cpu int64, kernel []stack.Frame) (end clock
 	v.Mem.Past = true
 	g.walkView(th, s)
 	v.Mem.Past = false
-	k.at, k.silent = cpu, 0
+	k.silent = 0
 	k.drawn++
 	gap := k.aside && s.Reason == stack.ReasonNone && th.walk.Gaps()
 	short := s.Reason == stack.ReasonShort && !g.walker.Crossed() || s.Reason == stack.ReasonMemory && th.walk.Wiser()
@@ -456,18 +481,19 @@ func (g *group) takeCopy(th *thread, cpu int64, kernel []stack.Frame) (end clock
 		return clockRestarts
 	case gap && !th.walk.Torn(): // it has more frames than the kernel copies
 		return clockRests
-	case gap && k.torn < mostTorn:
-		k.torn++
+	case gap && k.made.torn < mostTorn:
+		k.made.torn++
 		return clockGoes
 	}
-	k.torn = 0
+	k.made.torn = 0
 	if k.stack = k.stack[:0]; s.Reason == stack.ReasonNone && !gap {
-		k.whole++
+		k.made.whole++
+		k.calls.copiedAt(s.Stack)
 		k.stack = append(k.stack, s.Stack...)
 		if !k.aside && th.walk.Gaps() && !g.walker.StackSuffices(&th.walk) { // its runtime began after the clock did
 			end = clockRestarts
 		}
-	} else if k.cut++; !short && k.cut > clockBad && k.cut > k.whole/8 {
+	} else if k.made.cut++; !short && k.made.cut > clockBad && k.made.cut > k.made.whole/8 {
 		end = clockEnds
 	}
 	g.s.clocks.cost.Add(k.copy)
@@ -509,8 +535,9 @@ func (g *group) clocked(th *thread, c *Counters) (done bool) {
 	th.life.active, th.seen.blocked, th.reuse.kept.ok = true, false, false
 	th.seen.counters = *c
 	switch {
-	case !queued: // its clock takes the samples
-		return true
+	case !queued: // its clock takes the samples, but for those of calls
+		g.cur.inCalls = g.owesCalls(th, c)
+		return !g.cur.inCalls
 	case len(k.stack) == 0:
 		return false
 	}
@@ -531,7 +558,11 @@ func (th *thread) leaveOut() int64 {
 	if u.lately < clockSteady && (u.awake < clockSteady || th.clock.machine()) {
 		return 0
 	}
-	return int64(min(1/(1-min(u.lately, clockSteady)), clockTicks))
+	most := clockTicks
+	if th.clock.calls.much() {
+		most = callTicks
+	}
+	return int64(min(1/(1-min(u.lately, clockSteady)), float64(most)))
 }
 
 // unmet estimates the CPU time up to s, in ns, that the ticks of a clock of all CPUs cannot have met, from met, what they
@@ -557,20 +588,13 @@ func (k *clock) unmet(s *stack.Sample, met int64) int64 {
 // expires after the next switch.
 func (g *group) owedCalls(th *thread) {
 	k, s := &th.clock, &g.sample
-	if !k.on || !k.machine() || s.Reason != stack.ReasonNone || len(s.Stack) == 0 {
-		return
+	switch {
+	case !k.on || s.Reason != stack.ReasonNone || len(s.Stack) == 0:
+	case k.calls.on:
+		g.owedWaiting(th)
+	case k.machine():
+		n := max(min((k.unmet(s, th.file.MetByClock())-k.cpus.owed)/k.every, mostOwed), 0)
+		k.cpus.owed += n * k.every
+		g.makeUp(th, n)
 	}
-	n := min((k.unmet(s, th.file.MetByClock())-k.cpus.owed)/k.every, mostOwed)
-	was := *s
-	for i := range n {
-		at := was.Time - stack.Time(n-i)
-		if at <= stack.Time(th.acc.to.Load()) {
-			break
-		}
-		s.Time, s.Way, s.State, s.Call = at, stack.WayClock, stack.StateRunning, stack.Call{Nr: -1}
-		s.CPU = min(th.info.CPU+th.acc.cpu.Load()+k.every, was.CPU)
-		g.write(th)
-		k.cpus.owed += k.every
-	}
-	*s = was
 }

@@ -72,6 +72,11 @@ func (tr *clockEngine) Stop(t Thread, v *View) error {
 	v.Found = ActivityOnCPU
 	if th := t.(*clockThread); th.waits != nil && th.waits(v.Asked) {
 		v.Found = ActivityQueued
+	} else if th.place != nil {
+		v.Call.Nr = -1
+		if th.place(v.Stopped) == inCall {
+			v.Call.Nr = 1
+		}
 	}
 	return err
 }
@@ -95,6 +100,7 @@ type clockThread struct {
 	mute  int                   // the first clocks, which make no copies
 	room  int                   // copies that the buffer holds; 0: no limit
 	off   func(stack.Time) bool // interrupts are off: no copy; nil: never
+	place func(stack.Time) int  // where it is, of inOwnCode, inCall and inFault; nil: its clock copies it wherever it is
 	rnd   *rand.Rand            // of ticks of a clock of all CPUs
 
 	on, ever bool
@@ -152,7 +158,7 @@ func (t *clockThread) Clocks() ClockLimits {
 	if t.flat {
 		machine = 64
 	}
-	return ClockLimits{Own: 60 << 10, Machine: machine, Copy: 12_000, Tick: func() int64 { return 3_000 }, Delay: func() int64 { return 0 }}
+	return ClockLimits{Own: 60 << 10, Machine: machine, OwnCode: t.place != nil, Copy: 12_000, Tick: func() int64 { return 3_000 }, Delay: func() int64 { return 0 }}
 }
 
 func (t *clockThread) NextCopy(v *View) (x ClockCopy, ok bool) {
@@ -172,6 +178,9 @@ func (t *clockThread) NextCopy(v *View) (x ClockCopy, ok bool) {
 		return x, false
 	}
 	now := t.cpu(t.tr.now)
+	for t.place != nil && now >= t.next && t.place(t.when(t.next)) != inOwnCode {
+		t.next += t.period
+	}
 	for t.room > 0 && (now-t.next)/t.period >= int64(t.room) {
 		t.next += t.period
 		x.Lost++
@@ -179,19 +188,24 @@ func (t *clockThread) NextCopy(v *View) (x ClockCopy, ok bool) {
 	if now < t.next {
 		return x, false
 	}
-	lo, hi := t.from, t.tr.now // the moment at which its CPU time was next
+	t.from = t.when(t.next)
+	t.copy(v, t.from)
+	x.Ran = t.next - t.began
+	t.next += t.period
+	return x, true
+}
+
+// when returns the moment since the last copy at which its CPU time was cpu.
+func (t *clockThread) when(cpu int64) stack.Time {
+	lo, hi := t.from, t.tr.now
 	for lo < hi {
-		if mid := (lo + hi) / 2; t.cpu(mid) < t.next {
+		if mid := (lo + hi) / 2; t.cpu(mid) < cpu {
 			lo = mid + 1
 		} else {
 			hi = mid
 		}
 	}
-	t.from = lo
-	t.copy(v, lo)
-	x.Ran = t.next - t.began
-	t.next += t.period
-	return x, true
+	return lo
 }
 
 // copy fills v with the thread as it is at at.

@@ -449,9 +449,10 @@ func (g *group) visit(th *thread, late bool) {
 func (g *group) lookNow(th *thread) {
 	g.cur.spent = th.budget.spent(g.engine.Now(), g.s.cfg.MaxOverhead, g.tick.every)
 	err := g.look(th)
-	g.cur.spent = false
+	stopped := g.cur.inCalls
+	g.cur.spent, g.cur.inCalls = false, false
 	if errors.Is(err, errClocked) {
-		th.budget.ticked(false)
+		th.budget.ticked(stopped)
 		g.heldBy(th, false)
 		th.ahead.steady = 0
 		return

@@ -44,6 +44,7 @@ type current struct {
 	queued  int64                       // ns of its stop during which it waited for a CPU
 	woke    bool                        // it was blocked at first
 	spent   bool                        // it has used up its share of stops
+	inCalls bool                        // its clock does not see calls, and a stop is to show which one it is in
 	asked   int                         // reads that More made during the stop
 	batches uint64                      // batches of samples that came late, so far
 	word    func(uint64) (uint64, bool) // Sample.Word

@@ -129,6 +129,7 @@ type ClockCopy struct {
 // ClockLimits say which clocks a thread may have, and what these cost.
 type ClockLimits struct {
 	Own, Machine int          // most bytes of stack in a copy of an own clock, and of one of all CPUs; 0: there is none
+	OwnCode      bool         // own clocks make no copies while the thread is in the kernel
 	Copy         int64        // ns that a copy is assumed to cost the thread
 	Tick         func() int64 // ns that a tick of the clock of all CPUs costs a thread that is not copied
 	Delay        func() int64 // ns after which such a tick takes effect once it is due

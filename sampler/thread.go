@@ -206,6 +206,9 @@ func (g *group) stopAndWalk(th *thread, c Counters, asleep *stack.Call) error {
 	if th.walk.Torn() { // it waits for a CPU there
 		return ErrUnsure
 	}
+	if g.cur.inCalls && !g.payCalls(th) {
+		return errClocked
+	}
 	g.stopped(th, c)
 	return nil
 }
@@ -240,7 +243,7 @@ func (g *group) didAt(th *thread, c *Counters, try int) (stack.State, stack.Call
 		return stack.StateBlocked, v.Call
 	case v.Found == ActivityAsleep, v.Found == ActivityQueued:
 		return stack.StateRunnable, none
-	case th.clock.on: // samples on a CPU come from its clock; this stop represents its time waiting
+	case th.clock.on && !g.cur.inCalls: // samples on a CPU come from its clock; this stop represents its time waiting
 		return stack.StateRunnable, none
 	case v.Found == ActivityUnknown && v.Call.Nr < 0 && th.life.started && th.stood(c, try, 1):
 		return stack.StateRunnable, none

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/symbol/kallsyms"
+	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/trace"
 )
 
@@ -108,7 +109,7 @@ func (s *Session) bareSamples() (why, many string) {
 	if s.bare != "" || !s.o.Clock {
 		return s.bare, ""
 	}
-	if s.smp.ClockRefused() {
+	if s.smp.ClockRefused() || !target.ClocksSeeCalls() {
 		return "the kernel refuses the clocks that copy them: CAP_PERFMON is needed, root, or kernel.perf_event_paranoid of 1 or less", ""
 	}
 	stops, clocked := uint64(0), uint64(0)

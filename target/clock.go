@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/bits"
 	"os"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -20,8 +21,8 @@ import (
 // switch of the thread, as the kernel then starts or ends a timer.
 //
 // Copies within system calls are of the moment of the call. They need permission to profile the
-// kernel (CAP_PERFMON, root, or perf_event_paranoid of 1 or less). Without it, the kernel would
-// drop them, and a thread's time in calls would be missing.
+// kernel (CAP_PERFMON, root, or perf_event_paranoid of 1 or less). Without it, but with perf_event_paranoid of 2, the
+// kernel makes copies of the thread's own code alone: a period that ends in the kernel makes none (ClocksSeeCalls).
 
 // MaxClockStack is the most bytes of stack in a copy: with the registers they fit into a record,
 // whose size has 16 bits.
@@ -86,6 +87,16 @@ func (x *ClockCopy) SP() uint64 { return x.Regs.R[nativeSP] }
 // ErrClockDenied: the kernel allows no such clock, here or to this user.
 var ErrClockDenied = errors.New("the kernel refuses to copy running threads")
 
+// ClocksSeeCalls reports whether the kernel lets this program's clocks copy threads that are in the kernel, too.
+var ClocksSeeCalls = sync.OnceValue(func() bool {
+	attr := unix.PerfEventAttr{Type: unix.PERF_TYPE_SOFTWARE, Size: unix.PERF_ATTR_SIZE_VER5, Config: unix.PERF_COUNT_SW_TASK_CLOCK, Bits: unix.PerfBitDisabled}
+	fd, err := unix.PerfEventOpen(&attr, 0, -1, -1, unix.PERF_FLAG_FD_CLOEXEC)
+	if err == nil {
+		unix.Close(fd)
+	}
+	return err == nil
+})
+
 // NoProgram is the program of a clock that has none.
 const NoProgram = -1
 
@@ -113,6 +124,9 @@ func (t *Thread) OpenClock(period int64, stackBytes, program int, kernel bool) (
 	attr := unix.PerfEventAttr{Type: unix.PERF_TYPE_SOFTWARE, Size: unix.PERF_ATTR_SIZE_VER5, Config: unix.PERF_COUNT_SW_TASK_CLOCK, Sample: uint64(period),
 		Sample_type: perfSample | unix.PERF_SAMPLE_READ, Bits: unix.PerfBitUseClockID | unix.PerfBitComm | unix.PerfBitSampleIDAll, Wakeup: clockRecords,
 		Sample_regs_user: perfRegsMask, Sample_stack_user: uint32(stackBytes), Clockid: unix.CLOCK_MONOTONIC}
+	if !ClocksSeeCalls() {
+		attr.Bits |= unix.PerfBitExcludeKernel
+	}
 	if kernel {
 		copyKernel(&attr)
 	}

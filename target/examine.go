@@ -222,14 +222,18 @@ func checkSchedstats() Check {
 func checkClock(pid int) Check {
 	c := Check{Name: "CPU clocks", Found: "the kernel copies running threads: they need not be stopped"}
 	err := TryClock(pid, NoProgram)
-	if err == nil || errors.Is(err, ErrGone) {
+	switch {
+	case (err == nil || errors.Is(err, ErrGone)) && ClocksSeeCalls():
 		return c
+	case err == nil || errors.Is(err, ErrGone):
+		c.Verdict, c.Found = Limited, "the kernel copies threads that run their own code; those in system calls are stopped"
+	default:
+		var errno unix.Errno
+		if errors.As(err, &errno) {
+			err = errno
+		}
+		c.Verdict, c.Found = Limited, "running threads are stopped, not copied by the kernel: "+err.Error()
 	}
-	var errno unix.Errno
-	if errors.As(err, &errno) {
-		err = errno
-	}
-	c.Verdict, c.Found = Limited, "running threads are stopped, not copied by the kernel: "+err.Error()
 	level, err := perfParanoid()
 	if errors.Is(err, os.ErrNotExist) {
 		c.Advice = "a kernel with perf events needs no stops for them"
@@ -259,7 +263,7 @@ func ExplainClock(err error) error {
 	if level, err := perfParanoid(); err == nil {
 		is = fmt.Sprintf(" (it is %d)", level)
 	}
-	return fmt.Errorf("%w: CAP_PERFMON is needed (setcap cap_perfmon,cap_sys_ptrace+ep), root, or kernel.perf_event_paranoid of 1 or less%s; in a container, its seccomp profile has to allow perf_event_open", err, is)
+	return fmt.Errorf("%w: CAP_PERFMON is needed (setcap cap_perfmon,cap_sys_ptrace+ep), root, or kernel.perf_event_paranoid of 2 or less%s; in a container, its seccomp profile has to allow perf_event_open", err, is)
 }
 
 // tryChild samples a child process of its own.

@@ -72,7 +72,7 @@ func topics() []topicGroup {
 			{"samples by a stop", "The thread was suspended for some microseconds, and its registers and stack were copied."},
 			{"samples of threads that had not run", "The thread had no CPU since its last sample, so its stack is still the same: it was not stopped."},
 			{"samples read while blocked", "The stack of a blocked thread was read without stopping it. A thread that woke meanwhile is recognized by its counters, and the sample is discarded."},
-			{"samples by a CPU clock", "A clock of the kernel, which runs while the thread is on a CPU, copied its registers and stack once per interval: no stop, and no delay until the end of a system call. Threads of C, C++, Rust, Java and Node that use a CPU get one where the kernel allows it (root, CAP_PERFMON, or kernel.perf_event_paranoid of 1 or less); --engine=ptrace uses none."},
+			{"samples by a CPU clock", "A clock of the kernel, which runs while the thread is on a CPU, copied its registers and stack once per interval: no stop, and no delay until the end of a system call. Threads of C, C++, Rust, Java and Node that use a CPU get one where the kernel allows it (root, CAP_PERFMON, or kernel.perf_event_paranoid of 1 or less; with 2, stops show their system calls); --engine=ptrace uses none."},
 			{"pauses", "How long stopped threads stood. The distribution is measured at each stop."},
 			{"cost", "CPU time of sliver itself as a share of all CPUs, and the time that the process stood. --max-overhead limits both."},
 			{"inferred holder", "The thread that most likely holds a lock: its stack shows that it took it. Locks whose memory names the holder are marked as known."},

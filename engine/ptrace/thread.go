@@ -114,7 +114,7 @@ func (t *Thread) MetByClock() int64 { return t.clock.Met() }
 
 // Clocks implements sampler.Thread.
 func (t *Thread) Clocks() sampler.ClockLimits {
-	return sampler.ClockLimits{Own: target.MaxClockStack, Machine: target.MaxMachineClockStack, Copy: target.CopyCost, Tick: t.MachineTickCost, Delay: target.TickDelay}
+	return sampler.ClockLimits{Own: target.MaxClockStack, Machine: target.MaxMachineClockStack, OwnCode: !target.ClocksSeeCalls(), Copy: target.CopyCost, Tick: t.MachineTickCost, Delay: target.TickDelay}
 }
 
 // NextCopy implements sampler.Thread.

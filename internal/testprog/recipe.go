@@ -157,6 +157,7 @@ var programs = map[string]map[string]recipe{
 	"c/kinwaits":         {"O2": cVariants["O2"]},
 	"c/states":           {"O2": cVariants["O2"]},
 	"c/inturn":           {"O2": cVariants["O2"]},
+	"c/owncode":          {"O2": cVariants["O2"]},
 	"c/wakes":            {"O2": cVariants["O2"]},
 	"c/inkernel":         {"O2": cVariants["O2"]},
 	"c/requests":         {"O2": cVariants["O2"]},

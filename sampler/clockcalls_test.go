@@ -1,0 +1,98 @@
+package sampler
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/sliverprof/sliver/stack"
+)
+
+// Places of a clockThread.
+const (
+	inOwnCode = iota
+	inCall
+	inPageFault
+)
+
+// TestOwnCode: with a clock that copies a thread in its own code alone, calls have the share of the samples that they have of
+// the CPU time, although no copy is made in them. So have page faults, in which a stop looks like one in own
+// code. The limit for calls is 4.5 standard deviations of the number of stops in calls, and 3 points for
+// the part of faults that is left out on purpose: a verdict is wrong by chance in less than 1 of 100,000 runs.
+func TestOwnCode(t *testing.T) {
+	const us = 1000
+	for _, c := range []struct {
+		name                   string
+		own, call, fault, rest int64 // us, of one turn of the program
+	}{
+		{"no calls", 9000, 0, 0, 0},
+		{"calls, half of the time", 4700, 4700, 0, 0},
+		{"a few calls", 1900, 100, 0, 0},
+		{"nearly all calls", 1000, 9000, 0, 0},
+		{"long turns", 90_000, 60_000, 0, 0},
+		{"faults", 700, 0, 700, 0},
+		{"calls and faults", 1000, 500, 1000, 0},
+		{"half asleep", 3000, 1000, 0, 4000},
+		{"mostly asleep", 600, 600, 0, 12_000},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			const d = 120 * time.Second
+			on := (c.own + c.call + c.fault) * us
+			th := worker(on, 0, c.rest*us)
+			th.place = func(at stack.Time) int {
+				switch in := int64(at) % (on + c.rest*us) / us; {
+				case in < c.own:
+					return inOwnCode
+				case in < c.own+c.call:
+					return inCall
+				}
+				return inPageFault
+			}
+			sink, acc := clockSample(t, th, Config{Interval: 10 * time.Millisecond, Jitter: .5, Clock: true}, d)
+			if !th.ever || th.machine {
+				t.Fatalf("a clock was started: %v, of all CPUs: %v", th.ever, th.machine)
+			}
+			var n [3]float64
+			outside, next := 0.0, stack.Sample{Time: math.MaxInt64, CPU: math.MaxInt64}
+			for i := len(sink.samples) - 1; i >= 0; i-- {
+				s := sink.samples[i]
+				if s.Time > next.Time || s.CPU > next.CPU {
+					t.Fatalf("%v, %d ns of CPU time before %v, %d", s.Time, s.CPU, next.Time, next.CPU)
+				}
+				if s.State != stack.StateRunning {
+					next = s
+					continue
+				}
+				place := th.place(s.Time)
+				// One that was made up is at the stop that it is for.
+				if paid := s.Way == stack.WayStop || next.Way == stack.WayStop && next.Time-s.Time <= mostCalls; paid && place != inCall {
+					outside++
+				}
+				if s.Time+mostCalls < next.Time {
+					next = s
+				}
+				n[place]++
+			}
+			all := n[inOwnCode] + n[inCall] + n[inPageFault]
+			cpu := float64(on) / float64(on+c.rest*us)
+			if want := cpu * d.Seconds() * 100; all < .9*want || all > 4.3*want {
+				t.Errorf("%.0f samples on a CPU, want %.0f to %.0f", all, want, 4*want)
+			}
+			want := float64(c.call*us) / float64(on)
+			stops := float64(acc.Stopped()) + 1
+			slack := 4.5*math.Sqrt(want*(1-want)*(1/stops+1/all)) + .03
+			if got := n[inCall] / all; math.Abs(got-want) > slack {
+				t.Errorf("calls have %.1f %% of the samples and %.1f of the CPU time", 100*got, 100*want)
+			}
+			want = float64(c.fault) / float64(c.own+c.call+c.fault)
+			if got := outside / all; got > want+.05 || got < want-.1 {
+				t.Errorf("%.1f %% of the samples are of faults, want %.1f", 100*got, 100*want)
+			}
+			// A stop at each tick that finds it owing, no more.
+			if most := cpu*d.Seconds()*100*min(1, 4*float64(on-c.own*us)/float64(on)) + 100; stops > most {
+				t.Errorf("%.0f stops, want at most %.0f", stops, most)
+			}
+			t.Logf("%.0f samples: %.3f in calls, %.3f of faults, by %.0f stops", all, n[inCall]/all, outside/all, stops)
+		})
+	}
+}

@@ -1,0 +1,98 @@
+// A thread that spends its CPU time in its own code, in system calls and in page faults, and knows how much in each. After
+// "ready PID" and a line of input it begins; after another line it prints "shares NS NS NS", the CPU time of compute,
+// reading and touching, and waits for a last line.
+//
+//     owncode COMPUTE READ TOUCH REST      us of each turn
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { PIECE = 1 << 18, PAGES = 64 };
+
+static volatile unsigned long sink;
+static long shares[3];
+static char *memory, buffer[PIECE];
+static int zero;
+
+static long cpu(void) {
+	struct timespec t;
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return t.tv_sec * 1000000000L + t.tv_nsec;
+}
+
+// Reads a clock that needs no system call: a stop of a thread in its own code takes effect some us later, and at the end of a
+// call if it has made one by then.
+__attribute__((noinline)) static void compute(long ns) {
+	struct timespec from, t;
+	clock_gettime(CLOCK_MONOTONIC, &from);
+	do {
+		for (int i = 0; i < 2000; i++)
+			sink += i;
+		clock_gettime(CLOCK_MONOTONIC, &t);
+	} while ((t.tv_sec - from.tv_sec) * 1000000000L + t.tv_nsec - from.tv_nsec < ns);
+}
+
+__attribute__((noinline)) static void reading(long until) {
+	while (cpu() < until)
+		if (read(zero, buffer, PIECE) <= 0) // a stop may cut it short
+			exit(1);
+}
+
+__attribute__((noinline)) static void touch(void) {
+	for (int i = 0; i < PAGES; i++)
+		memory[i * 4096L] = 1;
+	__asm__ volatile("");
+}
+
+// The pages are given back in a call, whose CPU time is that of reading.
+static long touching(long until) {
+	long given = 0;
+	while (cpu() < until) {
+		long a = cpu();
+		madvise(memory, PAGES * 4096L, MADV_DONTNEED);
+		given += cpu() - a;
+		touch();
+	}
+	return given;
+}
+
+int main(int argc, char **argv) {
+	if (argc != 5)
+		return 2;
+	long us[4];
+	for (int i = 0; i < 4; i++)
+		us[i] = atol(argv[i + 1]);
+	zero = open("/dev/zero", O_RDONLY);
+	memory = mmap(NULL, PAGES * 4096L, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (zero < 0 || memory == MAP_FAILED)
+		return 1;
+	madvise(memory, PAGES * 4096L, MADV_NOHUGEPAGE);
+	printf("ready %d\n", getpid());
+	fflush(stdout);
+	char line[8];
+	if (!fgets(line, sizeof line, stdin))
+		return 1;
+	for (;;) {
+		struct pollfd in = {.fd = 0, .events = POLLIN};
+		if (poll(&in, 1, 0) != 0)
+			break;
+		long from = cpu();
+		compute(us[0] * 1000);
+		long computed = cpu();
+		reading(computed + us[1] * 1000);
+		long read = cpu();
+		long given = touching(read + us[2] * 1000), end = cpu();
+		shares[0] += computed - from;
+		shares[1] += read - computed + given;
+		shares[2] += end - read - given;
+		if (us[3] > 0)
+			usleep(us[3]);
+	}
+	printf("shares %ld %ld %ld\n", shares[0], shares[1], shares[2]);
+	fflush(stdout);
+	return fgets(line, sizeof line, stdin) ? 0 : 1;
+}
