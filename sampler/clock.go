@@ -51,6 +51,8 @@ const (
 	clockLook     = 200_000_000
 	clockTax      = 1.0 / 32
 	timerCost     = 9_000
+	// leastSwitches is how many switches a second are never too many: few cannot be counted well.
+	leastSwitches = 20
 	// clockFirst is the CPU time, in ns, of which the switches count if they were not yet counted over clockLook.
 	clockFirst = 10_000_000
 	// clockSteady is the least share of the last second or so that a thread with a clock used a CPU or waited for
@@ -121,6 +123,7 @@ type allCPUs struct {
 	owed  int64  // CPU time of owedCalls
 	turns uint64 // switches when it was started
 	pool  bool   // the thread is in it since it is of a pool
+	crowd crowdTime
 }
 
 // poolUse is the share of a CPU that threads of a group use together of which each uses less than clockBusy, or has a clock
@@ -129,6 +132,7 @@ type poolUse struct {
 	on    bool // it has been enough
 	share float64
 	at    stack.Time // when it was added up
+	times poolTimes
 }
 
 // pools reports whether a thread that uses too little of a CPU for a clock is one of many that take turns. Its whole life
@@ -173,7 +177,7 @@ type switchRate struct {
 	perSecond float64    // switches a second that no stop made; below 0: unknown
 }
 
-// ErrClockBusy: the clock of all CPUs is in use with another period.
+// ErrClockBusy: the clock of all CPUs is in use with another period, or a shared one by as many threads as can.
 var ErrClockBusy = errors.New("the clock of all CPUs has another period")
 
 // errClocked: the thread runs, and its clock takes its samples.
@@ -233,7 +237,8 @@ func (g *group) startClock(th *thread, c *Counters, at stack.Time) {
 	}
 	machine, refusal, most := k.rate.perSecond > g.mostSwitches(th), &g.s.clocks.refused, uint64(limits.Own)
 	pool := th.usage.lately < clockBusy || machine && th.usage.lately < machineBusy*clockBusy
-	if pool && (limits.Machine == 0 || !g.pools(th, c, at)) {
+	crowd := pool && g.s.clocks.machineRefused.Load()
+	if pool && !g.pools(th, c, at) || crowd && machine || !crowd && pool && limits.Machine == 0 {
 		return
 	}
 	if limit := g.s.cfg.MaxOverhead; k.depth == 0 && !pool || limit > 0 && float64(limits.Copy)*th.usage.lately > limit*float64(g.tick.every) {
@@ -247,9 +252,14 @@ func (g *group) startClock(th *thread, c *Counters, at stack.Time) {
 		}
 		aside = &x
 	}
-	if machine = machine || pool; machine {
+	switch machine = machine || pool && !crowd; {
+	case machine:
 		refusal, most = &g.s.clocks.machineRefused, uint64(limits.Machine)
-	} else if th.usage.lately < clockSure && g.s.clocks.own.Load() >= fewClocks {
+	case crowd && aside != nil:
+		return
+	case crowd:
+		refusal, most = &g.s.clocks.crowdRefused, uint64(limits.Crowd)
+	case th.usage.lately < clockSure && g.s.clocks.own.Load() >= fewClocks:
 		return
 	}
 	if refusal.Load() || !k.fits(most) {
@@ -263,7 +273,7 @@ func (g *group) startClock(th *thread, c *Counters, at stack.Time) {
 	if aside != nil && aside.List.Head.Len > 0 {
 		least = leastListStack
 	}
-	plan := ClockPlan{Every: g.clockEvery(th), Stack: int(min(max(2*k.depth, 2*k.least, least), most)), Tick: k.cpus.tick, Aside: aside}
+	plan := ClockPlan{Every: g.clockEvery(th), Stack: int(min(max(2*k.depth, 2*k.least, least), most)), Tick: k.cpus.tick, Crowd: crowd, Aside: aside}
 	if err := th.file.StartClock(plan); err != nil {
 		if errors.Is(err, ErrAside) {
 			refusal = &g.s.clocks.asideRefused
@@ -277,13 +287,14 @@ func (g *group) startClock(th *thread, c *Counters, at stack.Time) {
 	if !pool {
 		g.s.clocks.all.Add(1)
 	}
-	if !machine {
+	if !machine && !crowd {
 		g.s.clocks.own.Add(1)
 	}
 	k.on, k.every, k.since, k.from, k.at, k.drawn = true, plan.Every, at, c.CPU, c.CPU, 0
 	k.aside = aside != nil
 	k.cpus.owed, k.cpus.turns = 0, c.Switches
-	if k.calls.start(limits.OwnCode && !machine, c.CPU, k.every); k.calls.on {
+	k.cpus.crowd = crowdTime{on: crowd, ownCode: limits.OwnCode, cpu: c.CPU}
+	if k.calls.start(limits.OwnCode && !machine && !crowd, c.CPU, k.every); k.calls.on {
 		g.drawClock(th)
 	}
 }
@@ -291,8 +302,11 @@ func (g *group) startClock(th *thread, c *Counters, at stack.Time) {
 // clockStack returns how many bytes of stack the clock of the thread can copy.
 func (g *group) clockStack(th *thread) uint64 {
 	limits := th.file.Clocks()
-	if th.clock.machine() {
+	switch {
+	case th.clock.machine():
 		return uint64(limits.Machine)
+	case th.clock.cpus.crowd.on:
+		return uint64(limits.Crowd)
 	}
 	return uint64(limits.Own)
 }
@@ -340,7 +354,7 @@ func (k *clock) dense(interval int64) int64 {
 func (g *group) drawClock(th *thread) {
 	k := &th.clock
 	period := float64(k.every)
-	if !k.machine() { // which varies by itself
+	if !k.machine() && !k.cpus.crowd.on { // which vary by themselves
 		period *= 1 + clockVary*(2*rand.Float64()-1)
 	}
 	k.drawn = 0
@@ -381,10 +395,10 @@ func (g *group) mostSwitches(th *thread) float64 {
 	if !th.clock.fits(uint64(th.file.Clocks().Machine)) {
 		return max(clockSwitches, tickSwitches*1e9/float64(g.tick.every))
 	}
-	if g.s.clocks.machineRefused.Load() {
+	if g.s.clocks.machineRefused.Load() && th.usage.lately >= clockBusy {
 		return clockSwitches
 	}
-	return min(clockSwitches, th.usage.lately*1e9*clockTax/timerCost)
+	return min(clockSwitches, max(th.usage.lately*1e9*clockTax/timerCost, leastSwitches))
 }
 
 // unwind stops the thread's clock. Copies that were not taken are lost, at most one interval's.
@@ -395,10 +409,10 @@ func (g *group) unwind(th *thread) {
 		if !th.clock.cpus.pool {
 			g.s.clocks.all.Add(-1)
 		}
-		th.clock.cpus.pool = false
-		if !th.clock.machine() {
+		if !th.clock.machine() && !th.clock.cpus.crowd.on {
 			g.s.clocks.own.Add(-1)
 		}
+		th.clock.cpus.pool, th.clock.cpus.crowd = false, crowdTime{}
 	}
 }
 
@@ -416,6 +430,7 @@ const (
 func (g *group) takeCopies(th *thread, c *Counters) {
 	k := &th.clock
 	gone, end := uint64(0), clockGoes
+	g.ranInPool(th, c)
 	for k.on {
 		x, ok := th.file.NextCopy(&g.view)
 		gone += x.Lost
@@ -423,6 +438,9 @@ func (g *group) takeCopies(th *thread, c *Counters) {
 			break
 		}
 		k.calls.copied(k.from+x.Ran, x.Lost)
+		if k.cpus.crowd.on {
+			g.tally.pool.times.copied += float64(k.every)
+		}
 		if at := g.view.Stopped; at <= max(k.since, stack.Time(th.acc.to.Load()), th.gaps.last) {
 			continue
 		}
@@ -454,7 +472,7 @@ func (g *group) takeCopies(th *thread, c *Counters) {
 	if gone > 0 {
 		g.leftOut(th, missed{g.engine.Now(), int64(gone), int64(gone) * k.every})
 	}
-	if k.on && !k.machine() && k.drawn >= clockDraw {
+	if k.on && !k.machine() && !k.cpus.crowd.on && k.drawn >= clockDraw {
 		g.drawClock(th)
 	}
 }

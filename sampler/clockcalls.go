@@ -21,7 +21,7 @@ const (
 	// from a time without stops over several places.
 	fewCalls, mostCalls = 8, 64
 	// A thread that runs little, or naps, is hardly met running. Stops that find the thread waiting for a CPU therefore get the debt
-	// beyond leftCalls periods, and the call in which it is found blocked the one beyond leftWaiting.
+	// beyond leftCalls periods. What a thread that is found blocked owes beyond leftWaiting is in an unknown place.
 	leftCalls, leftWaiting = 16, 64
 	// After callStops stops, all sums over them count half.
 	callStops = 256
@@ -211,14 +211,35 @@ func (g *group) payCalls(th *thread) (ok bool) {
 	return true
 }
 
-// owedWaiting records the samples that the thread owes beyond leftWaiting, in the call in which the sample at hand found it blocked.
+// owedWaiting records the samples that the thread owes beyond leftWaiting. The sample at hand found it blocked.
 func (g *group) owedWaiting(th *thread) {
 	t := &th.clock.calls
 	if n := t.owes(g.sample.CPU)/t.period - leftWaiting; n > 0 {
 		n = min(n, mostCalls)
 		t.paid += n * t.period
-		g.makeUp(th, n)
+		g.makeUnknown(th, n)
 	}
+}
+
+// makeUnknown records n samples on a CPU in an unknown place of the kernel, right before the sample at hand. They have
+// the outer frames that this one and the last copy share.
+func (g *group) makeUnknown(th *thread, n int64) {
+	s, last := &g.sample, th.clock.stack
+	was, i := s.Stack, len(s.Stack)
+	for j := len(last); i > 0 && j > 0; {
+		f, of := &s.Stack[i-1], &last[j-1]
+		if f.Func != of.Func || f.CFA != of.CFA || f.Kind != of.Kind {
+			break
+		}
+		i, j = i-1, j-1
+	}
+	if i = min(i, len(was)-1); i < 0 {
+		return
+	}
+	at := stack.Frame{Kind: stack.KindError, PC: uint64(stack.ReasonKernel), CFA: was[i].CFA - 1}
+	s.Stack = append([]stack.Frame{at}, was[i:]...)
+	g.makeUp(th, n)
+	s.Stack = was
 }
 
 // makeUp records n samples of the stack at hand, on a CPU, right before its sample. Each has a period of CPU time, if there is as much.

@@ -33,6 +33,8 @@ func (g *group) owedCalls(th *thread) {
 	case !k.on || s.Reason != stack.ReasonNone || len(s.Stack) == 0:
 	case k.calls.on:
 		g.owedWaiting(th)
+	case k.cpus.crowd.ownCode:
+		g.owedInPool(th)
 	case k.machine():
 		n := max(min((k.unmet(s, th.file.MetByClock())-k.cpus.owed)/k.every, mostOwed), 0)
 		k.cpus.owed += n * k.every

@@ -105,7 +105,7 @@ func cutBy(s *stack.Sample) stack.Reason {
 		return s.Reason
 	}
 	for i := range s.Stack {
-		if f := &s.Stack[i]; f.Kind == stack.KindError && stack.Reason(f.PC) != stack.ReasonParent {
+		if f := &s.Stack[i]; f.Kind == stack.KindError && stack.Reason(f.PC) != stack.ReasonParent && stack.Reason(f.PC) != stack.ReasonKernel {
 			return stack.Reason(f.PC)
 		}
 	}

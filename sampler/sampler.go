@@ -143,6 +143,7 @@ type clockUse struct {
 	refused        atomic.Bool  // the kernel refuses clocks of threads
 	asideRefused   atomic.Bool  // the kernel copies no memory beside stacks
 	machineRefused atomic.Bool  // … and one of all CPUs
+	crowdRefused   atomic.Bool  // … and those of a pool's threads
 	all, own       atomic.Int32 // threads that have one, and that have one of their own
 	cost           atomic.Int64 // ns that copies of clocks are assumed to have cost
 	// dense is the part of cost that no longer interval saves, since a thread runs little and has more than one copy an

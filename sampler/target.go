@@ -115,7 +115,8 @@ type Thread interface {
 type ClockPlan struct {
 	Every int64         // ns of the thread's CPU time between two copies, in the mean
 	Stack int           // bytes
-	Tick  int64         // ns between ticks of a clock of all CPUs, of whose copies of the thread some are kept by chance; 0: an own clock
+	Tick  int64         // ns between ticks of a clock of all CPUs, of whose copies of the thread some are kept by chance; 0: a clock of the thread
+	Crowd bool          // one with the buffers of a pool
 	Aside *unwind.Aside // memory that is copied with the stack; nil: none
 }
 
@@ -128,11 +129,14 @@ type ClockCopy struct {
 
 // ClockLimits say which clocks a thread may have, and what these cost.
 type ClockLimits struct {
-	Own, Machine int          // most bytes of stack in a copy of an own clock, and of one of all CPUs; 0: there is none
-	OwnCode      bool         // own clocks make no copies while the thread is in the kernel
-	Copy         int64        // ns that a copy is assumed to cost the thread
-	Tick         func() int64 // ns that a tick of the clock of all CPUs costs a thread that is not copied
-	Delay        func() int64 // ns after which such a tick takes effect once it is due
+	// Own, Machine and Crowd are the most bytes of stack in a copy of an own clock, of one of all CPUs, and of one that threads of a
+	// pool share; 0: there is none.
+	Own, Machine, Crowd int
+
+	OwnCode bool         // clocks of threads, own and shared, make no copies in the kernel
+	Copy    int64        // ns that a copy is assumed to cost the thread
+	Tick    func() int64 // ns that a tick of the clock of all CPUs costs a thread that is not copied
+	Delay   func() int64 // ns after which such a tick takes effect once it is due
 }
 
 // Activity is a thread's activity at a moment.

@@ -62,6 +62,7 @@ const (
 	ReasonDeep            // more frames than one stack may have
 	ReasonParent          // a coroutine's stack on its thread's own; the frames of its starter follow
 	ReasonBound           // more frames of a runtime than are read per stack
+	ReasonKernel          // not an end: the thread was in the kernel, in a call or page fault that nothing shows
 )
 
 // MaxReason is greater than any Reason.
@@ -71,7 +72,7 @@ func (r Reason) String() string {
 	return name(int(r), "reason", "none", "stack copy too short", "no unwind rule", "unmapped address",
 		"unknown register", "unreadable memory", "stack does not rise", "damaged unwind table", "no stack", "frames in the heap",
 		"return address is 0", "more than 65536 frames", "frames of the parent coroutine",
-		"more frames than are read of one stack")
+		"more frames than are read of one stack", "in the kernel, in an unknown call")
 }
 
 // Frame is one activation of a function, real or inlined.

@@ -35,7 +35,8 @@ const clockRecords = 12
 // of the Thread.
 type Clock struct {
 	perfRing
-	machine *machineClock // that makes the copies; nil: an event of the thread's own
+	machine *machineClock // that makes the copies; nil: events of the thread
+	crowd   *crowdClock   // whose buffers they are in; nil: a buffer of the thread's own
 	thread  *Thread
 	kernel  bool // the copies have the kernel's part of the stack
 	copies  clockCopies
@@ -48,6 +49,10 @@ type Clock struct {
 	missed  uint64
 	share   float64 // of the copies that are kept
 	ticks   int64   // at which the thread ran
+
+	// Of a crowdClock, guarded by its mu, as are pending and missed.
+	parts  []crowdPart // in the order of its CPUs
+	period int64
 }
 
 // clockCopies are copies whose memory is reused.
@@ -168,6 +173,9 @@ func (c *Clock) SetPeriod(period int64) error {
 		defer m.mu.Unlock()
 		return m.keep(c, period)
 	}
+	if c.crowd != nil {
+		return c.crowd.set(c, period)
+	}
 	return setPeriod(c.fd, uint64(period))
 }
 
@@ -176,9 +184,12 @@ func (c *Clock) SetPeriod(period int64) error {
 func (c *Clock) Take() (x *ClockCopy, lost uint64, ok bool) {
 	if c.taken == len(c.copies) {
 		c.copies, c.taken = c.copies[:0], 0
-		if c.machine != nil {
+		switch {
+		case c.machine != nil:
 			c.machine.give(c)
-		} else {
+		case c.crowd != nil:
+			c.crowd.give(c)
+		default:
 			c.ring.Read(c.read)
 		}
 	}
@@ -235,9 +246,12 @@ func lostIn(b []byte) uint64 {
 
 // Close ends the clock.
 func (c *Clock) Close() {
-	if c.machine != nil {
+	switch {
+	case c.machine != nil:
 		c.machine.leave(c)
-		return
+	case c.crowd != nil:
+		c.crowd.leave(c)
+	default:
+		c.close()
 	}
-	c.close()
 }

@@ -357,19 +357,11 @@ func (m *machineClock) read(b []byte) {
 	switch {
 	case c == nil || m.filter == nil && rand.Float64() >= c.share:
 		m.others++
-	case len(c.pending) >= mostPending:
-		c.missed++
 	case m.rec.parse(b, m.has()) && m.rec.tid == c.thread.tid:
 		if !c.kernel {
 			m.rec.kernel = m.rec.kernel[:0]
 		}
-		x := c.pending.add()
-		x.fill(&m.rec)
-		x.Ran = 0
-		// The buffers are read one after the other, and the thread may have changed its CPU.
-		for i := len(c.pending) - 1; i > 0 && c.pending[i].At < c.pending[i-1].At; i-- {
-			c.pending[i], c.pending[i-1] = c.pending[i-1], c.pending[i]
-		}
+		c.receive(&m.rec)
 	}
 }
 

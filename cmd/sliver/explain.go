@@ -42,6 +42,7 @@ func topics() []topicGroup {
 			reason(stack.ReasonDeep, "The stack has more frames than one stack may have: endless recursion, in most cases. The innermost frames are shown."),
 			reason(stack.ReasonParent, "Below this frame are the functions of the greenlet or coroutine that started the present one; those between are not on this stack."),
 			reason(stack.ReasonBound, "The runtime's own list of frames is longer than sliver reads of one stack. The innermost are shown."),
+			reason(stack.ReasonKernel, "The thread used CPU time in a system call or page fault. With a kernel.perf_event_paranoid of 2, CPU clocks see threads in their own code alone, and no stop showed the call."),
 		}},
 		{"Gaps: times without samples, in which the timeline shows the last sample", []topic{
 			why(stack.WhyLate, "Samples came too late, since the machine was busy or the thread had no CPU. Record fewer threads (-t), or use a longer interval (-i)."),

@@ -89,7 +89,9 @@ func (t *Thread) StartClock(p sampler.ClockPlan) (err error) {
 		}
 		program = t.aside.all.Program()
 	}
-	if p.Tick > 0 {
+	if p.Crowd {
+		t.clock, err = t.Thread.OpenCrowdClock(p.Every, p.Stack)
+	} else if p.Tick > 0 {
 		t.clock, err = t.Thread.OpenMachineClock(p.Tick, p.Every, program, t.kernel != nil)
 	} else {
 		t.clock, err = t.Thread.OpenClock(p.Every, p.Stack, program, t.kernel != nil)
@@ -97,7 +99,7 @@ func (t *Thread) StartClock(p sampler.ClockPlan) (err error) {
 	if err != nil {
 		t.StopClock()
 	}
-	if errors.Is(err, target.ErrClockPeriod) {
+	if errors.Is(err, target.ErrClockPeriod) || errors.Is(err, target.ErrClockFull) {
 		return sampler.ErrClockBusy
 	}
 	return Translate(err)
@@ -114,7 +116,7 @@ func (t *Thread) MetByClock() int64 { return t.clock.Met() }
 
 // Clocks implements sampler.Thread.
 func (t *Thread) Clocks() sampler.ClockLimits {
-	return sampler.ClockLimits{Own: target.MaxClockStack, Machine: target.MaxMachineClockStack, OwnCode: !target.ClocksSeeCalls(), Copy: target.CopyCost, Tick: t.MachineTickCost, Delay: target.TickDelay}
+	return sampler.ClockLimits{Own: target.MaxClockStack, Machine: target.MaxMachineClockStack, Crowd: target.MaxCrowdClockStack, OwnCode: !target.ClocksSeeCalls(), Copy: target.CopyCost, Tick: t.MachineTickCost, Delay: target.TickDelay}
 }
 
 // NextCopy implements sampler.Thread.

@@ -38,8 +38,10 @@ __attribute__((noinline)) static void compute(long ns) {
 
 __attribute__((noinline)) static void reading(long until) {
 	while (cpu() < until)
-		if (read(zero, buffer, PIECE) <= 0) // a stop may cut it short
+		if (read(zero, buffer, PIECE) <= 0) { // a stop may cut it short
+			perror("read");
 			exit(1);
+		}
 }
 
 __attribute__((noinline)) static void touch(void) {
@@ -78,7 +80,12 @@ int main(int argc, char **argv) {
 		return 1;
 	for (;;) {
 		struct pollfd in = {.fd = 0, .events = POLLIN};
-		if (poll(&in, 1, 0) != 0)
+		int said = poll(&in, 1, 0);
+		if (said < 0) {
+			perror("poll");
+			return 1;
+		}
+		if (said > 0)
 			break;
 		long from = cpu();
 		compute(us[0] * 1000);
@@ -92,6 +99,8 @@ int main(int argc, char **argv) {
 		if (us[3] > 0)
 			usleep(us[3]);
 	}
+	if (!fgets(line, sizeof line, stdin))
+		return 1;
 	printf("shares %ld %ld %ld\n", shares[0], shares[1], shares[2]);
 	fflush(stdout);
 	return fgets(line, sizeof line, stdin) ? 0 : 1;
