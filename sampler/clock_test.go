@@ -73,6 +73,10 @@ func (tr *clockEngine) Stop(t Thread, v *View) error {
 	if th := t.(*clockThread); th.waits != nil && th.waits(v.Asked) {
 		v.Found = ActivityQueued
 	} else if th.place != nil {
+		if th.stopped == nil {
+			th.stopped = map[stack.Time]bool{}
+		}
+		th.stopped[v.Stopped] = true
 		v.Call.Nr = -1
 		if th.place(v.Stopped) == inCall {
 			v.Call.Nr = 1
@@ -106,6 +110,7 @@ type clockThread struct {
 	on, ever bool
 	starts   int
 	stops    uint64
+	stopped  map[stack.Time]bool // times of stops
 	machine  bool
 	tick     int64
 	met      int64

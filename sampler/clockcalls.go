@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // With kernel.perf_event_paranoid of 2, a user without CAP_PERFMON gets clocks that copy a thread in its own code alone: a
@@ -27,6 +28,8 @@ const (
 	callStops = 256
 	// callShare is the share of time in the kernel above which at most callTicks ticks in a row are left out.
 	callShare, callTicks = 1.0 / 16, 3
+	// See tries.
+	callTries, leastTries = 4, 1.0 / 16
 	// mostPlaces limits the places of a thread. likeAll is the weight, in stops, of the whole thread's share of faults
 	// in the estimate for a place.
 	mostPlaces, likeAll = 256, 4
@@ -36,7 +39,8 @@ const (
 type callTime struct {
 	on     bool
 	period int64 // the present one
-	base   int64 // CPU time of the thread when it began, or at the last copy
+	began  int64 // CPU time of the thread at the start
+	base   int64 // CPU time of the thread when the present period began, or at the last copy
 	missed int64 // periods without a copy before that, since the start
 	paid   int64 // samples made for those
 	stops  int64 // that had some
@@ -99,7 +103,7 @@ func (r *stopShares) halve() {
 
 // start begins the account of a new clock.
 func (t *callTime) start(on bool, cpu, period int64) {
-	*t = callTime{on: on, period: period, base: cpu, recent: t.recent}
+	*t = callTime{on: on, period: period, began: cpu, base: cpu, recent: t.recent}
 	t.recent.copies, t.recent.missed = 0, 0
 }
 
@@ -180,13 +184,21 @@ func (t *callTime) much() bool {
 // in the kernel.
 func (g *group) owesCalls(th *thread, c *Counters) bool {
 	t := &th.clock.calls
-	return t.on && !g.cur.spent && t.owes(c.CPU) >= t.period
+	return t.on && !g.cur.spent && t.owes(c.CPU) >= t.period && rand.Float64() < t.tries(c.CPU)
 }
 
-// payCalls records the samples that the thread owes, with the stack of the stop at hand, which was made for owesCalls. The last
-// of them is the stop's own sample, which the caller records if ok is set. A thread that waited for a CPU gets those beyond leftCalls:
-// where CPUs are short, it is hardly ever met on one, and it lost its CPU at a random place.
-func (g *group) payCalls(th *thread) (ok bool) {
+// tries returns the probability of a stop at a tick that finds the thread owing samples. Few stops meet a thread in the kernel that is
+// rarely in it.
+func (t *callTime) tries(cpu int64) float64 {
+	share := float64(t.missed+t.open(cpu)) / float64(max(cpu-t.began, t.period))
+	return min(max(callTries*share, leastTries), 1)
+}
+
+// payCalls records the samples that the thread owes, with the stack of the stop at hand, which was made for owesCalls. They count as
+// copies, since each is for a period of CPU time, too. A thread that waited for a CPU gets those beyond leftCalls: where CPUs are short, it
+// is hardly ever met on one, and it lost its CPU at a random place. done is false if the thread turned out to be blocked, which
+// is a sample of its own.
+func (g *group) payCalls(th *thread) (done bool) {
 	t, s := &th.clock.calls, &g.sample
 	owed, left := t.owes(s.CPU)/t.period, int64(0)
 	switch s.State {
@@ -194,20 +206,18 @@ func (g *group) payCalls(th *thread) (ok bool) {
 	case stack.StateRunnable:
 		left = leftCalls
 	default:
-		return true
-	}
-	if owed <= left || !t.stopped(g.view.Call.Nr >= 0, s.CPU, s.Stack) {
 		return false
+	}
+	th.sink.Event(s.Begin, event.Pause, uint64(s.Pause))
+	s.Pause = 0
+	if owed <= left || !t.stopped(g.view.Call.Nr >= 0, s.CPU, s.Stack) {
+		return true
 	}
 	t.stops++
 	mean := (t.missed + t.open(s.CPU)) / t.period / t.stops
 	n := min(owed-left, max(fewCalls, 2*mean), mostCalls)
 	t.paid += n * t.period
-	if left > 0 {
-		g.makeUp(th, n)
-		return false
-	}
-	g.makeUp(th, n-1)
+	g.makeUp(th, n)
 	return true
 }
 
@@ -251,7 +261,7 @@ func (g *group) makeUp(th *thread, n int64) {
 		if at <= stack.Time(th.acc.to.Load()) {
 			continue
 		}
-		s.Time, s.Way, s.State, s.Call = at, stack.WayClock, stack.StateRunning, stack.Call{Nr: -1}
+		s.Time, s.Way, s.State, s.Call, s.Pause = at, stack.WayClock, stack.StateRunning, stack.Call{Nr: -1}, 0
 		s.CPU = min(th.info.CPU+th.acc.cpu.Load()+k.every, was.CPU)
 		g.write(th)
 	}

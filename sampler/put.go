@@ -24,7 +24,9 @@ func (g *group) write(th *thread) {
 	case stack.WayUnrun:
 		th.acc.unrun.Add(n)
 	case stack.WayClock:
-		th.acc.clocked.Add(1)
+		if !g.cur.inCalls { // else a stop made it
+			th.acc.clocked.Add(1)
+		}
 	case stack.WayPart:
 		th.acc.part.Add(1)
 		fallthrough

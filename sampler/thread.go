@@ -206,7 +206,7 @@ func (g *group) stopAndWalk(th *thread, c Counters, asleep *stack.Call) error {
 	if th.walk.Torn() { // it waits for a CPU there
 		return ErrUnsure
 	}
-	if g.cur.inCalls && !g.payCalls(th) {
+	if g.cur.inCalls && g.payCalls(th) {
 		return errClocked
 	}
 	g.stopped(th, c)
