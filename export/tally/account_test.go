@@ -145,3 +145,36 @@ func TestCPUOfStretchedInterval(t *testing.T) {
 		}
 	}
 }
+
+// TestCPUOfStrata: what a clock cannot copy, such as deep stacks of Python, is sampled by stops, and those are rarer where the
+// overhead bound or other programs allow fewer of them. Each way of sampling has its own CPU time.
+func TestCPUOfStrata(t *testing.T) {
+	for _, waiting := range []int{0, 2, 5} { // of each 6 stops, this many find the thread waiting for a CPU
+		b := exporttest.New(t)
+		th := b.Thread(1234, "main")
+		at, n, flat := int64(0), uint64(0), int64(0)
+		look := func(every int64, l exporttest.Look) {
+			at, n = at+every*ms, n+1
+			l.At, l.CPU, l.Times = at, at, n
+			th.Look(l)
+		}
+		for range 8 {
+			for range 40 {
+				look(5, exporttest.Look{State: stack.StateRunning, Way: stack.WayClock, Stack: "main:1 flat:1"})
+				flat += 5 * ms
+			}
+			for i := range 6 {
+				l := exporttest.Look{State: stack.StateRunning, Way: stack.WayStop, Stack: "main:1 deep:1"}
+				if i < waiting {
+					l.State = stack.StateRunnable
+				}
+				look(30, l)
+			}
+		}
+		of := byFunc(view.New(b.Finish(at), view.Options{}))
+		got, want := float64(of["flat"])/float64(at), float64(flat)/float64(at)
+		if math.Abs(got-want) > .02 {
+			t.Errorf("%d of 6 stops find it waiting: what the clock copied has %.0f%% of the CPU time, want %.0f%%", waiting, 100*got, 100*want)
+		}
+	}
+}

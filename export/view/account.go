@@ -42,28 +42,49 @@ type window struct {
 
 // account is the account of one thread within the range of a View.
 type account struct {
-	windows  []window
-	at       int     // current window
-	seen     int     // Seen events so far
-	told     seenAt  // time of the next Seen's stack
-	credited float64 // exact sum of shares, ns
-	given    int64   // whole ns already credited
+	strata   strata
+	none     []window // stretches without a sample of a running thread
+	seen     int      // Seen events so far
+	told     seenAt   // time of the next Seen's stack
+	credited float64  // exact sum of shares, ns
+	given    int64    // whole ns already credited
+}
+
+// strata are the samples by stops, and those by clocks. A clock leaves to stops the stacks that it cannot copy, such as deep ones of
+// Python, and the overhead bound makes stops rarer than copies: common windows would give CPU time of deep stacks to
+// others. CPU time before a sample of a running or runnable thread belongs to the stratum of that sample, and CPU time before
+// a sample of a sleep to the stratum of the next one.
+type strata [2]stratum
+
+// stratum is the samples that were taken in one way.
+type stratum struct {
+	windows []window
+	at      int // current window
+}
+
+func (s *strata) of(w stack.Way) *stratum { return &s[stratumOf(w)] }
+
+// stratumOf returns the number of the stratum of samples that were taken in way w.
+func stratumOf(w stack.Way) int {
+	if w == stack.WayClock {
+		return 1
+	}
+	return 0
 }
 
 // account splits the events of a thread into windows.
 func (v *View) account(seq int) *account {
 	r := &accountant{v: v, every: float64(max(v.Rec.Process.Interval, 1))}
+	if at, ns := v.before(seq); ns > 0 {
+		r.none = []window{{from: at, last: at - 1, cpu: float64(ns)}}
+	}
 	for e := range v.sampled(seq) {
 		if r.apply(e); e.Kind() == event.Seen && e.Time > v.to {
 			break // last window that overlaps the range
 		}
 	}
-	windows := r.close()
-	if at, ns := v.before(seq); ns > 0 {
-		// It ends before the first Seen event, whose samples have no part in it.
-		windows = append([]window{{from: at, last: at - 1, cpu: float64(ns)}}, windows...)
-	}
-	return &account{windows: windows}
+	r.close()
+	return &account{strata: r.strata, none: r.none}
 }
 
 // sampled returns the events of a thread for its account. Changes of state keep the times of their samples if no sample
@@ -86,13 +107,16 @@ func (v *View) before(seq int) (at stack.Time, ns int64) {
 
 // accountant builds windows.
 type accountant struct {
-	v       *View
-	now     diff.Waiting
-	told    seenAt
-	seen    int
-	window  window
-	every   float64 // ns between samples, at present
-	windows []window
+	v      *View
+	now    diff.Waiting
+	told   seenAt
+	seen   int
+	every  float64   // ns between samples, at present
+	rest   window    // since the last sample that is of a stratum
+	open   [2]window // of each stratum
+	last   int       // stratum of that sample
+	strata strata
+	none   []window
 }
 
 func (r *accountant) apply(e event.Event) {
@@ -104,28 +128,46 @@ func (r *accountant) apply(e event.Event) {
 		r.now.Apply(e)
 		return
 	}
-	w := &r.window
 	way, n, cpu := event.SeenFields(e.Payload())
-	part := r.told.part(e.Time, r.v)
-	if event.Ran(r.now.Sampled(), way) {
-		w.runs += float64(n) * part
-	}
-	w.cpu += float64(cpu) * part
-	w.due += float64(cpu) * part / r.every
+	state, part := r.now.Sampled(), r.told.part(e.Time, r.v)
 	r.seen++
-	w.end, w.last = r.seen, e.Time
-	if w.from == 0 {
-		w.from = e.Time
+	x := window{end: r.seen, from: e.Time, last: e.Time, cpu: float64(cpu) * part, due: float64(cpu) * part / r.every}
+	if event.Ran(state, way) {
+		x.runs = float64(n) * part
 	}
-	if w.runs >= windowRuns || r.unseen() && e.Time-w.from >= unseenAfter {
-		r.windows = append(r.windows, *w)
-		*w = window{}
+	r.rest.join(&x)
+	w := &r.rest
+	if x.runs > 0 || state == stack.StateRunnable {
+		r.last = stratumOf(way)
+		w = &r.open[r.last]
+		w.join(&r.rest)
+		r.rest = window{}
 	}
+	switch {
+	case w.runs >= windowRuns:
+		r.strata[r.last].windows = append(r.strata[r.last].windows, *w)
+	case r.unseen(w) && e.Time-w.from >= unseenAfter:
+		r.none = append(r.none, *w)
+	default:
+		return
+	}
+	*w = window{}
 }
 
-// unseen reports whether the window has enough CPU time that at least one sample should have found
-// it.
-func (r *accountant) unseen() bool { return r.window.runs == 0 && r.window.due >= unseenTicks }
+// unseen reports whether w has no samples, though its CPU time makes some likely. While a window with samples
+// is open, that one takes the time.
+func (r *accountant) unseen(w *window) bool {
+	return w.runs == 0 && r.open[r.last].runs == 0 && w.due >= unseenTicks
+}
+
+// join adds x.
+func (w *window) join(x *window) {
+	if w.from == 0 {
+		w.from = x.from
+	}
+	w.end, w.last = max(w.end, x.end), max(w.last, x.last)
+	w.runs, w.cpu, w.due = w.runs+x.runs, w.cpu+x.cpu, w.due+x.due
+}
 
 // alike reports whether the samples of two windows have about the same CPU time each.
 func (w *window) alike(x *window) bool {
@@ -133,31 +175,52 @@ func (w *window) alike(x *window) bool {
 	return each <= alikeBy*other && other <= alikeBy*each
 }
 
-// close ends the last window. One with few samples is merged into the previous one, unless that was sampled at another rate: its
-// samples would get the CPU time of this one.
-func (r *accountant) close() []window {
-	r.window.end = r.seen
-	if n := len(r.windows); n > 0 && !r.unseen() && (r.window.runs == 0 || r.window.alike(&r.windows[n-1])) {
-		last := &r.windows[n-1]
-		last.runs += r.window.runs
-		last.cpu += r.window.cpu
-		last.end, last.last = r.seen, max(last.last, r.window.last)
-	} else {
-		r.windows = append(r.windows, r.window)
+// close ends the last windows. One with few samples is merged into the previous one of its stratum, unless that was sampled at
+// another rate: its samples would get the CPU time of this one. One without samples is merged into any.
+func (r *accountant) close() {
+	unseen := r.unseen(&r.rest)
+	for i := range r.strata {
+		s, w := &r.strata[i], &r.open[i]
+		if n := len(s.windows); w.runs > 0 && (n == 0 || !w.alike(&s.windows[n-1])) {
+			s.windows = append(s.windows, *w)
+		} else if n > 0 {
+			s.windows[n-1].join(w)
+		}
+		if len(s.windows) > 0 {
+			*w = window{}
+		}
 	}
-	return r.windows
+	for i, w := range []window{r.open[0], r.open[1], r.rest} {
+		s := &r.strata[r.last]
+		if len(s.windows) == 0 {
+			s = &r.strata[1-r.last]
+		}
+		if n := len(s.windows); n > 0 && (i < len(r.open) || !unseen) {
+			s.windows[n-1].join(&w)
+		} else {
+			r.none = append(r.none, w)
+		}
+	}
+}
+
+// now advances to the first window that is not over, or to the last one, and returns it.
+func (s *stratum) now(over func(*window) bool) *window {
+	if len(s.windows) == 0 {
+		return &window{}
+	}
+	for s.at < len(s.windows)-1 && over(&s.windows[s.at]) {
+		s.at++
+	}
+	return &s.windows[s.at]
 }
 
 // credit returns the CPU time, in ns, of the samples of the next Seen event. Rounding carries over,
 // so the sum is exact to the ns. s is the thread's state in these samples.
 func (a *account) credit(e event.Event, s stack.State, v *View) int64 {
-	for a.at < len(a.windows)-1 && a.seen >= a.windows[a.at].end {
-		a.at++
-	}
-	a.seen++
 	way, n, _ := event.SeenFields(e.Payload())
+	w := a.strata.of(way).now(func(w *window) bool { return a.seen >= w.end })
+	a.seen++
 	part := a.told.part(e.Time, v)
-	w := &a.windows[a.at]
 	if !event.Ran(s, way) || w.runs == 0 {
 		return 0
 	}
@@ -176,12 +239,9 @@ func (v *View) Weights(th *Thread) *Weights { return &Weights{v.account(th.Seq)}
 // Of returns the CPU time, in ns, of the samples of a Seen event that found the thread in state s. Events
 // must be in order of time.
 func (w *Weights) Of(e event.Event, s stack.State) float64 {
-	a := w.account
-	for a.at < len(a.windows)-1 && e.Time > a.windows[a.at].last {
-		a.at++
-	}
 	way, n, _ := event.SeenFields(e.Payload())
-	if x := &a.windows[a.at]; event.Ran(s, way) && x.runs > 0 {
+	x := w.account.strata.of(way).now(func(w *window) bool { return e.Time > w.last })
+	if event.Ran(s, way) && x.runs > 0 {
 		return x.cpu * float64(n) / x.runs
 	}
 	return 0
@@ -189,8 +249,11 @@ func (w *Weights) Of(e event.Event, s stack.State) float64 {
 
 // Total returns the thread's CPU time in ns; 0 if the recording has no account of it.
 func (w *Weights) Total() (ns float64) {
-	for i := range w.account.windows {
-		ns += w.account.windows[i].cpu
+	a := w.account
+	for _, windows := range [][]window{a.strata[0].windows, a.strata[1].windows, a.none} {
+		for i := range windows {
+			ns += windows[i].cpu
+		}
 	}
 	return ns
 }
@@ -214,11 +277,8 @@ type Unsampled struct {
 func (a *account) unsampled() iter.Seq[Unsampled] {
 	return func(yield func(Unsampled) bool) {
 		sum, given := 0.0, int64(0)
-		for i := range a.windows {
-			w := &a.windows[i]
-			if w.runs != 0 {
-				continue
-			}
+		for i := range a.none {
+			w := &a.none[i]
 			sum += w.cpu
 			ns := int64(sum+.5) - given
 			given += ns

@@ -91,15 +91,24 @@ type bucket struct {
 }
 
 // spent is the sum of one thread's events for a key. CPU is the time recorded with this key, mostly by the
-// call that the thread blocks in next. runs counts samples on a CPU: see spent.share.
+// call that the thread blocks in next: see summer.share.
 type spent struct {
 	Values
+	by [2]stratum // samples by stops, and by clocks: view.strata has the reason
+}
+
+// stratum is what samples that were taken in one way have.
+type stratum struct {
+	cpu  int64   // ns
 	runs float64 // samples that found the thread on a CPU
 }
 
 func (x *spent) add(y spent) {
 	x.Values.add(y.Values)
-	x.runs += y.runs
+	for i, z := range y.by {
+		x.by[i].cpu += z.cpu
+		x.by[i].runs += z.runs
+	}
 }
 
 // Thread is one thread of a Model.
@@ -120,10 +129,11 @@ type Thread struct {
 	by    event.KnownBy
 	rate  int64 // ns between its samples
 
-	at    stack.Time // time accounted so far; 0: no events yet
-	said  stack.Time // CPU time accounted so far
-	last  stack.Time // time of the newest event
-	ended bool
+	at      stack.Time // time accounted so far; 0: no events yet
+	said    stack.Time // CPU time accounted so far
+	stratum int        // of the last sample that found it running or waiting for a CPU
+	last    stack.Time // time of the newest event
+	ended   bool
 
 	ring []bucket
 }
@@ -230,9 +240,14 @@ func (t *Thread) ran(at stack.Time, cpu int64, runs int) {
 	if cpu <= 0 && runs == 0 || len(t.nodes) == 0 {
 		return
 	}
+	add := func(b *bucket, cpu int64, runs float64) {
+		x := spent{Values: Values{CPU: cpu}}
+		x.by[t.stratum] = stratum{cpu, runs}
+		b.add(t.key, x)
+	}
 	if from >= at {
 		if b := t.bucket(int64(at) / t.m.width); b != nil {
-			b.add(t.key, spent{Values{CPU: cpu}, float64(runs)})
+			add(b, cpu, float64(runs))
 		}
 		return
 	}
@@ -240,7 +255,7 @@ func (t *Thread) ran(at stack.Time, cpu int64, runs int) {
 	t.spread(from, at, func(b *bucket, ns int64) {
 		part := min(int64(float64(cpu)*float64(ns)/span+.5), left)
 		left -= part
-		b.add(t.key, spent{Values{CPU: part}, float64(runs) * float64(ns) / span})
+		add(b, part, float64(runs)*float64(ns)/span)
 	})
 }
 
@@ -288,6 +303,13 @@ func (h *handler) Other(e event.Event) {
 		way, n, cpu := event.SeenFields(e.Payload())
 		if !event.Ran(t.key.state, way) {
 			n = 0
+		}
+		switch {
+		case n == 0 && t.key.state != stack.StateRunnable: // a clock leaves waits to looks
+		case way == stack.WayClock:
+			t.stratum = 1
+		default:
+			t.stratum = 0
 		}
 		t.ran(e.Time, cpu, n)
 	case event.State:

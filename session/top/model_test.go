@@ -48,8 +48,12 @@ type recorded struct {
 
 // sample records a stack, outermost first, at a time, after cpu ns more on a CPU.
 func (r *recorded) sample(at stack.Time, s stack.State, cpu int64, funcs ...uint64) {
+	r.sampleBy(stack.WayRead, at, s, cpu, funcs...)
+}
+
+func (r *recorded) sampleBy(w stack.Way, at stack.Time, s stack.State, cpu int64, funcs ...uint64) {
 	r.cpu += cpu
-	x := &stack.Sample{Time: at, State: s, Way: stack.WayRead, CPU: r.cpu, Call: stack.Call{Nr: -1}}
+	x := &stack.Sample{Time: at, State: s, Way: w, CPU: r.cpu, Call: stack.Call{Nr: -1}}
 	if s == stack.StateBlocked {
 		x.Call.Nr = 7
 	}
@@ -86,6 +90,28 @@ func find(t *testing.T, tb *Table, name string) Func {
 	}
 	t.Fatalf("no %s in %+v", name, tb.Funcs)
 	return Func{}
+}
+
+// TestStrata: samples by stops may be rarer than those by a clock, and have their own CPU time.
+func TestStrata(t *testing.T) {
+	m := New(10 * time.Second)
+	a := thread(m, 11, "main")
+	at := 10_000 * ms
+	a.sample(at, stack.StateRunning, 0, 1, 2)
+	for range 10 {
+		for range 40 {
+			at += 5 * ms
+			a.sampleBy(stack.WayClock, at, stack.StateRunning, int64(5*ms), 1, 2)
+		}
+		for range 5 {
+			at += 40 * ms
+			a.sample(at, stack.StateRunning, int64(40*ms), 1, 3)
+		}
+	}
+	tb := m.Table(at+stack.Time(settle), fake{})
+	if f2, f3 := find(t, tb, "f2").Self.CPU, find(t, tb, "f3").Self.CPU; float64(f3) < .45*float64(f2+f3) {
+		t.Errorf("stopped %d ms, copied %d ms, want equal times", f3/int64(ms), f2/int64(ms))
+	}
 }
 
 // Two threads with known times: checks every number of the table.

@@ -176,19 +176,28 @@ type summer struct {
 // share adds one thread to the stacks and returns its sums. Its CPU time goes to the stacks that
 // samples found on a CPU, as in exports (view.Steps).
 func (s *summer) share() (sum Values) {
-	runs := 0.
+	var all [2]stratum
 	for _, v := range s.keys {
 		sum.add(v.Values)
-		runs += v.runs
-	}
-	seen, given := 0., int64(0) // of runs, and of the CPU time
-	for k, v := range s.keys {
-		v.CPU = 0
-		if runs > 0 {
-			seen += v.runs
-			v.CPU = int64(float64(sum.CPU)*seen/runs+.5) - given
-			given += v.CPU
+		for i, x := range v.by {
+			all[i].cpu += x.cpu
+			all[i].runs += x.runs
 		}
+	}
+	for i, x := range all {
+		if other := &all[1-i]; x.runs == 0 && other.runs > 0 {
+			other.cpu += x.cpu
+		}
+	}
+	seen, given := 0., int64(0) // of the CPU time
+	for k, v := range s.keys {
+		for i, x := range all {
+			if x.runs > 0 {
+				seen += float64(x.cpu) * v.by[i].runs / x.runs
+			}
+		}
+		v.CPU = int64(seen+.5) - given
+		given += v.CPU
 		if !s.m.idle && s.isIdle(k) {
 			v.Wall = 0
 		}
@@ -196,7 +205,7 @@ func (s *summer) share() (sum Values) {
 		x.add(v.Values)
 		s.stacks[k.node] = x
 	}
-	if runs == 0 {
+	if all[0].runs+all[1].runs == 0 {
 		s.unseen += sum.CPU
 	}
 	return sum
