@@ -66,6 +66,7 @@ type Wait struct {
 	Asker      int  // index in Names.Funcs of the function that called; -1: unknown
 	Cut        bool // the wait had not ended when the recording did
 	Idle       bool // see view.View.Idle
+	Fitted     bool // see view.Interval
 	// Holder held the lock when the wait ended, and so released it. It is 0 if unknown;
 	// Why gives the reason, if known.
 	Holder stack.TID
@@ -199,7 +200,7 @@ func (b *builder) take(x *view.Interval) {
 	if !x.Fitted() {
 		l.Longest = max(l.Longest, ns)
 	}
-	b.c.Waits = append(b.c.Waits, Wait{Thread: b.th.Index, Lock: n, Begin: x.Begin, End: x.End, Edge: x.Edge(), Waiting: *w, Asker: p.asker, Idle: p.idle, woken: x.Woken})
+	b.c.Waits = append(b.c.Waits, Wait{Thread: b.th.Index, Lock: n, Begin: x.Begin, End: x.End, Edge: x.Edge(), Waiting: *w, Asker: p.asker, Idle: p.idle, Fitted: x.Fitted(), woken: x.Woken})
 }
 
 func (b *builder) lock(w *diff.Waiting, d *trace.Wait) int {

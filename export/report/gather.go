@@ -273,11 +273,11 @@ func (r *funcRow) mostly() {
 
 // single keeps the longest waits with their stacks.
 func (g *gatherer) single(x *view.Interval, p *pending, s stack.State, what string, ns int64) {
-	if ns <= 0 || len(g.long) >= g.top && ns <= g.long[0].Duration {
+	if likely := ns - min(x.Edge(), ns)/2; ns <= 0 || len(g.long) >= g.top && likely <= g.long[0].likely() {
 		return
 	}
 	_, nr := x.Waiting.State()
-	w := Wait{TID: g.th.TID, Thread: g.th.Label, Begin: int64(x.Begin - g.v.Begin()), Duration: ns, Edge: x.Edge(), State: g.v.StateName(s, nr), For: what,
+	w := Wait{TID: g.th.TID, Thread: g.th.Label, Begin: int64(x.Begin - g.v.Begin()), Duration: ns, Edge: min(x.Edge(), ns), State: g.v.StateName(s, nr), For: what,
 		Facts: []Fact{}, Stack: []Frame{}}
 	for _, d := range g.v.Details(&x.Waiting, nil) {
 		w.Facts = append(w.Facts, Fact{d.Name, d.Value})
@@ -307,7 +307,7 @@ func (g *gatherer) single(x *view.Interval, p *pending, s stack.State, what stri
 type longest []Wait
 
 func (l longest) Len() int           { return len(l) }
-func (l longest) Less(i, j int) bool { return l[i].Duration < l[j].Duration }
+func (l longest) Less(i, j int) bool { return l[i].likely() < l[j].likely() }
 func (l longest) Swap(i, j int)      { l[i], l[j] = l[j], l[i] }
 func (l *longest) Push(x any)        { *l = append(*l, x.(Wait)) }
 func (l *longest) Pop() any {
@@ -321,7 +321,7 @@ func (l *longest) Pop() any {
 func (g *gatherer) longest(c *contend.Contention) []Wait {
 	out := append([]Wait{}, g.long...)
 	slices.SortFunc(out, func(a, b Wait) int {
-		return cmp.Or(cmp.Compare(b.Duration, a.Duration), cmp.Compare(a.Begin, b.Begin), cmp.Compare(a.TID, b.TID))
+		return cmp.Or(cmp.Compare(b.likely(), a.likely()), cmp.Compare(a.Begin, b.Begin), cmp.Compare(a.TID, b.TID))
 	})
 	for i := range out {
 		w := &out[i]

@@ -33,7 +33,9 @@ func (r *Report) locks(v *view.View, c *contend.Contention, top int) {
 			ns := int64(w.End - w.Begin)
 			row.Waits++
 			row.Total += ns
-			row.Longest = max(row.Longest, ns)
+			if !w.Fitted {
+				row.Longest = max(row.Longest, ns)
+			}
 			if w.Holder != 0 {
 				by.add(v.ThreadName(w.Holder)+" ("+w.By.String()+")", ns)
 			} else if w.Why != "" {

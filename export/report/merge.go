@@ -218,7 +218,7 @@ func (r *Report) sort() {
 	slices.SortStableFunc(r.Calls, func(a, b Call) int { return by(a.Total, b.Total) })
 	slices.SortStableFunc(r.Functions, func(a, b Function) int { return by(a.Total, b.Total) })
 	slices.SortStableFunc(r.OnCPU, func(a, b OnCPU) int { return by(a.Self, b.Self) })
-	slices.SortStableFunc(r.Longest, func(a, b Wait) int { return by(a.Duration, b.Duration) })
+	slices.SortStableFunc(r.Longest, func(a, b Wait) int { return by(a.likely(), b.likely()) })
 	var n int
 	r.Threads, n = cut(r.Threads, maxThreads)
 	r.More.Threads += n

@@ -1,6 +1,8 @@
 package report_test
 
 import (
+	"bytes"
+	"strings"
 	"testing"
 
 	"github.com/sliverprof/sliver/export/report"
@@ -8,6 +10,7 @@ import (
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/internal/exporttest"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace/event"
 )
 
 // TestNaps: waits between copies of a clock, which no sample found, count for the function that waits, in the report and
@@ -39,5 +42,56 @@ func TestNaps(t *testing.T) {
 		if longest > 10*ms {
 			t.Errorf("a wait of %d ms", longest/ms)
 		}
+	}
+}
+
+// TestNapsOfLock: the table of locks does not claim the length of such waits, either.
+func TestNapsOfLock(t *testing.T) {
+	b := exporttest.New(t)
+	th := b.Thread(1234, "main")
+	at, cpu := int64(0), int64(0)
+	for range 20 { // each 80 ms, of which it runs for 12
+		th.Look(exporttest.Look{At: at, CPU: cpu, State: stack.StateBlocked, Way: stack.WayRead, Call: 202, Stack: "main load:2"})
+		th.Event(at, event.Lock, 0x1000)
+		for i := range int64(4) {
+			th.Look(exporttest.Look{At: at + (1+20*i)*ms, CPU: cpu + i*ms, State: stack.StateRunning, Way: stack.WayClock, Stack: "main work:3"})
+		}
+		at, cpu = at+80*ms, cpu+12*ms
+	}
+	r := report.Of(b.Finish(at), view.Options{}, 0)
+	if len(r.Locks) != 1 || len(r.Functions) != 1 || r.Locks[0].Waits < 30 || r.Locks[0].Longest != r.Functions[0].Longest {
+		t.Errorf("%+v and %+v", r.Locks, r.Functions)
+	}
+}
+
+// TestLongestSeen: of two waits that lasted equally long for all that is known, the one that more samples found comes first, and the
+// other one, of a stretch with few samples, does not seem to be certain.
+func TestLongestSeen(t *testing.T) {
+	b := exporttest.New(t)
+	th := b.Thread(1234, "main")
+	look := func(at, cpu int64, l exporttest.Look) {
+		l.At, l.CPU = at*ms, cpu*ms
+		th.Look(l)
+	}
+	run := exporttest.Look{State: stack.StateRunning, Way: stack.WayStop, Stack: "main work:3"}
+	nap := exporttest.Look{State: stack.StateBlocked, Way: stack.WayRead, Call: 1, Stack: "main nap:2"}
+	look(0, 0, run)
+	look(10, 10, nap)
+	for at := int64(20); at <= 90; at += 10 {
+		look(at, 10, exporttest.Look{State: stack.StateBlocked, Way: stack.WayUnrun, Call: 1})
+	}
+	look(100, 12, run)
+	look(110, 22, nap)
+	look(230, 140, run)
+	r := report.Of(b.Finish(230*ms), view.Options{}, 0)
+	if len(r.Longest) != 2 || r.Longest[0].Begin >= r.Longest[1].Begin {
+		t.Fatalf("%+v", r.Longest)
+	}
+	var out bytes.Buffer
+	if err := r.WriteText(&out); err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(out.String(), ", seen once, blocked"); n != 1 {
+		t.Errorf("%d of 2 waits are said to be seen once:\n%s", n, out.String())
 	}
 }

@@ -193,6 +193,10 @@ type Wait struct {
 	at     stack.Time // beginning
 }
 
+// likely returns the duration by which waits are ranked, in ns. One that a single sample found lasts until the next sample, which may be
+// ten times as late as planned where the overhead bound stretches the interval.
+func (x *Wait) likely() int64 { return x.Duration - x.Edge/2 }
+
 // Hidden describes the frames that the text leaves out: "3 native frames of the interpreter not shown"; "": none.
 func (x *Wait) Hidden() string {
 	n := 0

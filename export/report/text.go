@@ -519,6 +519,8 @@ func (x *Wait) head() string {
 	end := ""
 	if x.Cut {
 		end = ", when the recording ended"
+	} else if x.Edge == x.Duration {
+		end = ", seen once"
 	}
 	of := ""
 	if x.Process != "" && x.Process != fmt.Sprintf("%s (%d)", x.Thread, x.TID) { // not of a main thread with its process's name
