@@ -245,7 +245,7 @@ func (r *Report) textTasks(w io.Writer) {
 	}
 	t.end()
 	fmt.Fprintf(w, "\nWaits of goroutines%s\n", more(r.More.TaskWaits))
-	t = newTable(w, "total", "longest", "waits", "goroutines", "process", "for", "function")
+	t = newTable(w, "total", "up to", "seen", "goroutines", "process", "for", "function")
 	for i := range x.Waits {
 		f := &x.Waits[i]
 		in := cell(f.Func) + at(cell(path.Base(f.File)), f.Line)

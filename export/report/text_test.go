@@ -90,3 +90,17 @@ func TestStoppedInSum(t *testing.T) {
 		t.Errorf("%q", out.String())
 	}
 }
+
+// TestTextOfGoroutines: a wait of a goroutine is known from the sample that saw it leave its thread to the one that saw it run again, so
+// the text does not call the longest of them the longest wait.
+func TestTextOfGoroutines(t *testing.T) {
+	r := Report{Tasks: &Tasks{What: "goroutine", Waits: []TaskWait{{For: "sync.Mutex", Func: "main.hold", Waits: 7, Tasks: 2, Total: 9e9, Longest: 2e9}}}}
+	var out bytes.Buffer
+	if err := r.WriteText(&out); err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(out.String(), "Waits of goroutines")
+	if head := strings.Fields(text); len(head) < 4 || strings.Join(head[:4], " ") != "total up to seen" {
+		t.Errorf("the table begins with %q", text[:min(len(text), 60)])
+	}
+}
