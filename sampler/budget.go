@@ -33,6 +33,9 @@ const (
 	budgetFor = 200_000_000
 	// costTurns and needsTurns are the numbers of stops and ticks over which cost and needs average.
 	costTurns, needsTurns = 8, 64
+	// costJump limits what one stop adds to that average, as a multiple of it. A stop of 10 ms while another program had the
+	// CPU reduces the budget by that, but the stops after it are short again.
+	costJump = 4
 )
 
 // refill adds the stop time that became available until now.
@@ -86,7 +89,7 @@ func (b *budget) pay(pause int64, limit float64, every int64) (rate int64) {
 	if b.cost == 0 {
 		b.cost = float64(pause)
 	}
-	b.cost += (float64(pause) - b.cost) / costTurns
+	b.cost += (min(float64(pause), costJump*b.cost) - b.cost) / costTurns
 	n := int64(max(b.thinning(limit, every), 1) + .5)
 	if b.skipped > 2*n {
 		n = b.skipped + 1

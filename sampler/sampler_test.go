@@ -388,6 +388,30 @@ func TestBudgetComesBack(t *testing.T) {
 	}
 }
 
+// TestBudgetOneLongStop: one stop that took long, as another program had the CPU, costs its own time and not the samples of the seconds
+// after it.
+func TestBudgetOneLongStop(t *testing.T) {
+	th := running(0)
+	stops := 0
+	th.err = func(stack.Time) error {
+		if th.cost = 80_000; stops == 100 {
+			th.cost = 10_000_000
+		}
+		stops++
+		return nil
+	}
+	sinks, _ := sample(t, &fakeTarget{threads: []*fakeThread{th}, until: 5000 * ms}, Config{Interval: 10 * time.Millisecond, MaxOverhead: .01})
+	late := 0
+	for _, s := range sinks[1].samples {
+		if s.Time > 2100*ms { // it took 10 ms at 1 s, which are 1 % of the next second
+			late++
+		}
+	}
+	if late < 288 {
+		t.Errorf("%d samples in the last 2.9 s, at 10 ms", late)
+	}
+}
+
 // TestJitterInLateTicks: a late sample does not move the ticks after it, and no tick has two
 // samples.
 func TestJitterInLateTicks(t *testing.T) {
