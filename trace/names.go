@@ -106,9 +106,10 @@ func (n *Names) generation(t stack.Time) int {
 }
 
 // Locate returns the module and address of code at addr (a lookup address) in generation
-// g. If that one has no mapping there, it tries the next, unless an exec created it.
+// g. If that one has no mapping there, it tries those after it, up to an exec. More than one may have been read, and be noted later, while
+// the program mapped the code: on a busy machine, a process that just began has samples before the maps that have its libraries.
 func (rec *Recording) Locate(addr uint64, g int) (k LocKey, ok bool) {
-	for i := g; i < len(rec.Maps) && i <= g+1; i++ {
+	for i := g; i < len(rec.Maps); i++ {
 		if i > g && rec.Maps[i].Exec {
 			break
 		}
