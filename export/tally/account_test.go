@@ -178,3 +178,30 @@ func TestCPUOfStrata(t *testing.T) {
 		}
 	}
 }
+
+// TestCPUOfFewStops: the CPU time between stops that found the thread waiting for a CPU is not that of the two that found it running.
+func TestCPUOfFewStops(t *testing.T) {
+	b := exporttest.New(t)
+	th := b.Thread(1234, "main")
+	at, n := int64(0), uint64(0)
+	look := func(every int64, s stack.State, w stack.Way, frames string) {
+		at, n = at+every*ms, n+1
+		th.Look(exporttest.Look{At: at, CPU: at, Times: n, State: s, Way: w, Stack: frames})
+	}
+	for i := range 400 {
+		name := "main:1 often:1"
+		if i%4 == 0 {
+			name = "main:1 rare:1"
+		}
+		if look(10, stack.StateRunning, stack.WayClock, name); i%20 != 0 {
+			continue
+		}
+		if look(50, stack.StateRunnable, stack.WayStop, name); i%200 == 0 {
+			look(10, stack.StateRunning, stack.WayStop, "main:1 rare:1")
+		}
+	}
+	of := byFunc(view.New(b.Finish(at), view.Options{}))
+	if share := float64(of["rare"]) / float64(at); math.Abs(share-.25) > .02 {
+		t.Errorf("what has a quarter of the samples has %.2f of the CPU time", share)
+	}
+}

@@ -20,6 +20,9 @@ const (
 	// one part in windowRuns of the variance, and adapt to a program that loses more ticks in one
 	// phase than in another, and to an interval that is stretched to hold the overhead bound.
 	windowRuns = 16
+	// leastRuns is the least number of running samples by stops and by clocks for which each have windows of their own: two stops would
+	// share all CPU time of those that found the thread waiting for a CPU.
+	leastRuns = windowRuns / 2
 	// alikeBy is by which factor the CPU time of a running sample may differ from that of the window before, for a last
 	// window with fewer samples to join it.
 	alikeBy = 2
@@ -42,19 +45,23 @@ type window struct {
 
 // account is the account of one thread within the range of a View.
 type account struct {
-	strata   strata
-	none     []window // stretches without a sample of a running thread
-	seen     int      // Seen events so far
-	told     seenAt   // time of the next Seen's stack
-	credited float64  // exact sum of shares, ns
-	given    int64    // whole ns already credited
+	shares
+	seen     int     // Seen events so far
+	told     seenAt  // time of the next Seen's stack
+	credited float64 // exact sum of shares, ns
+	given    int64   // whole ns already credited
 }
 
-// strata are the samples by stops, and those by clocks. A clock leaves to stops the stacks that it cannot copy, such as deep ones of
-// Python, and the overhead bound makes stops rarer than copies: common windows would give CPU time of deep stacks to
-// others. CPU time before a sample of a running or runnable thread belongs to the stratum of that sample, and CPU time before
-// a sample of a sleep to the stratum of the next one.
-type strata [2]stratum
+// shares are the windows of a thread's samples. If they are split, samples by stops and those by clocks have windows of their own. A clock
+// leaves to stops the stacks that it cannot copy, such as deep ones of Python, and the overhead bound makes stops rarer
+// than copies: common windows would give CPU time of deep stacks to others. CPU time before a sample of a running or
+// runnable thread belongs to the samples that were taken in the same way, and CPU time before a sample of a sleep to those of the next
+// such sample.
+type shares struct {
+	split bool
+	by    [2]stratum
+	none  []window // stretches without a sample of a running thread
+}
 
 // stratum is the samples that were taken in one way.
 type stratum struct {
@@ -62,11 +69,9 @@ type stratum struct {
 	at      int // current window
 }
 
-func (s *strata) of(w stack.Way) *stratum { return &s[stratumOf(w)] }
-
-// stratumOf returns the number of the stratum of samples that were taken in way w.
-func stratumOf(w stack.Way) int {
-	if w == stack.WayClock {
+// of returns the number of the stratum of samples that were taken in way w.
+func (s *shares) of(w stack.Way) int {
+	if s.split && w == stack.WayClock {
 		return 1
 	}
 	return 0
@@ -75,16 +80,22 @@ func stratumOf(w stack.Way) int {
 // account splits the events of a thread into windows.
 func (v *View) account(seq int) *account {
 	r := &accountant{v: v, every: float64(max(v.Rec.Process.Interval, 1))}
+	r.apart.split = true
 	if at, ns := v.before(seq); ns > 0 {
-		r.none = []window{{from: at, last: at - 1, cpu: float64(ns)}}
+		before := window{from: at, last: at - 1, cpu: float64(ns)}
+		r.joint.none, r.apart.none = []window{before}, []window{before}
 	}
 	for e := range v.sampled(seq) {
 		if r.apply(e); e.Kind() == event.Seen && e.Time > v.to {
 			break // last window that overlaps the range
 		}
 	}
-	r.close()
-	return &account{strata: r.strata, none: r.none}
+	if min(r.apart.runs[0], r.apart.runs[1]) >= leastRuns {
+		r.apart.close()
+		return &account{shares: r.apart.shares}
+	}
+	r.joint.close()
+	return &account{shares: r.joint.shares}
 }
 
 // sampled returns the events of a thread for its account. Changes of state keep the times of their samples if no sample
@@ -105,18 +116,14 @@ func (v *View) before(seq int) (at stack.Time, ns int64) {
 	return 0, 0
 }
 
-// accountant builds windows.
+// accountant builds windows, split and not.
 type accountant struct {
-	v      *View
-	now    diff.Waiting
-	told   seenAt
-	seen   int
-	every  float64   // ns between samples, at present
-	rest   window    // since the last sample that is of a stratum
-	open   [2]window // of each stratum
-	last   int       // stratum of that sample
-	strata strata
-	none   []window
+	v            *View
+	now          diff.Waiting
+	told         seenAt
+	seen         int
+	every        float64 // ns between samples, at present
+	joint, apart sharer
 }
 
 func (r *accountant) apply(e event.Event) {
@@ -135,18 +142,35 @@ func (r *accountant) apply(e event.Event) {
 	if event.Ran(state, way) {
 		x.runs = float64(n) * part
 	}
-	r.rest.join(&x)
+	awake := x.runs > 0 || state == stack.StateRunnable
+	r.joint.add(&x, way, awake)
+	r.apart.add(&x, way, awake)
+}
+
+// sharer builds the windows of shares.
+type sharer struct {
+	shares
+	rest window     // since the last sample that is of a stratum
+	open [2]window  // of each stratum
+	runs [2]float64 // samples of each that found the thread running
+	last int        // stratum of the last one
+}
+
+// add adds a sample. awake: it found the thread running or waiting for a CPU.
+func (r *sharer) add(x *window, way stack.Way, awake bool) {
+	r.rest.join(x)
 	w := &r.rest
-	if x.runs > 0 || state == stack.StateRunnable {
-		r.last = stratumOf(way)
+	if awake {
+		r.last = r.of(way)
+		r.runs[r.last] += x.runs
 		w = &r.open[r.last]
 		w.join(&r.rest)
 		r.rest = window{}
 	}
 	switch {
 	case w.runs >= windowRuns:
-		r.strata[r.last].windows = append(r.strata[r.last].windows, *w)
-	case r.unseen(w) && e.Time-w.from >= unseenAfter:
+		r.by[r.last].windows = append(r.by[r.last].windows, *w)
+	case r.unseen(w) && x.last-w.from >= unseenAfter:
 		r.none = append(r.none, *w)
 	default:
 		return
@@ -156,7 +180,7 @@ func (r *accountant) apply(e event.Event) {
 
 // unseen reports whether w has no samples, though its CPU time makes some likely. While a window with samples
 // is open, that one takes the time.
-func (r *accountant) unseen(w *window) bool {
+func (r *sharer) unseen(w *window) bool {
 	return w.runs == 0 && r.open[r.last].runs == 0 && w.due >= unseenTicks
 }
 
@@ -177,10 +201,10 @@ func (w *window) alike(x *window) bool {
 
 // close ends the last windows. One with few samples is merged into the previous one of its stratum, unless that was sampled at
 // another rate: its samples would get the CPU time of this one. One without samples is merged into any.
-func (r *accountant) close() {
+func (r *sharer) close() {
 	unseen := r.unseen(&r.rest)
-	for i := range r.strata {
-		s, w := &r.strata[i], &r.open[i]
+	for i := range r.by {
+		s, w := &r.by[i], &r.open[i]
 		if n := len(s.windows); w.runs > 0 && (n == 0 || !w.alike(&s.windows[n-1])) {
 			s.windows = append(s.windows, *w)
 		} else if n > 0 {
@@ -191,9 +215,9 @@ func (r *accountant) close() {
 		}
 	}
 	for i, w := range []window{r.open[0], r.open[1], r.rest} {
-		s := &r.strata[r.last]
+		s := &r.by[r.last]
 		if len(s.windows) == 0 {
-			s = &r.strata[1-r.last]
+			s = &r.by[1-r.last]
 		}
 		if n := len(s.windows); n > 0 && (i < len(r.open) || !unseen) {
 			s.windows[n-1].join(&w)
@@ -218,7 +242,7 @@ func (s *stratum) now(over func(*window) bool) *window {
 // so the sum is exact to the ns. s is the thread's state in these samples.
 func (a *account) credit(e event.Event, s stack.State, v *View) int64 {
 	way, n, _ := event.SeenFields(e.Payload())
-	w := a.strata.of(way).now(func(w *window) bool { return a.seen >= w.end })
+	w := a.by[a.of(way)].now(func(w *window) bool { return a.seen >= w.end })
 	a.seen++
 	part := a.told.part(e.Time, v)
 	if !event.Ran(s, way) || w.runs == 0 {
@@ -240,7 +264,8 @@ func (v *View) Weights(th *Thread) *Weights { return &Weights{v.account(th.Seq)}
 // must be in order of time.
 func (w *Weights) Of(e event.Event, s stack.State) float64 {
 	way, n, _ := event.SeenFields(e.Payload())
-	x := w.account.strata.of(way).now(func(w *window) bool { return e.Time > w.last })
+	a := w.account
+	x := a.by[a.of(way)].now(func(w *window) bool { return e.Time > w.last })
 	if event.Ran(s, way) && x.runs > 0 {
 		return x.cpu * float64(n) / x.runs
 	}
@@ -250,7 +275,7 @@ func (w *Weights) Of(e event.Event, s stack.State) float64 {
 // Total returns the thread's CPU time in ns; 0 if the recording has no account of it.
 func (w *Weights) Total() (ns float64) {
 	a := w.account
-	for _, windows := range [][]window{a.strata[0].windows, a.strata[1].windows, a.none} {
+	for _, windows := range [][]window{a.by[0].windows, a.by[1].windows, a.none} {
 		for i := range windows {
 			ns += windows[i].cpu
 		}

@@ -173,6 +173,9 @@ type summer struct {
 	unseen int64 // ns of CPU time of threads without a sample on a CPU
 }
 
+// leastRuns is the least number of running samples by stops and by clocks for which each share their own CPU time.
+const leastRuns = 8
+
 // share adds one thread to the stacks and returns its sums. Its CPU time goes to the stacks that
 // samples found on a CPU, as in exports (view.Steps).
 func (s *summer) share() (sum Values) {
@@ -184,13 +187,16 @@ func (s *summer) share() (sum Values) {
 			all[i].runs += x.runs
 		}
 	}
-	for i, x := range all {
-		if other := &all[1-i]; x.runs == 0 && other.runs > 0 {
-			other.cpu += x.cpu
-		}
+	split := min(all[0].runs, all[1].runs) >= leastRuns
+	if !split {
+		all[0].cpu, all[0].runs = all[0].cpu+all[1].cpu, all[0].runs+all[1].runs
+		all[1] = stratum{}
 	}
 	seen, given := 0., int64(0) // of the CPU time
 	for k, v := range s.keys {
+		if !split {
+			v.by[0].runs += v.by[1].runs
+		}
 		for i, x := range all {
 			if x.runs > 0 {
 				seen += float64(x.cpu) * v.by[i].runs / x.runs
@@ -205,7 +211,7 @@ func (s *summer) share() (sum Values) {
 		x.add(v.Values)
 		s.stacks[k.node] = x
 	}
-	if all[0].runs+all[1].runs == 0 {
+	if all[0].runs == 0 {
 		s.unseen += sum.CPU
 	}
 	return sum
