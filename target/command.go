@@ -24,6 +24,22 @@ type Command struct {
 	once sync.Once
 }
 
+// StartError is a program that was not found, or that the kernel did not execute.
+type StartError struct {
+	Program string
+	Err     error
+}
+
+func (e *StartError) Error() string { return fmt.Sprintf("cannot start %s: %v", e.Program, e.Err) }
+
+// Unwrap implements errors.Is.
+func (e *StartError) Unwrap() error { return e.Err }
+
+// Missing reports whether the program, or the interpreter that its first line names, does not exist.
+func (e *StartError) Missing() bool {
+	return errors.Is(e.Err, fs.ErrNotExist) || errors.Is(e.Err, exec.ErrNotFound)
+}
+
 // Start runs argv with sliver's own standard streams, environment and process group, stopped at
 // its first instruction. If sliver is killed before Release, the kernel lets the program run.
 func Start(argv []string) (*Command, error) {
@@ -59,7 +75,7 @@ func (c *Command) start() error {
 		} else if errors.As(err, &ee) {
 			err = ee.Err
 		}
-		return fmt.Errorf("cannot start %s: %w", c.cmd.Args[0], err)
+		return &StartError{Program: c.cmd.Args[0], Err: err}
 	}
 	var ws unix.WaitStatus
 	if _, err := unix.Wait4(pid, &ws, 0, nil); err != nil || !ws.Stopped() {

@@ -21,6 +21,10 @@ const (
 	exitOK     = 0
 	exitFailed = 1
 	exitUsage  = 2
+
+	// As those of shells, env(1) and timeout(1), for a command that does not start.
+	exitNotRun  = 126
+	exitMissing = 127
 )
 
 // usageError is wrong usage: exit status 2, and a reference to the help.
@@ -131,6 +135,7 @@ func run(args []string, e *env) int {
 	}
 	var usage *usageError
 	var status exitStatus
+	var start *target.StartError
 	switch {
 	case err == nil && e.lost:
 		return exitFailed
@@ -147,6 +152,12 @@ func run(args []string, e *env) int {
 		return exitUsage
 	}
 	fmt.Fprintf(e.stderr, "sliver: %s\n", oneLine(err))
+	switch {
+	case errors.As(err, &start) && start.Missing():
+		return exitMissing
+	case start != nil:
+		return exitNotRun
+	}
 	return exitFailed
 }
 
