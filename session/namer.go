@@ -45,24 +45,24 @@ func (n *Namer) Funcs(w event.Word, t stack.Time) []string {
 	if w.Kind() == stack.KindError {
 		return nil
 	}
-	id, m, vaddr, ok := n.f.rec.Locate(w.Lookup(), t)
+	l, ok := n.f.rec.Locate(w.Lookup(), t)
 	if !ok {
 		return nil
 	}
-	key := place{id, vaddr}
+	key := place{l.ID, l.Vaddr}
 	if names, ok := n.known[key]; ok {
 		return names
 	}
-	if _, ok := managed.Named(m.Path); ok {
-		if f, ok := n.f.runtimes.Find(vaddr); ok {
+	if _, ok := managed.Named(l.Module.Path); ok {
+		if f, ok := n.f.runtimes.Find(l.Vaddr); ok {
 			return []string{f.Func}
 		}
 		return nil
 	}
-	file := n.file(id, &m)
+	file := n.file(l.ID, &l.Module)
 	var names []string
 	if file != nil {
-		n.buf = file.Frames(vaddr, n.buf[:0])
+		n.buf = file.Frames(l.Vaddr, n.buf[:0])
 		for i := range n.buf {
 			names = append(names, n.buf[i].Func)
 		}
@@ -116,11 +116,11 @@ func (n *Namer) Name(w event.Word, t stack.Time) string {
 	if names := n.Funcs(w, t); len(names) > 0 {
 		return names[len(names)-1]
 	}
-	_, m, vaddr, ok := n.f.rec.Locate(w.Lookup(), t)
+	l, ok := n.f.rec.Locate(w.Lookup(), t)
 	if !ok {
 		return fmt.Sprintf("%#x", w.Addr())
 	}
-	return symbol.Unknown(m.Path, vaddr)
+	return symbol.Unknown(l.Module.Path, l.Named)
 }
 
 // Close closes the files.

@@ -145,6 +145,22 @@ func (m *Module) Vaddr(off uint64) (vaddr uint64, ok bool) {
 	return 0, false
 }
 
+// Place is the address by which code at addr, in mapping x of m, is named if it has no symbol: the file's own one, or the
+// offset in a file whose program headers are unknown, such as one that could not be read. Memory outside files has addr.
+func (m *Module) Place(x *Mapping, addr uint64) uint64 {
+	off := addr - x.Start + x.Off
+	if v, ok := m.Vaddr(off); ok {
+		return v
+	}
+	if strings.HasPrefix(m.Path, "/") && !strings.HasPrefix(m.Path, memfd) {
+		return off
+	}
+	return addr
+}
+
+// memfd begins the paths of memory of memfd_create(2), in which programs make code.
+const memfd = "/memfd:"
+
 // Mapping is an executable range of the target's memory.
 type Mapping struct {
 	Start  uint64 `json:"start"`

@@ -21,7 +21,7 @@ type Loc struct {
 }
 
 // Names resolves the words of a recording and caches the results. Words without a symbol
-// are named module+0xvaddr; error frames have their reason in brackets. It must be used
+// are named module+0xvaddr (Module.Place); error frames have their reason in brackets. It must be used
 // by one goroutine; Funcs grows as names are created.
 type Names struct {
 	Funcs []Func // by LocFrame.Func
@@ -109,22 +109,37 @@ func (n *Names) generation(t stack.Time) int {
 // g. If that one has no mapping there, it tries those after it, up to an exec. More than one may have been read, and be noted later, while
 // the program mapped the code: on a busy machine, a process that just began has samples before the maps that have its libraries.
 func (rec *Recording) Locate(addr uint64, g int) (k LocKey, ok bool) {
+	m := rec.mapping(addr, g)
+	if m == nil {
+		return LocKey{Module: -1, Addr: addr}, false
+	}
+	if v, ok := rec.Modules[m.Module].Vaddr(addr - m.Start + m.Off); ok {
+		addr = v
+	}
+	return LocKey{m.Module, addr}, true
+}
+
+// Place is Locate for the name of a location without a symbol: its address is that of Module.Place.
+func (rec *Recording) Place(addr uint64, g int) (k LocKey, ok bool) {
+	m := rec.mapping(addr, g)
+	if m == nil {
+		return LocKey{Module: -1, Addr: addr}, false
+	}
+	return LocKey{m.Module, rec.Modules[m.Module].Place(m, addr)}, true
+}
+
+func (rec *Recording) mapping(addr uint64, g int) *Mapping {
 	for i := g; i < len(rec.Maps); i++ {
 		if i > g && rec.Maps[i].Exec {
 			break
 		}
 		ms := rec.Maps[i].Mappings
 		j := sort.Search(len(ms), func(j int) bool { return ms[j].End > addr })
-		if j == len(ms) || addr < ms[j].Start {
-			continue
+		if j < len(ms) && addr >= ms[j].Start {
+			return &ms[j]
 		}
-		mod := &rec.Modules[ms[j].Module]
-		if v, ok := mod.Vaddr(addr - ms[j].Start + ms[j].Off); ok {
-			return LocKey{ms[j].Module, v}, true
-		}
-		return LocKey{ms[j].Module, addr}, true
 	}
-	return LocKey{Module: -1, Addr: addr}, false
+	return nil
 }
 
 func (n *Names) resolve(w event.Word, g int) *Loc {
@@ -145,7 +160,12 @@ func (n *Names) resolve(w event.Word, g int) *Loc {
 		l.Frames = n.rec.Symbols.Locs[key]
 	}
 	if len(l.Frames) == 0 {
-		l.Frames = []LocFrame{{Func: n.make(n.placeName(key), key.Module)}}
+		l.Key, _ = n.rec.Place(w.Lookup(), g)
+		if same := n.byKey[locID{l.Key, w.Kind()}]; same != nil {
+			return same
+		}
+		id.key = l.Key
+		l.Frames = []LocFrame{{Func: n.make(n.placeName(l.Key), l.Key.Module)}}
 	}
 	n.locs = append(n.locs, l)
 	n.byKey[id] = l
@@ -182,7 +202,7 @@ func PlaceName(module string, addr uint64) string {
 	if module == "" {
 		module = "[anon]"
 	}
-	if strings.HasPrefix(module, "[") && module != "[vdso]" || strings.HasPrefix(module, "/memfd:") { // also [heap]
+	if strings.HasPrefix(module, "[") && module != "[vdso]" || strings.HasPrefix(module, memfd) { // also [heap]
 		addr -= addr % madePage
 	}
 	if !strings.HasPrefix(module, "[") {

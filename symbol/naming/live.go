@@ -147,14 +147,15 @@ func (l *Live) Locate(p Place) (file any, vaddr uint64, ok bool) {
 
 // place is a located Place.
 type place struct {
-	i   int
-	key trace.LocKey
+	i     int
+	key   trace.LocKey
+	named uint64 // its address in a name, if it has no symbol
 }
 
-// Name calls answer with the index of a place, the path of its module and its frames,
-// leaf first: first without frames, for all places whose module is known, then with the
+// Name calls answer with the index of a place, the path of its module, the address that names it without a symbol (see
+// trace.Module.Place) and its frames, leaf first: first without frames, for all places whose module is known, then with the
 // frames found. It returns early when ctx ends. Frames are valid only during the call.
-func (l *Live) Name(ctx context.Context, places []Place, answer func(i int, module string, vaddr uint64, frames []symbol.Frame)) {
+func (l *Live) Name(ctx context.Context, places []Place, answer func(i int, module string, addr uint64, frames []symbol.Frame)) {
 	l.files.mu.Lock()
 	defer l.files.mu.Unlock()
 	if l.closed || l.files.closed {
@@ -162,7 +163,7 @@ func (l *Live) Name(ctx context.Context, places []Place, answer func(i int, modu
 	}
 	known, found := l.locate(ctx, places)
 	for _, p := range found {
-		answer(p.i, known.Modules[p.key.Module].Path, p.key.Addr, nil)
+		answer(p.i, known.Modules[p.key.Module].Path, p.named, nil)
 	}
 	slices.SortFunc(found, func(a, b place) int {
 		if a.key.Module != b.key.Module {
@@ -193,8 +194,10 @@ func (l *Live) locate(ctx context.Context, places []Place) (*trace.Recording, []
 		l.mu.Unlock()
 		var found []place
 		for i := range places {
-			if k, ok := known.Locate(places[i].Addr, generation(known.Maps, places[i].At)); ok {
-				found = append(found, place{i, k})
+			g := generation(known.Maps, places[i].At)
+			if k, ok := known.Locate(places[i].Addr, g); ok {
+				named, _ := known.Place(places[i].Addr, g)
+				found = append(found, place{i, k, named.Addr})
 			}
 		}
 		if len(found) == len(places) || l.o.Files != nil {
@@ -248,7 +251,7 @@ func (l *Live) module(ctx context.Context, m *trace.Module, places []place, answ
 			return
 		}
 		if buf = f.Frames(p.key.Addr, buf[:0]); len(buf) > 0 {
-			answer(p.i, m.Path, p.key.Addr, buf)
+			answer(p.i, m.Path, p.named, buf)
 		}
 	}
 }
@@ -260,7 +263,7 @@ func (l *Live) nameMade(m *trace.Module, places []place, answer func(int, string
 	for _, p := range places {
 		if _, ok := managed.Named(m.Path); ok && l.o.Managed != nil {
 			if f, ok := l.o.Managed(p.key.Addr); ok {
-				answer(p.i, m.Path, p.key.Addr, []symbol.Frame{f})
+				answer(p.i, m.Path, p.named, []symbol.Frame{f})
 			}
 			continue
 		}
@@ -269,7 +272,7 @@ func (l *Live) nameMade(m *trace.Module, places []place, answer func(int, string
 			buf = l.made.Frames(p.key.Addr, buf[:0])
 		}
 		if len(buf) > 0 {
-			answer(p.i, m.Path, p.key.Addr, buf)
+			answer(p.i, m.Path, p.named, buf)
 		}
 	}
 }

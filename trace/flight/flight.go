@@ -177,9 +177,16 @@ func (r *Recorder) Maps(m trace.Maps, mods []trace.Module) {
 // Generations is the number of changes of the address space so far.
 func (r *Recorder) Generations() uint64 { return r.generations.Load() }
 
-// Locate returns the code at addr, a lookup address, at time t: the number of a module
-// and the address in its file, or addr itself if the module has no segments.
-func (r *Recorder) Locate(addr uint64, t stack.Time) (module int, m trace.Module, vaddr uint64, ok bool) {
+// Located is code at an address.
+type Located struct {
+	ID     int // the module's number
+	Module trace.Module
+	Vaddr  uint64 // the address in its file, or in memory if the module has no segments
+	Named  uint64 // the address in its name, if it has no symbol: see trace.Module.Place
+}
+
+// Locate returns the code at addr, a lookup address, at time t.
+func (r *Recorder) Locate(addr uint64, t stack.Time) (l Located, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	g := len(r.maps) - 1
@@ -196,14 +203,15 @@ func (r *Recorder) Locate(addr uint64, t stack.Time) (module int, m trace.Module
 		})
 		if i < len(ms) && addr >= ms[i].Start {
 			if p := r.modules[ms[i].Module]; p != nil {
+				l = Located{ID: ms[i].Module, Module: *p, Vaddr: addr, Named: p.Place(&ms[i], addr)}
 				if v, ok := p.Vaddr(addr - ms[i].Start + ms[i].Off); ok {
-					return ms[i].Module, *p, v, true
+					l.Vaddr = v
 				}
-				return ms[i].Module, *p, addr, true
+				return l, true
 			}
 		}
 	}
-	return -1, m, 0, false
+	return l, false
 }
 
 // EachModule calls yield with each module that is mapped now, until it returns false:
