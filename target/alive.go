@@ -1,5 +1,12 @@
 package target
 
+import (
+	"os"
+	"strconv"
+
+	"github.com/sliverprof/sliver/stack"
+)
+
 // Alive reports whether the process still exists and is not a zombie. A process whose first
 // thread ended while others continue is alive.
 func (p *Process) Alive() bool {
@@ -25,4 +32,21 @@ func (p *Process) alive() bool {
 		return false
 	}
 	return st.State != 'Z' || st.Threads > 1
+}
+
+// pfExiting is PF_EXITING of linux/sched.h.
+const pfExiting = 0x00000004
+
+// Continues reports whether process pid goes on after a report that its first thread ended: other threads go on, or one of them
+// has exec'ed and has its number. start is when the process began.
+func Continues(pid int) (start stack.Time, ok bool) {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return 0, false
+	}
+	st, err := ParseStat(b)
+	if err != nil || st.Flags&pfKthread != 0 {
+		return 0, false
+	}
+	return ticksToTime(st.Start), st.Threads > 1 || st.Flags&pfExiting == 0 && st.State != 'Z' && st.State != 'X'
 }

@@ -19,11 +19,12 @@ type BirthKind uint8
 
 // Kinds of Birth.
 const (
-	Born     BirthKind = iota // a process was made by fork, vfork or clone
-	Execed                    // a process became another program
-	Ended                     // the first thread of a process ended
-	Threaded                  // a process started a thread
-	Renamed                   // a thread of a process got a name, other than by an exec
+	Born       BirthKind = iota // a process was made by fork, vfork or clone
+	Execed                      // a process became another program
+	Ended                       // the first thread of a process ended
+	Threaded                    // a process started a thread
+	Renamed                     // a thread of a process got a name, other than by an exec
+	Unthreaded                  // another thread than the first one ended
 )
 
 // Birth is a change in the life of a process, as the kernel reports it.
@@ -178,7 +179,7 @@ func (b *Births) Close() {
 }
 
 // parseBirth parses a record of perf_event_open(2), with PERF_SAMPLE_TIME at its end. It returns
-// ok false for records about the ends of threads other than the first, and lost for PERF_RECORD_LOST.
+// ok false for records of other kinds, and lost for PERF_RECORD_LOST.
 func parseBirth(b []byte) (x Birth, lost uint64, ok bool) {
 	const header, tail = 8, 8
 	if len(b) < header+tail {
@@ -207,7 +208,7 @@ func parseBirth(b []byte) (x Birth, lost uint64, ok bool) {
 		case first:
 			x.Kind = Ended
 		default:
-			return Birth{}, 0, false
+			x.Kind = Unthreaded
 		}
 		return x, 0, true
 	case unix.PERF_RECORD_COMM: // pid, tid, name

@@ -40,7 +40,7 @@ func TestParseBirth(t *testing.T) {
 		{"a process", perfRecord(unix.PERF_RECORD_FORK, 0, 5, []uint32{20, 10, 20, 11}, eight), Birth{Kind: Born, PID: 20, Parent: 10, At: 5}, 0, true},
 		{"a thread", perfRecord(unix.PERF_RECORD_FORK, 0, 5, []uint32{10, 10, 21, 10}, eight), Birth{Kind: Threaded, PID: 10, At: 5}, 0, true},
 		{"an end", perfRecord(unix.PERF_RECORD_EXIT, 0, 6, []uint32{20, 10, 20, 10}, eight), Birth{Kind: Ended, PID: 20, At: 6}, 0, true},
-		{"a thread's end", perfRecord(unix.PERF_RECORD_EXIT, 0, 6, []uint32{20, 20, 21, 20}, eight), Birth{}, 0, false},
+		{"a thread's end", perfRecord(unix.PERF_RECORD_EXIT, 0, 6, []uint32{20, 20, 21, 20}, eight), Birth{Kind: Unthreaded, PID: 20, At: 6}, 0, true},
 		{"an exec", perfRecord(unix.PERF_RECORD_COMM, commExec, 7, []uint32{20, 20}, []byte("cc1\x00")), Birth{Kind: Execed, PID: 20, At: 7, Comm: "cc1"}, 0, true},
 		{"a new name", perfRecord(unix.PERF_RECORD_COMM, 0, 7, []uint32{20, 21}, []byte("cc1\x00")), Birth{Kind: Renamed, PID: 20, At: 7, Comm: "cc1"}, 0, true},
 		{"a loss", perfRecord(unix.PERF_RECORD_LOST, 0, 8, []uint32{1, 0, 9, 0}, nil), Birth{}, 9, false},

@@ -73,7 +73,7 @@ func visitOwn(names []string, skip func(pid int) bool, visit func(pid int, st *S
 			continue // it ended
 		}
 		st, err := ParseStat(b)
-		if err != nil || st.Flags&pfKthread != 0 || st.State == 'Z' {
+		if err != nil || st.Flags&pfKthread != 0 || st.State == 'Z' && st.Threads <= 1 {
 			continue
 		}
 		if st.PPID == os.Getpid() && (st.Comm == safefile.HelperName || st.Comm == stopperName) {

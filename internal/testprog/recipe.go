@@ -189,6 +189,7 @@ var programs = map[string]map[string]recipe{
 	"c/renames":   {"O2": cVariants["O2"]},
 	"c/cuts":      {"O1": gcc("-O1", "-g", "-fno-optimize-sibling-calls")},
 	"c/deadmain":  {"O2": cVariants["O2"]},
+	"c/headless":  {"O2": cVariants["O2"]},
 	"c/copied":    {"O2": cVariants["O2"]},
 	"c/filtered":  {"O2": cVariants["O2"]},
 	"c/moved":     {"O2": cVariants["O2"], "nopie": cVariants["nopie"], "onesegment": gcc("-O2", "-g", "-Wl,-z,noseparate-code")},

@@ -9,10 +9,11 @@ import (
 	"github.com/sliverprof/sliver/target"
 )
 
-// lifetime is when a process began and ended; 0: not reported. used is its CPU time in ns at its end; 0: unknown.
+// lifetime is when a process began and ended; 0: not reported. used is its CPU time in ns at its end; 0: unknown. last is
+// when the last of its threads ended so far, if its first one has.
 type lifetime struct {
-	born, gone stack.Time
-	used       int64
+	born, gone, last stack.Time
+	used             int64
 }
 
 // bornAs returns when a process was made, of which there is a report though it did not match then; 0: unknown.
@@ -35,9 +36,77 @@ func (s *Set) lived(pid int, l lifetime) {
 	s.lives[pid] = l
 }
 
-// Gone returns when the first thread of a process of the set ended, as the kernel reported it; 0: it did not, or
-// another process of the set has had its number since. ended says that the process has ended: then Gone waits a little
-// for the report.
+// goesOn reports whether a process goes on whose first thread has ended. One that was reported from its birth on, and has
+// started no thread, does not.
+func (s *Set) goesOn(k *kin) bool {
+	if k.born != 0 && !k.threaded && s.lost == 0 {
+		return false
+	}
+	start, ok := target.Continues(k.pid)
+	return ok && (k.born == 0 || near(start, k.born)) && (k.began == 0 || near(start, k.began))
+}
+
+// lastLooks is how often a process without a first thread is looked at, every pollEvery, after a report that one of its
+// threads ended: the kernel writes that before the thread is gone.
+const lastLooks = 5
+
+// reportWithin is more than Births.Next may hold back a report.
+const reportWithin = 2 * time.Millisecond
+
+// behead notes that a thread of a process ended, whose first thread has ended and which was seen to go on.
+func (s *Set) behead(k *kin, at stack.Time) {
+	s.mu.Lock()
+	l := s.lives[k.pid]
+	l.last, l.used = at, s.meterOf(k.pid)
+	s.mu.Unlock()
+	s.lived(k.pid, l)
+	if k.looks = lastLooks; !k.headless {
+		k.headless = true
+		s.headless = append(s.headless, k)
+	}
+	s.changed(k.pid, target.Ended)
+}
+
+// bury ends the processes without a first thread that do not go on any more.
+func (s *Set) bury() {
+	s.headless = slices.DeleteFunc(s.headless, func(k *kin) bool {
+		if s.kin[k.pid] != k || k.ended || !k.headless {
+			return true // another process has its number, or it has exec'ed
+		}
+		if k.looks = max(k.looks-1, 0); s.goesOn(k) {
+			return false
+		}
+		if k.missed.IsZero() {
+			k.missed = time.Now()
+		}
+		if time.Since(k.missed) < reportWithin { // the report of its last thread was written before, and may not be read yet
+			k.looks = max(k.looks, 1)
+			return false
+		}
+		s.mu.Lock()
+		at := s.lives[k.pid].last
+		s.mu.Unlock()
+		s.ended(k, at)
+		return true
+	})
+}
+
+// ended notes that a process has ended. Its number stays in the set until another process has it.
+func (s *Set) ended(k *kin, at stack.Time) {
+	k.ended = true
+	s.changed(k.pid, target.Ended)
+	s.lived(k.pid, lifetime{born: k.born, gone: at, used: s.counted(k)})
+	s.drop(k)
+	if k.stranger {
+		delete(s.kin, k.pid)
+	}
+	if len(s.kin) > maxKin {
+		s.forget(func(k *kin) bool { return k.ended })
+	}
+}
+
+// Gone returns when a process of the set ended, as the kernel reported it; 0: it did not, or another process of the set has
+// had its number since. ended says that the process has ended: then Gone waits a little for the report.
 func (s *Set) Gone(pid int, ended bool) stack.Time {
 	for try := 0; ; try++ {
 		s.mu.Lock()
@@ -120,16 +189,21 @@ func (s *Set) rest() {
 	}
 }
 
-// counted returns the CPU time of a process whose first thread has ended; 0: unknown. The others of one that was delivered
-// may go on, so it is counted until CPU is called.
-func (s *Set) counted(k *kin) int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	m := s.meters[k.pid]
+// meterOf returns the CPU time of a process up to now; 0: unknown. The caller holds s.mu.
+func (s *Set) meterOf(pid int) int64 {
+	m := s.meters[pid]
 	if m == nil {
 		return 0
 	}
 	ns, _ := m.Used()
+	return ns
+}
+
+// counted returns the CPU time of a process that has ended; 0: unknown. One that was delivered is counted until CPU is called.
+func (s *Set) counted(k *kin) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ns := s.meterOf(k.pid)
 	if !k.taken {
 		s.uncount(k.pid)
 	}

@@ -64,6 +64,8 @@ type Set struct {
 	change func(pid int, what target.BirthKind) // see OnChange
 	lost   uint64                               // reports of which the caller of OnChange knows
 	young  []young                              // oldest first
+	// headless are processes whose first thread has ended while others go on, or which another thread's exec made it end.
+	headless []*kin
 
 	mu     sync.Mutex // guards the fields below, and parent, name, born and taken of each kin
 	at     int        // processes that were delivered and are not done, or are being opened
@@ -82,7 +84,11 @@ type kin struct {
 	due         time.Time  // when to open it
 	stranger    bool       // it belongs to the set only if it matches
 	ended       bool
-	taken       bool // a process with this number was delivered
+	taken       bool      // a process with this number was delivered
+	threaded    bool      // it has started threads since its birth was reported
+	headless    bool      // its first thread has ended, and others go on: see Set.headless
+	looks       int       // how often it is looked at soon, if it is headless
+	missed      time.Time // when it was found to have ended, if it is headless
 }
 
 // Times between looks.
@@ -269,6 +275,7 @@ func (s *Set) Follow(ctx context.Context, join func(Member)) {
 	look := time.Now().Add(findEvery)
 	for ctx.Err() == nil {
 		s.rest()
+		s.bury()
 		s.mu.Lock()
 		idle := s.at == 0 && len(s.due) == 0 && s.finder == nil
 		s.mu.Unlock()
@@ -320,6 +327,9 @@ func (s *Set) pause(idle bool, look time.Time) time.Duration {
 	}
 	for _, k := range s.due {
 		wait = min(wait, time.Until(k.due))
+	}
+	if slices.ContainsFunc(s.headless, func(k *kin) bool { return k.looks > 0 }) {
+		wait = min(wait, pollEvery)
 	}
 	return max(wait, 0)
 }
@@ -398,7 +408,7 @@ func (s *Set) apply(b *target.Birth) {
 			s.mu.Lock()
 			k.name = b.Comm
 			s.mu.Unlock()
-			k.due = after(b, s.o.Grace)
+			k.due, k.threaded, k.headless = after(b, s.o.Grace), false, false
 			s.changed(k.pid, b.Kind)
 		case s.finder != nil:
 			k = &kin{pid: b.PID, born: s.bornAs(b.PID), name: b.Comm, due: after(b, s.o.Grace), stranger: true}
@@ -409,19 +419,19 @@ func (s *Set) apply(b *target.Birth) {
 		if k == nil {
 			return
 		}
-		// Its other threads may still start processes: the number stays in the set until
-		// another process has it.
-		k.ended = true
-		s.changed(k.pid, b.Kind)
-		s.lived(k.pid, lifetime{born: k.born, gone: b.At, used: s.counted(k)})
-		s.drop(k)
-		if k.stranger {
-			delete(s.kin, k.pid)
+		if s.goesOn(k) {
+			s.behead(k, b.At)
+			return
 		}
-		if len(s.kin) > maxKin {
-			s.forget(func(k *kin) bool { return k.ended })
+		s.ended(k, b.At)
+	case target.Unthreaded:
+		if k != nil && k.headless {
+			s.behead(k, b.At)
 		}
 	case target.Threaded, target.Renamed:
+		if k != nil {
+			k.threaded = k.threaded || b.Kind == target.Threaded
+		}
 		if k != nil && !k.stranger {
 			s.changed(k.pid, b.Kind)
 		}
