@@ -15,7 +15,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -167,6 +169,9 @@ func (e *Engine) attach(g *group) error {
 		return err
 	}
 	o := &link.UprobeMultiOptions{PID: e.pid}
+	if e.pid != 0 && headless(e.pid) {
+		o.PID = 0
+	}
 	for i := range g.probes {
 		o.Addresses = append(o.Addresses, g.probes[i].Off)
 		o.Cookies = append(o.Cookies, cookieOf(&g.probes[i]))
@@ -176,6 +181,14 @@ func (e *Engine) attach(g *group) error {
 		return fmt.Errorf("attach to %d places of %s: %w", len(g.probes), g.probes[0].Path, err)
 	}
 	return nil
+}
+
+// headless reports whether the first thread of a process has ended while others go on. The kernel's filter compares the
+// memory of the first thread, which it has given up (uprobe_multi_link_filter of kernel/trace/bpf_trace.c): no uprobe would be
+// set. The program filters too.
+func headless(pid uint32) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	return err == nil && strings.HasPrefix(string(b), "0 ")
 }
 
 // A cookie identifies a probe in the program's records: function, Go or not, and place.

@@ -41,6 +41,7 @@ var opens = []struct{ file, why string }{
 	{"linux/syscalls/gen.go", "writes the package's tables"},
 	{"session/kernelstacks.go", "/proc/PID/task/TID/stack"},
 	{"symbol/kallsyms/kallsyms.go", "/proc/kallsyms, and why it is empty"},
+	{"engine/kernel/kernel.go", "/proc/PID/statm"},
 	{"engine/kernel/types.go", "/sys"},
 	{"engine/kernel/rights.go", "/sys, and this program's own file"},
 	{"engine/kernel/iocalls.go", "numbers of system calls that are watched"},
