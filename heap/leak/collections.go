@@ -207,7 +207,7 @@ func (f *fillCount) report() {
 			break
 		}
 		found := Finding{Kind: KindCollections, Class: k.class, Count: n, Bytes: bytes, object: k.best,
-			Title: fmt.Sprintf("%d objects of %s are at most half full: %s of capacity without elements", n, k.class, Bytes(bytes)),
+			Title: fmt.Sprintf("%d %s of %s %s at most half full: %s of capacity without elements", n, one(n, "object", "objects"), k.class, one(n, "is", "are"), Bytes(bytes)),
 			Notes: []string{"the path leads to the one with most of it"}}
 		for i, u := range k.fill {
 			if u.Count > 0 {

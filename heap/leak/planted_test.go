@@ -125,8 +125,11 @@ func TestPlantedShapes(t *testing.T) {
 		{"queue", KindDominator, `HeapMore$Registry.queue`},
 		{"inner", KindDominator, `"field":"HeapMore$Registry.hooks"`},
 		{"sessions", KindDominator, `"field":"HeapMore$Registry.sessions"`},
+		{"beside", KindDominator, `"field":"HeapMore$Registry.sessions"`},
+		{"beside", KindDominator, `"one HeapMore$Registry keeps`},
 		{"pool", KindThreadLocals, `"40 threads keep 2.4`},
 		{"pool", KindThreadLocals, `the thread local HeapMore.builder`},
+		{"one", KindThreadLocals, `"1 thread keeps 6`},
 		{"local", KindDominator, `local variable in HeapMore.main (HeapMore.java`},
 	} {
 		t.Run(c.kind, func(t *testing.T) {

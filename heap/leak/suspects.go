@@ -19,6 +19,14 @@ func sortedBy[T any](all []T, key func(T) int64) []T {
 	return all
 }
 
+// one returns the first text for one thing, and the second one for another number of things.
+func one[N int | int64](n N, single, several string) string {
+	if n == 1 {
+		return single
+	}
+	return several
+}
+
 // accumulates is the part of what an object keeps from which on its largest child is
 // where memory gathers, and not the object itself.
 const accumulates = 0.7
@@ -104,8 +112,8 @@ func (s *search) interned(o graph.Object) bool {
 	return false
 }
 
-// points returns where below o memory gathers: the accumulation point, and where no child
-// is the one, those of its children that are suspects by themselves.
+// points returns where below o memory gathers: the accumulation point, other children on the way to it that are suspects by
+// themselves, and where no child is the one, all of those.
 func (s *search) points(o graph.Object, limit int64) (all []graph.Object) {
 	g := s.g
 	type run struct {
@@ -126,7 +134,7 @@ func (s *search) points(o graph.Object, limit int64) (all []graph.Object) {
 			if _, no := g.Holder(holder); holder == 0 || no {
 				holder = r.first
 			}
-			return []graph.Object{holder}
+			return append(all, holder)
 		}
 		var big []graph.Object
 		var most graph.Object
@@ -140,6 +148,11 @@ func (s *search) points(o graph.Object, limit int64) (all []graph.Object) {
 			}
 		}
 		if most != 0 && float64(g.Retained(most)) >= accumulates*float64(g.Retained(o)) {
+			for _, c := range big[:min(len(big), maxFindings)] {
+				if c != most {
+					all = append(all, s.points(c, limit)...)
+				}
+			}
 			o = most
 			continue
 		}
@@ -175,7 +188,7 @@ func (s *search) suspect(o graph.Object) {
 		f.Title = fmt.Sprintf("thread %q keeps %s", short(g.ThreadName(o), 60), Bytes(bytes))
 	}
 	if n := len(children); n > 0 {
-		f.Notes = append(f.Notes, fmt.Sprintf("it dominates %d objects directly; the largest has %s", n, Bytes(g.Retained(largest(children, g.Retained)))))
+		f.Notes = append(f.Notes, fmt.Sprintf("it dominates %d %s %s", n, one(n, "object directly, which has", "objects directly; the largest has"), Bytes(g.Retained(largest(children, g.Retained)))))
 	}
 	// The owner: the nearest object above whose class is not the platform's.
 	for d, i := o, 0; d != 0 && i < 100; d, i = g.Dominator(d), i+1 {
@@ -268,7 +281,7 @@ func (s *search) suspectsWithoutTree() error {
 		if bytes >= limit {
 			s.add(Finding{Kind: KindDominator, Class: g.Class(o).Name, Count: 1, Bytes: bytes, object: o,
 				Title: fmt.Sprintf("one %s keeps %s", Name(g, o), Bytes(bytes)),
-				Notes: []string{fmt.Sprintf("%d objects would be free without it", objects)}})
+				Notes: []string{fmt.Sprintf("%d %s be free without it", objects, one(objects, "object would", "objects would"))}})
 		}
 	}
 	return nil

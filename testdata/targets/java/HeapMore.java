@@ -29,6 +29,11 @@ public class HeapMore {
             case "queue": for (int i = 0; i < 20_000; i++) r.queue.add(new byte[300]); break;
             case "inner": for (int i = 0; i < 300; i++) r.hooks.add(new Outer().listener()); break;
             case "sessions": for (int i = 0; i < 20_000; i++) r.sessions.put(i, new ArrayList<>(List.of(new byte[200], "x" + i))); break;
+            case "beside": // a list beside a map that has more than two thirds of what both have
+                for (int i = 0; i < 20_000; i++) { Link l = new Link(); l.next = r.chain; r.chain = l; }
+                for (int i = 0; i < 60_000; i++) r.sessions.put(i, new ArrayList<>(List.of(new byte[200], "x" + i)));
+                break;
+            case "one": builder.set(new StringBuilder(6_000_000)); break;
             case "pool":
                 workers = Executors.newFixedThreadPool(40);
                 CountDownLatch done = new CountDownLatch(40);
