@@ -54,6 +54,7 @@ type Engine struct {
 	rec    ringbuf.Record
 	pid    uint32 // for the links; 0: the kernel's filter works on threads only (before 6.10)
 	groups []*group
+	ends   ends
 	seen   uint32 // of lost, reported so far
 }
 
@@ -112,6 +113,9 @@ func (e *Engine) open(pid int, probes []Probe) (err error) {
 	// decides, and other processes that map the file pay for a hit.
 	if major, minor := release(); major > 6 || major == 6 && minor >= 10 {
 		e.pid = uint32(pid)
+	}
+	if err := e.ends.open(uint32(pid), e.ring.FD(), e.lost.FD()); err != nil {
+		return err
 	}
 	e.groups = grouped(probes)
 	for _, g := range e.groups {
@@ -211,12 +215,16 @@ func (e *Engine) Wait(d time.Duration) {
 	_, _ = unix.Poll(nil, int(d.Milliseconds()))
 }
 
-// Read reports all hits of which there are records. A thread's records are in order in the ring.
+// Read reports all hits and ends of threads of which there are records. A thread's records are in order in the ring.
 func (e *Engine) Read(_ stack.Time, sink calls.Sink, _ bool) {
 	all := e.losses()
 	readRing(e.reader, &e.rec, func(b []byte) {
 		if h, lost, ok := parse(b); ok {
 			e.lose(sink, lost)
+			if h.Fn == endFn {
+				sink.Gone(h.TID, h.Time)
+				return
+			}
 			sink.Hit(&h)
 		}
 	})
@@ -303,6 +311,7 @@ func (e *Engine) Close() error {
 	if e.prog != nil {
 		errs = append(errs, e.prog.Close())
 	}
+	errs = append(errs, e.ends.close())
 	for _, m := range []*ebpf.Map{e.ring, e.lost} {
 		if m != nil {
 			errs = append(errs, m.Close())

@@ -27,7 +27,7 @@ const noWakeup = 1
 // at once for other processes than pid, and counts records for which the ring has no room. A record
 // has the count before it, so that the reader knows where in the order of records they are missing.
 func program(pid uint32, ring, lost int) asm.Instructions {
-	return append(append(asm.Instructions{
+	return append(append(append(asm.Instructions{
 		asm.Mov.Reg(asm.R6, asm.R1),
 		asm.FnGetCurrentPidTgid.Call(),
 		asm.StoreMem(asm.RFP, atThread, asm.R0, asm.DWord),
@@ -66,7 +66,12 @@ func program(pid uint32, ring, lost int) asm.Instructions {
 		asm.Mov.Reg(asm.R3, asm.R9),
 		asm.Add.Imm(asm.R3, stackHi),
 		asm.FnProbeReadUser.Call(), // 0 if it cannot be read
+	}...), send(ring, lost)...)
+}
 
+// send writes the record to the ring, or counts it as lost, and ends the program.
+func send(ring, lost int) asm.Instructions {
+	return asm.Instructions{
 		asm.LoadMapPtr(asm.R1, ring).WithSymbol("send"),
 		asm.Mov.Reg(asm.R2, asm.RFP),
 		asm.Add.Imm(asm.R2, atTime),
@@ -81,5 +86,5 @@ func program(pid uint32, ring, lost int) asm.Instructions {
 
 		asm.Mov.Imm(asm.R0, 0).WithSymbol("out"),
 		asm.Return(),
-	}...)
+	}
 }
