@@ -46,6 +46,20 @@ func TestIOCounts(t *testing.T) {
 	}
 }
 
+// TestIOCopies has operations on copies of descriptors, as a shell's redirections make them: they are those of the file, of a
+// copy that another one replaces, and of one that is open when the program ends.
+func TestIOCopies(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	dir := t.TempDir()
+	got := ioWatched(t, dir, "", "sh", "-c", "for i in 1 2 3; do echo line; done >replaced; exec 3>open; exec 1>&3; echo a; echo b")
+	for name, want := range map[string]uint64{"replaced": 15, "open": 4} {
+		i := slices.IndexFunc(got.Files, func(f fileLine) bool { return f.Path == filepath.Join(dir, name) })
+		if i < 0 || got.Files[i].Opens != 1 || got.Files[i].Written != want {
+			t.Errorf("%s: %+v, want %d bytes", name, got.Files, want)
+		}
+	}
+}
+
 // TestIOMoves has calls that move bytes between descriptors, or several messages: each is an operation of both
 // descriptors with its bytes, and the calls are those of strace -c.
 func TestIOMoves(t *testing.T) {

@@ -234,6 +234,7 @@ func (c *Canary) Run(ctx context.Context, tick func()) error {
 	c.read()
 	c.sums()
 	c.ringPaths()
+	c.nameless()
 	c.Engine.Finish(target.Now())
 	return err
 }
@@ -250,13 +251,23 @@ func (c *Canary) refresh() {
 	c.guessed()
 	c.sums()
 	c.ringPaths()
-	c.Engine.Nameless(func(fd int32, gen uint32) {
-		if name, kind := c.link(fd); name != "" && c.io.Gen(fd) == gen {
-			c.Engine.Name(fd, gen, name, kind)
-		}
-	})
+	c.nameless()
 	c.compared()
 	c.Engine.Tick(now)
+}
+
+// nameless names descriptors without a path: by /proc, or, of a process that has ended, by those that they are copies of.
+func (c *Canary) nameless() {
+	c.Engine.Nameless(func(fd int32, gen uint32) {
+		if c.io.Gen(fd) != gen {
+			return
+		}
+		if name, kind := c.link(fd); name != "" && c.io.Gen(fd) == gen {
+			c.Engine.Name(fd, gen, name, kind)
+		} else if c.dups[fd] != "" {
+			c.Engine.Name(fd, gen, c.dups[fd], iowatch.KindFile)
+		}
+	})
 }
 
 // sums takes the kernel's sums. A descriptor that is unknown for two rounds had no open: it was passed
@@ -363,9 +374,7 @@ func (c *Canary) record(r *kernel.IORecord) {
 		return
 	case iowatch.OpClose:
 		c.lastSums(r)
-		if name, kind := c.Engine.Path(r.FD, r.Gen); name == "" && c.dups[r.FD] != "" {
-			c.Engine.Name(r.FD, r.Gen, c.dups[r.FD], kind)
-		}
+		c.nameCopy(r.FD, r.Gen)
 		c.note(r) // while its path is known
 		delete(c.dups, r.FD)
 	}
@@ -380,9 +389,17 @@ func (c *Canary) record(r *kernel.IORecord) {
 	}
 }
 
-// replaced adds the sums of a descriptor that had the number and was not closed by a call of its own: by dup2, for
-// example.
+// nameCopy names a copy of a descriptor that ends, if it has no name.
+func (c *Canary) nameCopy(fd int32, gen uint32) {
+	if name, kind := c.Engine.Path(fd, gen); name == "" && c.dups[fd] != "" {
+		c.Engine.Name(fd, gen, c.dups[fd], kind)
+	}
+}
+
+// replaced names a descriptor that had the number and was not closed by a call of its own, by dup2 for example, and adds its
+// sums.
 func (c *Canary) replaced(r *kernel.IORecord) {
+	c.nameCopy(r.FD, r.Gen-1)
 	if r.Users > 0 {
 		c.lastSums(&kernel.IORecord{Event: iowatch.Event{FD: r.FD, Gen: r.Gen - 1, End: r.End}, Users: r.Users})
 	}
@@ -417,8 +434,8 @@ func (c *Canary) note(r *kernel.IORecord) {
 	if name == "" && r.Op != iowatch.OpClose && r.Op != iowatch.OpMake {
 		if name, kind = c.link(r.FD); name != "" && c.io.Gen(r.FD) == r.Gen {
 			c.Engine.Name(r.FD, r.Gen, name, kind)
-		} else {
-			name = ""
+		} else if name = c.dups[r.FD]; name != "" { // the records are in order
+			c.Engine.Name(r.FD, r.Gen, name, kind)
 		}
 		if kind == iowatch.KindUnknown {
 			kind = r.Kind
