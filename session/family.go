@@ -154,7 +154,7 @@ func (f *family) join(ctx context.Context, m procset.Member) {
 func (f *family) record(ctx context.Context, m procset.Member) {
 	s := f.member(m)
 	facts := m.Process.Facts()
-	miss := func(why string) { f.s.o.Set.Missed(facts.PID, m.Parent, s.name(), why) }
+	miss := func(why string) { f.s.o.Set.Missed(facts.PID, m.Parent, s.name(), why, m.Born) }
 	if err := s.prepare(); err != nil {
 		s.Close()
 		if !m.Process.Alive() {

@@ -242,7 +242,7 @@ func (s *Session) gone(reason string) stack.Time {
 	if of.family == nil {
 		return 0
 	}
-	return of.o.Set.Gone(s.proc.PID(), s.member != nil && reason == targetEnded)
+	return of.o.Set.Gone(s.proc.PID(), s.born, s.member != nil && reason == targetEnded)
 }
 
 // spent returns trace.End.CPU. That of a selection of threads is the sum of theirs.

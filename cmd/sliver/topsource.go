@@ -89,7 +89,7 @@ func (s *severalSource) Run(ctx context.Context) error {
 	join := func(p *target.Process, parent int) {
 		pid, comm := p.PID(), p.Facts().Comm
 		if err := s.Add(ctx, p, s.set.Done); err != nil {
-			s.set.Missed(pid, parent, comm, err.Error())
+			s.set.Missed(pid, parent, comm, err.Error(), 0)
 			s.set.Done()
 		}
 	}

@@ -89,7 +89,7 @@ func TestAgain(t *testing.T) {
 			if got := pids(all); got[3] != three {
 				t.Errorf("%v, want %d last", got, three)
 			}
-			s.Missed(1, 0, "x", "a reason")
+			s.Missed(1, 0, "x", "a reason", 0)
 			ended(all)
 			if err := syscall.Kill(two, syscall.SIGKILL); err != nil {
 				t.Fatal(err)

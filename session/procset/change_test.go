@@ -34,3 +34,31 @@ func TestChanges(t *testing.T) {
 		t.Errorf("due: %+v", s.due)
 	}
 }
+
+// TestNumberUsedAgain: the end and the CPU time of a process are known when its number belongs to another one.
+func TestNumberUsedAgain(t *testing.T) {
+	s := New(Options{Children: true, Once: true})
+	defer s.Close()
+	s.kin[10] = &kin{pid: 10}
+	at := target.Now() - 1_000_000_000
+	s.apply(&target.Birth{Kind: target.Born, PID: 11, Parent: 10, At: at})
+	s.apply(&target.Birth{Kind: target.Ended, PID: 11, At: at + 5})
+	s.lived(11, lifetime{born: at, gone: at + 5, used: 7})
+	s.apply(&target.Birth{Kind: target.Born, PID: 11, Parent: 10, At: at + 20})
+	if got := s.Gone(11, at, true); got != at+5 {
+		t.Errorf("the first one ended at %d, want %d", got, at+5)
+	}
+	if got := s.CPU(11, at); got != 7 {
+		t.Errorf("the first one used %d ns", got)
+	}
+	if got := s.Gone(11, at+20, false); got != 0 {
+		t.Errorf("the second one ended at %d", got)
+	}
+	if got := s.CPU(11, at+20); got != 0 {
+		t.Errorf("the second one used %d ns", got)
+	}
+	s.Missed(11, 10, "first", "a reason", at)
+	if l := s.Left().Processes; len(l) != 2 || l[1].Born != at || l[1].Gone != at+5 || l[1].CPU != 7 {
+		t.Errorf("left out: %+v", l)
+	}
+}

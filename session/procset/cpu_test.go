@@ -44,7 +44,7 @@ func TestCPU(t *testing.T) {
 				awaitEnd(m.Process)
 				pid := m.Process.PID()
 				m.Process.Close()
-				s.Gone(pid, true)
+				s.Gone(pid, m.Born, true)
 				ns := s.CPU(pid, m.Born)
 				mu.Lock()
 				known[pid] = ns

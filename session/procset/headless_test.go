@@ -46,16 +46,16 @@ func TestHeadless(t *testing.T) {
 					}
 				}
 			}
-			if at := s.Gone(m.Process.PID(), false); at != 0 {
+			if at := s.Gone(m.Process.PID(), m.Born, false); at != 0 {
 				t.Errorf("it ended at %d, and goes on", at)
 			}
 			end := target.Now()
 			p.Say("end")
 			p.Wait()
 			awaitEnd(m.Process)
-			gone := s.Gone(m.Process.PID(), true)
+			gone := s.Gone(m.Process.PID(), m.Born, true)
 			for gone == 0 && ctx.Err() == nil { // it waits for a report for 20 ms
-				gone = s.Gone(m.Process.PID(), true)
+				gone = s.Gone(m.Process.PID(), m.Born, true)
 			}
 			if gone < end {
 				t.Errorf("it ended at %d, and was there at %d", gone, end)

@@ -26,14 +26,43 @@ func (s *Set) bornAs(pid int) stack.Time {
 	return 0
 }
 
+// lifeKey is a process that a number was given to.
+type lifeKey struct {
+	pid  int
+	born stack.Time // as in lifetime
+}
+
 // lived notes the life of a process.
 func (s *Set) lived(pid int, l lifetime) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, ok := s.lives[pid]; !ok && len(s.lives) >= maxKin {
+	old, ok := s.lives[pid]
+	if !ok && len(s.lives) >= maxKin {
 		clear(s.lives)
 	}
+	if ok && old.born != l.born && old.gone != 0 { // the number is used again before the first process was asked for
+		if len(s.past) >= maxKin {
+			clear(s.past)
+		}
+		s.past[lifeKey{pid, old.born}] = old
+	}
 	s.lives[pid] = l
+}
+
+// lifeOf returns the life of the process that had a number and was born then; 0: unknown, which is the newest one. The caller
+// holds s.mu.
+func (s *Set) lifeOf(pid int, born stack.Time) lifetime {
+	l := s.lives[pid]
+	if l.born == born {
+		return l
+	}
+	if old, ok := s.past[lifeKey{pid, born}]; ok {
+		return old
+	}
+	if born == 0 {
+		return l
+	}
+	return lifetime{}
 }
 
 // goesOn reports whether a process goes on whose first thread has ended. One that was reported from its birth on, and has
@@ -105,12 +134,12 @@ func (s *Set) ended(k *kin, at stack.Time) {
 	}
 }
 
-// Gone returns when a process of the set ended, as the kernel reported it; 0: it did not, or another process of the set has
-// had its number since. ended says that the process has ended: then Gone waits a little for the report.
-func (s *Set) Gone(pid int, ended bool) stack.Time {
+// Gone returns when a process of the set ended, as the kernel reported it; 0: it did not. born is that of its Member. ended
+// says that the process has ended: then Gone waits a little for the report.
+func (s *Set) Gone(pid int, born stack.Time, ended bool) stack.Time {
 	for try := 0; ; try++ {
 		s.mu.Lock()
-		at := s.lives[pid].gone
+		at := s.lifeOf(pid, born).gone
 		s.mu.Unlock()
 		if at != 0 || !ended || s.births == nil || try == goneTries {
 			return at
@@ -210,14 +239,13 @@ func (s *Set) counted(k *kin) int64 {
 	return ns
 }
 
-// CPU returns the CPU time, in ns, that a process of the set has used in its life up to now, or to its end; 0: unknown, or
-// another process of the set has its number now. born is that of its Member. Call it once
-// the process is not recorded any more: it ends the counting.
+// CPU returns the CPU time, in ns, that a process of the set has used in its life up to now, or to its end; 0: unknown. born
+// is that of its Member. Call it once the process is not recorded any more: it ends the counting.
 func (s *Set) CPU(pid int, born stack.Time) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.lives[pid].born != born {
-		return 0
+		return s.past[lifeKey{pid, born}].used // another process has its number now
 	}
 	ns := s.lives[pid].used
 	if m := s.meters[pid]; m != nil {

@@ -71,6 +71,7 @@ type Set struct {
 	at     int        // processes that were delivered and are not done, or are being opened
 	left   trace.LeftOut
 	lives  map[int]lifetime      // of the newest process of each number, as far as the kernel reported it
+	past   map[lifeKey]lifetime  // of earlier processes whose number is used again
 	meters map[int]*target.Meter // of some of them; nil: the kernel has none
 }
 
@@ -116,7 +117,7 @@ func New(o Options) *Set {
 	if o.Max <= 0 {
 		o.Max = DefaultMax
 	}
-	s := &Set{o: o, kin: map[int]*kin{}, lives: map[int]lifetime{}, meters: map[int]*target.Meter{}, wake: make(chan struct{}, 1)}
+	s := &Set{o: o, kin: map[int]*kin{}, lives: map[int]lifetime{}, past: map[lifeKey]lifetime{}, meters: map[int]*target.Meter{}, wake: make(chan struct{}, 1)}
 	if o.Match != nil {
 		s.finder = target.NewFinder(o.Match)
 	}
@@ -457,7 +458,7 @@ func (s *Set) drop(k *kin) {
 			s.mu.Lock()
 			s.left.Seen++
 			s.mu.Unlock()
-			s.Missed(k.pid, k.parent, k.name, WhyShort)
+			s.Missed(k.pid, k.parent, k.name, WhyShort, k.born)
 		}
 	}
 }
@@ -512,7 +513,7 @@ func (s *Set) open(k *kin) (m Member, ok bool) {
 	over, name, parent, born := s.at > s.o.Max, k.name, k.parent, k.born
 	s.mu.Unlock()
 	leave := func(why string) (Member, bool) {
-		s.Missed(k.pid, parent, name, why)
+		s.Missed(k.pid, parent, name, why, born)
 		s.Done()
 		return Member{}, false
 	}
@@ -551,13 +552,14 @@ func (s *Set) Done() {
 	s.rouse()
 }
 
-// Missed counts a process of the set that is not recorded.
-func (s *Set) Missed(pid, parent int, name, why string) {
+// Missed counts a process of the set that is not recorded. born is that of its Member.
+func (s *Set) Missed(pid, parent int, name, why string, born stack.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.left.Count++
 	if len(s.left.Processes) < trace.MaxLeft {
-		s.left.Processes = append(s.left.Processes, trace.LeftProcess{PID: pid, Parent: parent, Name: name, Why: why, Born: s.lives[pid].born, Gone: s.lives[pid].gone, CPU: s.lives[pid].used})
+		l := s.lifeOf(pid, born)
+		s.left.Processes = append(s.left.Processes, trace.LeftProcess{PID: pid, Parent: parent, Name: name, Why: why, Born: l.born, Gone: l.gone, CPU: l.used})
 	}
 }
 
@@ -570,8 +572,9 @@ func (s *Set) Left() trace.LeftOut {
 	l := s.left
 	l.Processes = slices.Clone(l.Processes)
 	for i := range l.Processes { // the report of an end may come after the attempt to open
-		if p := &l.Processes[i]; p.Gone == 0 && p.Born != 0 && s.lives[p.PID].born == p.Born {
-			p.Gone, p.CPU = s.lives[p.PID].gone, s.lives[p.PID].used
+		if p := &l.Processes[i]; p.Gone == 0 && p.Born != 0 {
+			of := s.lifeOf(p.PID, p.Born)
+			p.Gone, p.CPU = of.gone, of.used
 		}
 	}
 	if s.births != nil {
