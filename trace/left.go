@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/sliverprof/sliver/stack"
@@ -87,7 +88,7 @@ func (l *LeftOut) Lines() (out []string) {
 	}
 	for _, why := range order {
 		g := groups[why]
-		s := fmt.Sprintf("%s not recorded, %s: ", processes(g.n), why)
+		s := fmt.Sprintf("%s not recorded (%s): ", processes(g.n), reasonOf(why, g.n))
 		for i, name := range g.names {
 			if i > 0 {
 				s += ", "
@@ -115,6 +116,26 @@ func (l *LeftOut) Lines() (out []string) {
 	}
 	return out
 }
+
+// reasonOf is a reason, which says "it" of one process, for n processes.
+func reasonOf(why string, n int) string {
+	if n == 1 {
+		return why
+	}
+	words := strings.Fields(why)
+	for i, w := range words {
+		if of, ok := several[w]; ok {
+			words[i] = of
+		}
+	}
+	if len(words) > 0 && words[len(words)-1] == several["it"] {
+		words[len(words)-1] = "them" // the object: "another program traces it"
+	}
+	return strings.Join(words, " ")
+}
+
+// several are the words for more than one process.
+var several = map[string]string{"it": "they", "its": "their", "has": "have"}
 
 func processes(n int) string {
 	if n == 1 {

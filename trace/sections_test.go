@@ -233,8 +233,14 @@ func TestLeftOut(t *testing.T) {
 	}
 	l.Processes = append(l.Processes, LeftProcess{PID: 9, Name: "su", Why: "no permission", CPU: 1_260_000}, LeftProcess{PID: 10, Name: "su", Why: "no permission", CPU: 1_000_000})
 	got := strings.Join(l.Lines(), "\n")
-	want := "7 processes not recorded, too short: cc1 (0), cc1 (1), cc1 (2), cc1 (3), cc1 (4) and 2 more\n" +
-		"2 processes not recorded, no permission: su (9), su (10); 2.3ms of CPU time\n1 process more not recorded\n" +
+	for why, want := range map[string]string{"it ended before its first sample": "they ended before their first sample", "it has ended": "they have ended",
+		"another program traces it": "another program traces them", "over the limit of 2 at once": "over the limit of 2 at once"} {
+		if one, two := reasonOf(why, 1), reasonOf(why, 2); one != why || two != want {
+			t.Errorf("%q is %q for one and %q for two", why, one, two)
+		}
+	}
+	want := "7 processes not recorded (too short): cc1 (0), cc1 (1), cc1 (2), cc1 (3), cc1 (4) and 2 more\n" +
+		"2 processes not recorded (no permission): su (9), su (10); 2.3ms of CPU time\n1 process more not recorded\n" +
 		"500ms of 2s of CPU time: it was used after the last sample of a thread, by processes that are not recorded, or to end processes\n3 reports of new processes lost: some processes are missing"
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
