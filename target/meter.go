@@ -61,16 +61,17 @@ func OpenMeter(pid int, born stack.Time) (*Meter, error) {
 	tids := []int{pid}
 	for range meterTries {
 		err := m.open(tids)
+		gone := errors.Is(err, ErrGone) // all of tids: perhaps the first thread alone
 		if err == nil {
 			err = m.begin(born, len(tids))
 		}
 		if err == nil {
 			return m, nil
 		}
-		if m.Rest(); !errors.Is(err, ErrThreads) {
+		if m.Rest(); !gone && !errors.Is(err, ErrThreads) {
 			return nil, err
 		}
-		if tids, err = threadsOf(pid, tids[:0]); err != nil {
+		if tids, err = threadsOf(pid, tids[:0]); err != nil || gone && len(tids) <= 1 {
 			return nil, ErrGone
 		}
 		if len(tids) > meterThreads {

@@ -3,6 +3,7 @@ package target
 import (
 	"errors"
 	"fmt"
+	"os"
 	"testing"
 
 	"github.com/sliverprof/sliver/internal/testprog"
@@ -53,6 +54,36 @@ func TestMeter(t *testing.T) {
 		if _, ok := m.Used(); ok {
 			t.Errorf("%s: known though nothing counts it", what)
 		}
+	}
+}
+
+// A meter counts a process whose first thread has ended.
+func TestMeterHeadless(t *testing.T) {
+	prog := start(t, build(t, "../testdata/targets/c/headless.c"), "goes")
+	prog.line()
+	eventually(t, "the first thread ends", func() bool {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", prog.pid()))
+		st, failed := ParseStat(b)
+		return err == nil && failed == nil && st.State == 'Z'
+	})
+	m, err := OpenMeter(prog.pid(), 1)
+	if errors.Is(err, ErrNoMeter) {
+		need(t, "perf", err.Error())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	first, ok := m.Used()
+	prog.tell("end")
+	if err := prog.wait(); err != nil {
+		t.Fatal(err)
+	}
+	if used, there := m.Used(); !ok || !there || used <= first {
+		t.Errorf("%d ns, %v, at the end, and %d, %v, before", used, there, first, ok)
+	}
+	if _, err := OpenMeter(prog.pid(), 1); !errors.Is(err, ErrGone) {
+		t.Errorf("of a process that has ended: %v", err)
 	}
 }
 
