@@ -124,3 +124,16 @@ func TestGeneration(t *testing.T) {
 		t.Error("no maps")
 	}
 }
+
+// TestLiveUnread: code of a file that could not be read is named by its offset in the file, wherever it is mapped.
+func TestLiveUnread(t *testing.T) {
+	mods, _, _ := self(t)
+	l := NewLive(mods, LiveOptions{Arch: runtime.GOARCH})
+	defer l.Close()
+	l.Maps(trace.Maps{At: 100, Mappings: []trace.Mapping{{Start: base, End: base + 0x4000, Off: 0x3000}}}, []trace.Module{{Path: "/lib/unread.so"}})
+	var got []uint64
+	l.Name(t.Context(), []Place{{Addr: base + 0x10, At: 100}}, func(_ int, _ string, addr uint64, _ []symbol.Frame) { got = append(got, addr) })
+	if len(got) != 1 || got[0] != 0x3010 {
+		t.Errorf("named by %#x, want 0x3010", got)
+	}
+}

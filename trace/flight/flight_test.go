@@ -415,3 +415,24 @@ func recovered(t *testing.T, f *os.File) (*ringfile.Image, *Copy) {
 	}
 	return im, c
 }
+
+// TestLocate: code has the address in its file, and in its name, of a file that could not be read, the offset.
+func TestLocate(t *testing.T) {
+	mem, err := ringfile.New(4 << 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mem.Close(true)
+	r := New(trace.Process{PID: 7}, Options{Keep: 5_000 * ms, Memory: mem})
+	r.Maps(trace.Maps{At: 1, Mappings: []trace.Mapping{{Start: 0x10000, End: 0x12000, Off: 0x1000}, {Start: 0x20000, End: 0x24000, Off: 0x3000, Module: 1}}},
+		[]trace.Module{{Path: "/lib/read.so", Segments: []trace.Segment{{Off: 0x1000, Vaddr: 0x401000, Size: 0x2000}}}, {Path: "/lib/unread.so"}})
+	for addr, want := range map[uint64][2]uint64{0x10010: {0x401010, 0x401010}, 0x20010: {0x20010, 0x3010}} {
+		l, ok := r.Locate(addr, 2)
+		if !ok || [2]uint64{l.Vaddr, l.Named} != want {
+			t.Errorf("%#x: %+v, %v", addr, l, ok)
+		}
+	}
+	if _, ok := r.Locate(0x30000, 2); ok {
+		t.Error("code outside the mappings has a place")
+	}
+}
