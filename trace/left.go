@@ -106,9 +106,8 @@ func (l *LeftOut) Lines() (out []string) {
 	if more := l.Count - len(l.Processes); more > 0 {
 		out = append(out, fmt.Sprintf("%s more not recorded", processes(more)))
 	}
-	used := max(l.UsedNS, l.CPUNS)
-	if missing := used - cmp.Or(l.SampledNS, l.CPUNS); missing > used/leastMissing {
-		out = append(out, fmt.Sprintf("%v of %v of CPU time: it was used after the last sample of a thread, by processes that are not recorded, or to end processes",
+	if missing, used := l.Missing(); missing > 0 {
+		out = append(out, fmt.Sprintf("%v of %v of CPU time: it was used by threads that ended before their first sample, after the last sample of a thread, by processes that are not recorded, or to end processes",
 			time.Duration(missing).Round(time.Millisecond), time.Duration(used).Round(time.Millisecond)))
 	}
 	if l.Lost > 0 {
@@ -136,6 +135,18 @@ func reasonOf(why string, n int) string {
 
 // several are the words for more than one process.
 var several = map[string]string{"it": "they", "its": "their", "has": "have"}
+
+// Missing returns the CPU time, in ns, that no sample of the recording has, of that which a command and its descendants used. 0: little.
+func (l *LeftOut) Missing() (missing, used int64) {
+	if l == nil {
+		return 0, 0
+	}
+	used = max(l.UsedNS, l.CPUNS)
+	if missing = used - cmp.Or(l.SampledNS, l.CPUNS); missing <= used/leastMissing {
+		return 0, used
+	}
+	return missing, used
+}
 
 func processes(n int) string {
 	if n == 1 {

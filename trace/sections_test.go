@@ -241,7 +241,7 @@ func TestLeftOut(t *testing.T) {
 	}
 	want := "7 processes not recorded (too short): cc1 (0), cc1 (1), cc1 (2), cc1 (3), cc1 (4) and 2 more\n" +
 		"2 processes not recorded (no permission): su (9), su (10); 2.3ms of CPU time\n1 process more not recorded\n" +
-		"500ms of 2s of CPU time: it was used after the last sample of a thread, by processes that are not recorded, or to end processes\n3 reports of new processes lost: some processes are missing"
+		"500ms of 2s of CPU time: it was used by threads that ended before their first sample, after the last sample of a thread, by processes that are not recorded, or to end processes\n3 reports of new processes lost: some processes are missing"
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}

@@ -294,6 +294,9 @@ func threadsText(r *session.Result) string {
 
 // unsampled describes the CPU time that no thread of the recording has; "" if it is little.
 func unsampled(r *session.Result) string {
+	if whole, _ := r.LeftOut.Missing(); whole > 0 { // a separate line has it
+		return ""
+	}
 	missing, all := int64(0), int64(0)
 	add := func(cpu, threads int64) {
 		missing, all = missing+trace.Unsampled(cpu, threads, int64(r.Interval)), all+cpu

@@ -88,7 +88,11 @@ func (v *View) otherLosses(left bool) (out []string) {
 			out = append(out, Text(u.String(), 300))
 		}
 	}
-	if missing := v.Unsampled(); missing > 0 {
+	whole := int64(0) // of all processes, in a separate line
+	if left {
+		whole, _ = v.Rec.Left.Missing()
+	}
+	if missing := v.Unsampled(); missing > 0 && whole == 0 {
 		out = append(out, trace.UnsampledText(missing, v.Rec.CPU()))
 	}
 	if left {

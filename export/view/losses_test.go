@@ -7,6 +7,7 @@ import (
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/internal/exporttest"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
 )
 
 // TestNotableLosses: ticks that are few beside the samples are among the losses, and not among the notable ones; a recording
@@ -63,5 +64,10 @@ func TestUnsampled(t *testing.T) {
 		if got := v.NotableLosses(); !slices.Equal(got, c.want) {
 			t.Errorf("%d ns: %q on the page, want %q", c.cpu, got, c.want)
 		}
+	}
+	// Those of a command have a separate line, with the same time.
+	rec.Left = &trace.LeftOut{UsedNS: 2000 * ms, CPUNS: 2000 * ms, SampledNS: 600 * ms}
+	if got := view.New(rec, view.Options{}).Losses(); !slices.Equal(got, rec.Left.Lines()) || len(got) != 1 {
+		t.Errorf("of a command: %q", got)
 	}
 }
