@@ -61,12 +61,16 @@ func (b *budget) spent(now stack.Time, limit float64, every int64) bool {
 	}
 	b.refill(now, limit)
 	full := limit * budgetFor
-	if b.left < -full/2 { // stops got dearer at once, or one takes more than is ever saved up
+	if b.overdrawn(limit) {
 		return true
 	}
 	correction := 1 + min(max(b.left/full, -.5), .5)
 	return rand.Float64()*b.thinning(limit, every) > correction
 }
+
+// overdrawn reports whether no tick gets a stop until much of the debt is paid off: stops got dearer at once, or one takes more than
+// is ever saved up.
+func (b *budget) overdrawn(limit float64) bool { return limit > 0 && b.left < -limit*budgetFor/2 }
 
 // thinning returns how much more than allowed stops at all ticks would take.
 func (b *budget) thinning(limit float64, every int64) float64 {
@@ -107,12 +111,15 @@ var errSpent = errors.New("the thread's share of stops is used up")
 
 // stretch leaves out a tick of a thread for its budget. If the thread's last sample shows it
 // running, the new interval explains the missing sample. A thread that woke since then would be
-// shown asleep until its next stop, so a gap is recorded.
+// shown asleep until its next stop, so a gap is recorded. So it is while the budget is overdrawn: that may take seconds.
 func (g *group) stretch(th *thread, now stack.Time) {
 	th.budget.skipped++
 	th.acc.stretched.Add(1)
-	if th.seen.blocked {
+	switch {
+	case th.seen.blocked:
 		th.life.active = true
+		th.unknown(now, g.tick.every)
+	case th.life.started && !th.clock.on && th.budget.overdrawn(g.s.cfg.MaxOverhead):
 		th.unknown(now, g.tick.every)
 	}
 }

@@ -389,7 +389,7 @@ func TestBudgetComesBack(t *testing.T) {
 }
 
 // TestBudgetOneLongStop: one stop that took long, as another program had the CPU, costs its own time and not the samples of the seconds
-// after it.
+// after it. The time without samples until that is paid off is a gap.
 func TestBudgetOneLongStop(t *testing.T) {
 	th := running(0)
 	stops := 0
@@ -409,6 +409,9 @@ func TestBudgetOneLongStop(t *testing.T) {
 	}
 	if late < 288 {
 		t.Errorf("%d samples in the last 2.9 s, at 10 ms", late)
+	}
+	if gap := stack.Time(sinks[1].gaps[stack.WhyBudget]); gap < 500*ms || gap > 1100*ms {
+		t.Errorf("gaps of %d ms, want most of 1 s", gap/ms)
 	}
 }
 
