@@ -199,7 +199,7 @@ func (g *group) wind(th *thread, c *Counters, at stack.Time) {
 	switch {
 	case k.on:
 		switch {
-		case th.usage.lately < k.idle(), k.cpus.pool && !g.pools(th, c, at), k.rate.perSecond > 2*g.mostSwitches(th) && !k.machine(), k.machine() && k.cpus.tick != g.clockTick(th):
+		case th.usage.lately < k.idle(), k.cpus.pool && !g.pools(th, c, at), k.calls.on && th.queuesFor(mostQueued), k.rate.perSecond > 2*g.mostSwitches(th) && !k.machine(), k.machine() && k.cpus.tick != g.clockTick(th):
 			g.unwind(th)
 		case c.CPU-k.at > k.patience():
 			g.unwind(th)
@@ -238,7 +238,7 @@ func (g *group) startClock(th *thread, c *Counters, at stack.Time) {
 	machine, refusal, most := k.rate.perSecond > g.mostSwitches(th), &g.s.clocks.refused, uint64(limits.Own)
 	pool := th.usage.lately < clockBusy || machine && th.usage.lately < machineBusy*clockBusy
 	crowd := pool && g.s.clocks.machineRefused.Load()
-	if pool && !g.pools(th, c, at) || crowd && machine || !crowd && pool && limits.Machine == 0 {
+	if limits.OwnCode && !pool && th.queuesFor(mostQueued/2) || pool && !g.pools(th, c, at) || crowd && machine || !crowd && pool && limits.Machine == 0 {
 		return
 	}
 	if limit := g.s.cfg.MaxOverhead; k.depth == 0 && !pool || limit > 0 && float64(limits.Copy)*th.usage.lately > limit*float64(g.tick.every) {
@@ -429,7 +429,7 @@ const (
 // takeCopies records the copies of the thread's clock. c is its counters after them.
 func (g *group) takeCopies(th *thread, c *Counters) {
 	k := &th.clock
-	gone, end := uint64(0), clockGoes
+	gone, end, taken := uint64(0), clockGoes, 0
 	g.ranInPool(th, c)
 	for k.on {
 		x, ok := th.file.NextCopy(&g.view)
@@ -437,6 +437,7 @@ func (g *group) takeCopies(th *thread, c *Counters) {
 		if !ok {
 			break
 		}
+		taken++
 		k.calls.copied(k.from+x.Ran, x.Lost)
 		if k.cpus.crowd.on {
 			g.tally.pool.times.copied += float64(k.every)
@@ -452,6 +453,7 @@ func (g *group) takeCopies(th *thread, c *Counters) {
 		k.at = min(max(ran, last), c.CPU)
 		end = max(end, g.takeCopy(th, max(k.at-k.calls.owes(ran), last), x.Kernel)) // what it owes is the CPU time of samples to come
 	}
+	k.calls.full = k.calls.full || taken >= clockRoom
 	if k.on && k.aside {
 		if x, ok := g.walker.Aside(&th.walk); !ok {
 			end = max(end, clockRests)

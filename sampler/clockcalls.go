@@ -26,6 +26,8 @@ const (
 	leftCalls, leftWaiting = 16, 64
 	// After callStops stops, all sums over them count half.
 	callStops = 256
+	// mostQueued is the most that the thread may wait for a CPU: see queuesFor.
+	mostQueued = .4
 	// callShare is the share of time in the kernel above which at most callTicks ticks in a row are left out.
 	callShare, callTicks = 1.0 / 16, 3
 	// See tries.
@@ -44,6 +46,7 @@ type callTime struct {
 	missed int64 // periods without a copy before that, since the start
 	paid   int64 // samples made for those
 	stops  int64 // that had some
+	full   bool  // the buffer may have had no room for copies after the last one: the next one says how many
 
 	recent stopShares
 }
@@ -121,7 +124,7 @@ func (t *callTime) copied(cpu int64, lost uint64) {
 	}
 	n := int64(math.Round(float64(cpu-t.base)/float64(t.period))) - 1
 	t.missed += max(n-int64(lost), 0) * t.period
-	t.base = max(cpu, t.base)
+	t.base, t.full = max(cpu, t.base), false
 	t.recent.copies += t.period
 }
 
@@ -137,8 +140,13 @@ func (t *callTime) draw(cpu, period int64) {
 // call at each of its ends.
 func (t *callTime) silent(cpu int64) bool { return t.on && cpu-t.base >= clockDraw*t.period }
 
-// open returns the time of the periods that have ended since the last copy.
-func (t *callTime) open(cpu int64) int64 { return max(cpu-t.base, 0) / t.period * t.period }
+// open returns the time of the periods that have ended without a copy since the last one, as far as that is known.
+func (t *callTime) open(cpu int64) int64 {
+	if t.full {
+		return 0
+	}
+	return max(cpu-t.base, 0) / t.period * t.period
+}
 
 // owes returns the CPU time without samples.
 func (t *callTime) owes(cpu int64) int64 {
@@ -173,6 +181,10 @@ func (r *stopShares) faults(x placeShare) float64 {
 	expected := x.copied * n / max(r.all, 1)
 	return max(0, 1-(expected+math.Sqrt(expected)+likeAll*outside)/(x.out+likeAll))
 }
+
+// queuesFor reports whether the thread waits for a CPU for more than that share of the time in which it wants one. Stops hardly meet it on one
+// then, and those that meet it waiting do not show its calls in proportion to their time: it is sampled by stops alone.
+func (th *thread) queuesFor(share float64) bool { return th.usage.lately < (1-share)*th.usage.awake }
 
 // much reports whether the thread is often in the kernel. Few ticks are left out then.
 func (t *callTime) much() bool {

@@ -94,6 +94,28 @@ func TestOwnCode(t *testing.T) {
 	}
 }
 
+// TestOwnCodeLost: copies that a full buffer had no room for are not periods in the kernel. That they are lost is known from the next
+// copy.
+func TestOwnCodeLost(t *testing.T) {
+	const period = 1_000_000
+	var c callTime
+	c.start(true, 0, period)
+	for i := range 12 {
+		c.copied(int64(i+1)*period, 0)
+	}
+	c.full = true
+	if owed := c.owes(60 * period); owed != 0 {
+		t.Errorf("%d periods are owed after a full buffer", owed/period)
+	}
+	c.copied(61*period, 40) // 48 periods since, of which 8 ended in the kernel
+	if owed := c.owes(61 * period); owed != 8*period {
+		t.Errorf("%d periods are owed, want 8", owed/period)
+	}
+	if owed := c.owes(63 * period); owed != 10*period {
+		t.Errorf("%d periods are owed, want 10", owed/period)
+	}
+}
+
 // stoppedBy reports whether a sample is one of a stop: those are at its time or up to mostCalls before it.
 func (t *clockThread) stoppedBy(at stack.Time) bool {
 	for i := range stack.Time(mostCalls + 1) {

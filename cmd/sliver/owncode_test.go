@@ -44,16 +44,13 @@ func TestOwnCodeShares(t *testing.T) {
 				Clocked, Stops uint64
 			}
 			truth := sharesOf(t, func(pid int) {
-				cmd := asUser("-bpf", filepath.Join(home, "sliver"), "record", "-q", "--json", "-p", strconv.Itoa(pid), "-d", "3s", "-i", "2ms", "--max-overhead", "0", "-o", file)
+				cmd := prompt(asUser("-bpf", filepath.Join(home, "sliver"), "record", "-q", "--json", "-p", strconv.Itoa(pid), "-d", "3s", "-i", "2ms", "--max-overhead", "0", "-o", file), 15)
 				cmd.Dir, cmd.Env = home, append(os.Environ(), "XDG_CACHE_HOME="+home)
 				res := runCmd(t, cmd)
 				if err := json.Unmarshal([]byte(res.out), &sum); err != nil || res.status != 0 {
 					t.Fatalf("%v: %+v", err, res)
 				}
 			}, append([]string{filepath.Join(home, "owncode")}, turn[:]...)...)
-			if sum.Clocked == 0 {
-				testprog.Missing(t, "perf", "no clock for users without rights")
-			}
 			got := cpuShares(t, bin, file, `;compute`, `;reading|madvise`, `;touch`)
 			n := float64(sum.Clocked + sum.Stops)
 			t.Logf("%.3f of the CPU time is that of its own code, calls and faults, by its own account %.3f; %d copies, %d stops", got, truth, sum.Clocked, sum.Stops)
@@ -90,7 +87,7 @@ func TestPoolShares(t *testing.T) {
 	file := filepath.Join(home, "run.sliver")
 	var sum struct{ Clocked uint64 }
 	truth := sharesOf(t, func(pid int) {
-		cmd := asUser("-bpf", filepath.Join(home, "sliver"), "record", "-q", "--json", "-p", strconv.Itoa(pid), "-d", "4s", "-o", file)
+		cmd := prompt(asUser("-bpf", filepath.Join(home, "sliver"), "record", "-q", "--json", "-p", strconv.Itoa(pid), "-d", "4s", "-o", file), 15)
 		cmd.Dir, cmd.Env = home, append(os.Environ(), "XDG_CACHE_HOME="+home)
 		res := runCmd(t, cmd)
 		if err := json.Unmarshal([]byte(res.out), &sum); err != nil || res.status != 0 {
@@ -111,11 +108,17 @@ func TestPoolShares(t *testing.T) {
 	}
 }
 
+// prompt makes a command run before others, as on a machine that does nothing else: other tests may use the CPUs, and a recorder without
+// rights cannot raise its priority.
+func prompt(cmd *exec.Cmd, by int) *exec.Cmd {
+	return exec.Command("nice", append([]string{"-n", strconv.Itoa(-by)}, cmd.Args...)...)
+}
+
 // sharesOf calls f while a program works that knows the shares of its CPU time, and returns these. The program runs as a user without
 // rights.
 func sharesOf(t *testing.T, f func(pid int), program ...string) (shares []float64) {
 	t.Helper()
-	cmd := asUser("-bpf", program...)
+	cmd := prompt(asUser("-bpf", program...), 10)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	out, err2 := cmd.StdoutPipe()
