@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"sync/atomic"
 
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/unwind"
@@ -275,13 +276,8 @@ func (g *group) startClock(th *thread, c *Counters, at stack.Time) {
 	}
 	plan := ClockPlan{Every: g.clockEvery(th), Stack: int(min(max(2*k.depth, 2*k.least, least), most)), Tick: k.cpus.tick, Crowd: crowd, Aside: aside}
 	if err := th.file.StartClock(plan); err != nil {
-		if errors.Is(err, ErrAside) {
-			refusal = &g.s.clocks.asideRefused
-		}
 		k.cpus.pool = false
-		if !errors.Is(err, ErrGone) && !errors.Is(err, ErrFiles) && !errors.Is(err, ErrClockBusy) && !errors.Is(err, ErrAsideLater) {
-			refusal.Store(true)
-		}
+		g.noClock(err, refusal)
 		return
 	}
 	if !pool {
@@ -296,6 +292,17 @@ func (g *group) startClock(th *thread, c *Counters, at stack.Time) {
 	k.cpus.crowd = crowdTime{on: crowd, ownCode: limits.OwnCode, cpu: c.CPU}
 	if k.calls.start(limits.OwnCode && !machine && !crowd, c.CPU, k.every); k.calls.on {
 		g.drawClock(th)
+	}
+}
+
+// noClock notes an error of StartClock: the kernel refuses such clocks, of which refusal tells, or only that one.
+func (g *group) noClock(err error, refusal *atomic.Bool) {
+	switch {
+	case errors.Is(err, ErrAside):
+		g.s.clocks.asideRefused.Store(true)
+	case errors.Is(err, ErrGone), errors.Is(err, ErrFiles), errors.Is(err, ErrClockBusy), errors.Is(err, ErrAsideLater):
+	default:
+		refusal.Store(true)
 	}
 }
 
@@ -358,8 +365,8 @@ func (g *group) drawClock(th *thread) {
 		period *= 1 + clockVary*(2*rand.Float64()-1)
 	}
 	k.drawn = 0
-	if th.file.SetClock(int64(period)) == nil { // else the period stays
-		k.calls.draw(th.usage.cpu, int64(period))
+	if ran, err := th.file.SetClock(int64(period)); err == nil { // else the period stays
+		k.calls.draw(k.from+ran, int64(period))
 	}
 }
 

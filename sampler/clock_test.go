@@ -146,14 +146,14 @@ func (t *clockThread) StartClock(p ClockPlan) error {
 	return nil
 }
 
-func (t *clockThread) SetClock(period int64) error {
+func (t *clockThread) SetClock(period int64) (ran int64, err error) {
 	switch {
 	case t.machine:
 		t.period = period
 	case t.next != math.MaxInt64:
 		t.period, t.next = period, t.cpu(t.tr.now)+period
 	}
-	return nil
+	return t.cpu(t.tr.now) - t.began, nil
 }
 
 func (t *clockThread) StopClock()        { t.on = false }

@@ -48,7 +48,7 @@ func (NoClock) StartClock(ClockPlan) error { return ErrDenied }
 func (NoClock) SetAside(*unwind.Aside) error { return ErrDenied }
 
 // SetClock implements Thread.
-func (NoClock) SetClock(int64) error { return ErrDenied }
+func (NoClock) SetClock(int64) (ran int64, err error) { return 0, ErrDenied }
 
 // NextCopy implements Thread.
 func (NoClock) NextCopy(*View) (x ClockCopy, ok bool) { return x, false }

@@ -100,8 +100,8 @@ type Thread interface {
 	StartClock(ClockPlan) error
 	// SetAside replaces the memory that is copied with the stack.
 	SetAside(x *unwind.Aside) error
-	// SetClock starts a new period, in ns of CPU time.
-	SetClock(period int64) error
+	// SetClock starts a new period, in ns of CPU time. ran is how long the thread had run by then since StartClock, in ns; 0: unknown.
+	SetClock(period int64) (ran int64, err error)
 	// NextCopy fills the view with the oldest copy that was not taken yet; ok is false if none is left.
 	NextCopy(v *View) (x ClockCopy, ok bool)
 	StopClock()

@@ -1,9 +1,11 @@
 package target
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"math/bits"
 	"os"
 	"sync"
@@ -166,17 +168,26 @@ func clockPages(copies, stackBytes int) int {
 	return 1 << bits.Len(uint((copies*(stackBytes+512)+page-1)/page-1))
 }
 
-// SetPeriod starts a new period, of a new length in ns of CPU time. That of a clock of the machine is a mean.
-func (c *Clock) SetPeriod(period int64) error {
+// SetPeriod starts a new period, of a new length in ns of CPU time. That of a clock of the machine is a mean. ran is how long the
+// thread had run by then since its own clock was opened, in ns; 0: unknown. The scheduler's account is late by up to a tick for a thread that
+// runs, the event's is not.
+func (c *Clock) SetPeriod(period int64) (ran int64, err error) {
 	if m := c.machine; m != nil {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		return m.keep(c, period)
+		return 0, m.keep(c, period)
 	}
 	if c.crowd != nil {
-		return c.crowd.set(c, period)
+		return 0, c.crowd.set(c, period)
 	}
-	return setPeriod(c.fd, uint64(period))
+	if err := setPeriod(c.fd, uint64(period)); err != nil || ClocksSeeCalls() {
+		return 0, err
+	}
+	var count [8]byte
+	if n, err := unix.Read(c.fd, count[:]); err != nil || n < len(count) {
+		return 0, fmt.Errorf("read a clock: %w", cmp.Or(err, io.ErrUnexpectedEOF))
+	}
+	return int64(binary.NativeEndian.Uint64(count[:])), nil
 }
 
 // Take returns the oldest copy that was not taken yet; ok is false if there is none. The copy is

@@ -71,7 +71,7 @@ func TestClock(t *testing.T) {
 	if want := last.Ran / period; n == 0 || int64(n)+int64(lost) < want*9/10 || int64(n)+int64(lost) > want+1 {
 		t.Errorf("%d copies and %d lost in %d periods", n, lost, want)
 	}
-	if err := c.SetPeriod(3 * period); err != nil {
+	if _, err := c.SetPeriod(3 * period); err != nil {
 		t.Error(err)
 	}
 	p.Kill()

@@ -109,7 +109,7 @@ func (t *Thread) StartClock(p sampler.ClockPlan) (err error) {
 func (t *Thread) SetAside(x *unwind.Aside) error { return t.aside.set(x) }
 
 // SetClock implements sampler.Thread.
-func (t *Thread) SetClock(period int64) error { return t.clock.SetPeriod(period) }
+func (t *Thread) SetClock(period int64) (ran int64, err error) { return t.clock.SetPeriod(period) }
 
 // MetByClock implements sampler.Thread.
 func (t *Thread) MetByClock() int64 { return t.clock.Met() }
