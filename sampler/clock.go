@@ -295,7 +295,7 @@ func (g *group) startClock(th *thread, c *Counters, at stack.Time) {
 	}
 }
 
-// noClock notes an error of StartClock: the kernel refuses such clocks, of which refusal tells, or only that one.
+// noClock notes an error of StartClock, and sets refusal if the kernel refuses all such clocks.
 func (g *group) noClock(err error, refusal *atomic.Bool) {
 	switch {
 	case errors.Is(err, ErrAside):
