@@ -105,7 +105,7 @@ func (th *thread) reset() {
 	th.seen.blocked, th.life.started, th.seen.firstAt, th.leave.early.at = false, false, 0, 0
 	th.reuse.stop.hash, th.task = 0, 0
 	th.reuse.kept.ok = false
-	th.clock.stack = nil
+	th.clock.stack, th.clock.calls.recent = nil, stopShares{}
 }
 
 // busyShare is the least recent share of CPU time for which the Engine decides whether a thread
