@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// Renamed sees an exec and a new name of the first thread, and nothing else.
+// Renamed sees an exec, also of the same program with other arguments, and a new name of the first thread, and nothing else.
 func TestRenamed(t *testing.T) {
-	prog := start(t, "/bin/sh", "-c", `echo ready; read x; printf other >/proc/$$/comm; echo named; read x; exec cat`)
+	prog := start(t, "/bin/sh", "-c", `echo ready; read x; printf other >/proc/$$/comm; echo named; read x; exec sh -c 'echo again; read x; exec cat'`)
 	prog.line()
 	p := openProcess(t, prog.pid())
 	if p.Renamed() {
@@ -24,12 +24,21 @@ func TestRenamed(t *testing.T) {
 		t.Error("it was opened with that name")
 	}
 	prog.tell("go")
-	eventually(t, "the exec is seen", q.Renamed)
+	prog.line()
+	if !q.Renamed() {
+		t.Error("an exec of the same program is not seen")
+	}
+	r := openProcess(t, prog.pid())
+	if r.Renamed() {
+		t.Error("it was opened with those arguments")
+	}
+	prog.tell("go")
+	eventually(t, "the exec is seen", r.Renamed)
 	prog.in.Close()
 	if err := prog.wait(); err != nil {
 		t.Fatal(err)
 	}
-	if q.Renamed() {
+	if r.Renamed() {
 		t.Error("a process that has ended")
 	}
 }

@@ -2,6 +2,7 @@ package target
 
 import (
 	"path"
+	"slices"
 	"strings"
 )
 
@@ -68,8 +69,8 @@ func (p *Process) Comm() (string, error) {
 	return programName(strings.TrimSuffix(string(b), "\n"), exe, args), nil
 }
 
-// Renamed reports whether the process has become another program since it was opened, or has given its first thread another
-// name. It costs less than Comm.
+// Renamed reports whether the process has become another program since it was opened, or the same one with other arguments, or
+// has given its first thread another name or its command line another text. It costs less than Comm.
 func (p *Process) Renamed() bool {
 	var buf [64]byte
 	b, err := p.readLine("comm", buf[:])
@@ -77,5 +78,12 @@ func (p *Process) Renamed() bool {
 		return false
 	}
 	exe, err := p.Exe()
-	return err == nil && (exe != p.facts.Exe || strings.TrimSuffix(string(b), "\n") != p.name)
+	if err != nil {
+		return false
+	}
+	if exe != p.facts.Exe || strings.TrimSuffix(string(b), "\n") != p.name {
+		return true
+	}
+	args, err := p.Cmdline()
+	return err == nil && len(args) > 0 && !slices.Equal(args, p.facts.Cmdline)
 }
