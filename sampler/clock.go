@@ -200,7 +200,7 @@ func (g *group) wind(th *thread, c *Counters, at stack.Time) {
 	switch {
 	case k.on:
 		switch {
-		case th.usage.lately < k.idle(), k.cpus.pool && !g.pools(th, c, at), k.calls.on && th.queuesFor(mostQueued), k.rate.perSecond > 2*g.mostSwitches(th) && !k.machine(), k.machine() && k.cpus.tick != g.clockTick(th):
+		case th.usage.lately < k.idle(), k.cpus.pool && !g.pools(th, c, at), k.rate.perSecond > 2*g.mostSwitches(th) && !k.machine(), k.machine() && k.cpus.tick != g.clockTick(th):
 			g.unwind(th)
 		case c.CPU-k.at > k.patience():
 			g.unwind(th)
@@ -239,7 +239,7 @@ func (g *group) startClock(th *thread, c *Counters, at stack.Time) {
 	machine, refusal, most := k.rate.perSecond > g.mostSwitches(th), &g.s.clocks.refused, uint64(limits.Own)
 	pool := th.usage.lately < clockBusy || machine && th.usage.lately < machineBusy*clockBusy
 	crowd := pool && g.s.clocks.machineRefused.Load()
-	if limits.OwnCode && !pool && th.queuesFor(mostQueued/2) || pool && !g.pools(th, c, at) || crowd && machine || !crowd && pool && limits.Machine == 0 {
+	if pool && !g.pools(th, c, at) || crowd && machine || !crowd && pool && limits.Machine == 0 {
 		return
 	}
 	if limit := g.s.cfg.MaxOverhead; k.depth == 0 && !pool || limit > 0 && float64(limits.Copy)*th.usage.lately > limit*float64(g.tick.every) {

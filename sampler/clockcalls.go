@@ -26,8 +26,6 @@ const (
 	leftCalls, leftWaiting = 16, 64
 	// After callStops stops, all sums over them count half.
 	callStops = 256
-	// mostQueued is the most that the thread may wait for a CPU: see queuesFor.
-	mostQueued = .4
 	// callShare is the share of time in the kernel above which at most callTicks ticks in a row are left out.
 	callShare, callTicks = 1.0 / 16, 3
 	// See tries.
@@ -181,10 +179,6 @@ func (r *stopShares) faults(x placeShare) float64 {
 	expected := x.copied * n / max(r.all, 1)
 	return max(0, 1-(expected+math.Sqrt(expected)+likeAll*outside)/(x.out+likeAll))
 }
-
-// queuesFor reports whether the thread waits for a CPU for more than that share of the time in which it wants one. Stops hardly meet it on one
-// then, and those that meet it waiting do not show its calls in proportion to their time: it is sampled by stops alone.
-func (th *thread) queuesFor(share float64) bool { return th.usage.lately < (1-share)*th.usage.awake }
 
 // much reports whether the thread is often in the kernel. Few ticks are left out then.
 func (t *callTime) much() bool {
