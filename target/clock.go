@@ -197,9 +197,9 @@ func (c *Clock) Take() (x *ClockCopy, lost uint64, ok bool) {
 		c.copies, c.taken = c.copies[:0], 0
 		switch {
 		case c.machine != nil:
-			c.machine.give(c)
+			c.machine.give(c, c.machine.drain)
 		case c.crowd != nil:
-			c.crowd.give(c)
+			c.crowd.give(c, c.crowd.drain)
 		default:
 			c.ring.Read(c.read)
 		}

@@ -30,15 +30,11 @@ const (
 
 // crowdClock is the clock of all threads that share it.
 type crowdClock struct {
-	perfRings
+	sharedClock
 	cpus []int
-	done chan struct{}
 
-	mu     sync.Mutex
-	by     map[stack.TID]*Clock
+	// Guarded by mu.
 	events int
-	at     stack.Time // last reading of the buffers
-	rec    perfCopy
 	cpu    int // index of the CPU whose buffer is being read
 }
 
@@ -89,12 +85,12 @@ func (t *Thread) OpenCrowdClock(period int64, stackBytes int) (*Clock, error) {
 var ErrClockFull = errors.New("no more threads can share the clock")
 
 func newCrowdClock() (*crowdClock, error) {
-	m := &crowdClock{by: map[stack.TID]*Clock{}, done: make(chan struct{})}
+	m := &crowdClock{sharedClock: newSharedClock()}
 	var err error
 	if m.perfRings, err = openRings("copy the threads of a pool", m.open); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrClockDenied, err)
 	}
-	go m.follow()
+	go m.follow(m.drain)
 	return m, nil
 }
 
@@ -178,22 +174,6 @@ func (c *Clock) closeParts() {
 	c.parts = nil
 }
 
-// follow empties the buffers before they are full.
-func (m *crowdClock) follow() {
-	defer close(m.done)
-	fds := m.pollFDs()
-	for {
-		n, errno := sleep(&fds[0], len(fds), nil)
-		if errno != 0 && errno != unix.EINTR || n > 0 && fds[0].Revents != 0 {
-			return
-		}
-		forgetGone(fds)
-		m.mu.Lock()
-		m.drain()
-		m.mu.Unlock()
-	}
-}
-
 // drain reads all buffers. The caller holds m.mu.
 func (m *crowdClock) drain() {
 	m.at = monotonic()
@@ -205,10 +185,7 @@ func (m *crowdClock) drain() {
 
 // read takes a record of a CPU's buffer.
 func (m *crowdClock) read(b []byte) {
-	if n := lostIn(b); n > 0 {
-		for _, c := range m.by { // of which threads is unknown
-			c.missed += n
-		}
+	if m.lost(b) {
 		return
 	}
 	if !m.rec.parse(b, 0) {
@@ -233,21 +210,6 @@ func (p *crowdPart) takes(at stack.Time, period int64) bool {
 	return !begun || p.since != 0 && at >= p.since || rand.Float64()*float64(period) < float64(p.first)
 }
 
-// receive keeps a copy until it is taken.
-func (c *Clock) receive(rec *perfCopy) {
-	if len(c.pending) >= mostPending {
-		c.missed++
-		return
-	}
-	x := c.pending.add()
-	x.fill(rec)
-	x.Ran = 0
-	// The buffers are read one after the other, and the thread may have changed its CPU.
-	for i := len(c.pending) - 1; i > 0 && c.pending[i].At < c.pending[i-1].At; i-- {
-		c.pending[i], c.pending[i-1] = c.pending[i-1], c.pending[i]
-	}
-}
-
 // set begins a new period. Those of a thread's events differ, by up to a half of their mean, and stay: a change would lose half a
 // period on each CPU. The factor makes the mean rate of copies that of the thread's period, as log(3) is the mean of 1/x
 // for x from 0.5 to 1.5.
@@ -268,18 +230,6 @@ func (m *crowdClock) set(c *Clock, period int64) error {
 		}
 	}
 	return nil
-}
-
-// give hands over the copies of c's thread.
-func (m *crowdClock) give(c *Clock) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if monotonic()-m.at >= machineFresh {
-		m.drain()
-	}
-	c.copies, c.pending = c.pending, c.copies[:0]
-	c.lost += c.missed
-	c.missed = 0
 }
 
 // leave ends the use of the clock by c, and the clock itself with its last user.

@@ -54,21 +54,17 @@ const (
 var ErrClockPeriod = errors.New("the clock of all CPUs has another period")
 
 type machineClock struct {
-	perfRings
+	sharedClock
 	period int64
 	each   int                // events of a CPU
 	filter *perffilter.Filter // nil: there is none
 	kernel bool               // copies have the kernel's part of the stack
 	// program is the BPF program that copies memory beside the stack; NoProgram: none. It is guarded by machine's lock.
 	program int
-	done    chan struct{}
 
-	mu     sync.Mutex
-	by     map[stack.TID]*Clock
-	at     stack.Time // last reading of the buffers
+	// Guarded by mu.
 	events []machineEvent
-	next   int // of events to look at
-	rec    perfCopy
+	next   int   // of events to look at
 	others int64 // copies of threads without a Clock, and those that were not kept
 }
 
@@ -212,7 +208,7 @@ func newMachineClock(period int64, kernel, filter bool) (*machineClock, error) {
 	if err != nil || len(cpus) > machineCPUs {
 		return nil, fmt.Errorf("%w: a clock of all CPUs is for %d CPUs at most, and here are %d", ErrClockDenied, machineCPUs, len(cpus))
 	}
-	m := &machineClock{period: period, kernel: kernel, program: NoProgram, each: max(1, min(machineEvents, mostEvents/len(cpus))), by: map[stack.TID]*Clock{}, done: make(chan struct{})}
+	m := &machineClock{sharedClock: newSharedClock(), period: period, kernel: kernel, program: NoProgram, each: max(1, min(machineEvents, mostEvents/len(cpus)))}
 	if filter && machine.loadFilter() {
 		m.filter = machine.filter
 	}
@@ -220,7 +216,7 @@ func newMachineClock(period int64, kernel, filter bool) (*machineClock, error) {
 		m.closeMore()
 		return nil, fmt.Errorf("%w: %w", ErrClockDenied, err)
 	}
-	go m.follow()
+	go m.follow(m.drain)
 	return m, nil
 }
 
@@ -307,22 +303,6 @@ func (m *machineClock) closeMore() {
 	m.events = nil
 }
 
-// follow empties the buffers before they are full.
-func (m *machineClock) follow() {
-	defer close(m.done)
-	fds := m.pollFDs()
-	for {
-		n, errno := sleep(&fds[0], len(fds), nil)
-		if errno != 0 && errno != unix.EINTR || n > 0 && fds[0].Revents != 0 {
-			return
-		}
-		forgetGone(fds)
-		m.mu.Lock()
-		m.drain()
-		m.mu.Unlock()
-	}
-}
-
 // drain reads all buffers, and draws new periods where it is time. The caller holds m.mu.
 func (m *machineClock) drain() {
 	m.at = monotonic()
@@ -341,10 +321,7 @@ func (m *machineClock) drain() {
 
 // read takes a record of a CPU's buffer.
 func (m *machineClock) read(b []byte) {
-	if n := lostIn(b); n > 0 {
-		for _, c := range m.by { // of which threads is unknown
-			c.missed += n
-		}
+	if m.lost(b) {
 		return
 	}
 	if len(b) < 16 {
@@ -371,18 +348,6 @@ func (m *machineClock) has() uint8 {
 		return perfKernel
 	}
 	return 0
-}
-
-// give hands over the copies of c's thread.
-func (m *machineClock) give(c *Clock) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if monotonic()-m.at >= machineFresh {
-		m.drain()
-	}
-	c.copies, c.pending = c.pending, c.copies[:0]
-	c.lost += c.missed
-	c.missed = 0
 }
 
 // leave ends the use of the clock by c, and the clock itself with its last user.
