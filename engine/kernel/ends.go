@@ -3,6 +3,7 @@ package kernel
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -44,16 +45,7 @@ func (x *ends) close() error {
 // endProgram is run by each thread of the machine that ends (do_exit of kernel/exit.c). It leaves at once for other processes
 // than pid.
 func endProgram(pid uint32, ring, lost int) asm.Instructions {
-	return append(asm.Instructions{
-		asm.FnGetCurrentPidTgid.Call(),
-		asm.StoreMem(asm.RFP, atThread, asm.R0, asm.DWord),
-		asm.RSh.Imm(asm.R0, 32),
-		asm.JNE.Imm(asm.R0, int32(pid), "out"),
-		asm.LoadMapValue(asm.R1, lost, 0),
-		asm.LoadMem(asm.R1, asm.R1, 0, asm.DWord),
-		asm.StoreMem(asm.RFP, atLost, asm.R1, asm.Word),
-		asm.FnKtimeGetNs.Call(),
-		asm.StoreMem(asm.RFP, atTime, asm.R0, asm.DWord),
+	return slices.Concat(begin(pid, lost), asm.Instructions{
 		asm.Mov.Imm(asm.R1, -1), // the cookie: endFn
 		asm.StoreMem(asm.RFP, atCookie, asm.R1, asm.DWord),
 		asm.Mov.Imm(asm.R1, 0),
@@ -61,5 +53,5 @@ func endProgram(pid uint32, ring, lost int) asm.Instructions {
 		asm.StoreMem(asm.RFP, atRet, asm.R1, asm.DWord),
 		asm.StoreMem(asm.RFP, atTask, asm.R1, asm.DWord),
 		asm.StoreMem(asm.RFP, atEnd, asm.R1, asm.DWord),
-	}, send(ring, lost)...)
+	}, send(ring, lost))
 }

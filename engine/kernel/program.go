@@ -1,6 +1,8 @@
 package kernel
 
 import (
+	"slices"
+
 	"github.com/cilium/ebpf/asm"
 )
 
@@ -23,12 +25,9 @@ const stackHi = 8
 // noWakeup is BPF_RB_NO_WAKEUP (include/uapi/linux/bpf.h).
 const noWakeup = 1
 
-// program is run at each hit, with the thread's registers (struct pt_regs) as its argument. It leaves
-// at once for other processes than pid, and counts records for which the ring has no room. A record
-// has the count before it, so that the reader knows where in the order of records they are missing.
-func program(pid uint32, ring, lost int) asm.Instructions {
-	return append(append(append(asm.Instructions{
-		asm.Mov.Reg(asm.R6, asm.R1),
+// begin fills in the thread, the losses and the time of a record, and leaves at once for other processes than pid.
+func begin(pid uint32, lost int) asm.Instructions {
+	return asm.Instructions{
 		asm.FnGetCurrentPidTgid.Call(),
 		asm.StoreMem(asm.RFP, atThread, asm.R0, asm.DWord),
 		asm.RSh.Imm(asm.R0, 32),
@@ -36,9 +35,16 @@ func program(pid uint32, ring, lost int) asm.Instructions {
 		asm.LoadMapValue(asm.R1, lost, 0),
 		asm.LoadMem(asm.R1, asm.R1, 0, asm.DWord),
 		asm.StoreMem(asm.RFP, atLost, asm.R1, asm.Word),
-
 		asm.FnKtimeGetNs.Call(),
 		asm.StoreMem(asm.RFP, atTime, asm.R0, asm.DWord),
+	}
+}
+
+// program is run at each hit, with the thread's registers (struct pt_regs) as its argument. It leaves
+// at once for other processes than pid, and counts records for which the ring has no room. A record
+// has the count before it, so that the reader knows where in the order of records they are missing.
+func program(pid uint32, ring, lost int) asm.Instructions {
+	return slices.Concat(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)}, begin(pid, lost), asm.Instructions{
 		asm.Mov.Reg(asm.R1, asm.R6),
 		asm.FnGetAttachCookie.Call(),
 		asm.StoreMem(asm.RFP, atCookie, asm.R0, asm.DWord),
@@ -54,7 +60,7 @@ func program(pid uint32, ring, lost int) asm.Instructions {
 		asm.Mov.Reg(asm.R1, asm.R7),
 		asm.And.Imm(asm.R1, cookieWhere),
 		asm.JNE.Imm(asm.R1, 0, "go"),
-	}, returnAddress()...), asm.Instructions{
+	}, returnAddress(), asm.Instructions{
 		asm.Mov.Reg(asm.R1, asm.R7).WithSymbol("go"),
 		asm.And.Imm(asm.R1, cookieGo),
 		asm.JEq.Imm(asm.R1, 0, "send"),
@@ -66,7 +72,7 @@ func program(pid uint32, ring, lost int) asm.Instructions {
 		asm.Mov.Reg(asm.R3, asm.R9),
 		asm.Add.Imm(asm.R3, stackHi),
 		asm.FnProbeReadUser.Call(), // 0 if it cannot be read
-	}...), send(ring, lost)...)
+	}, send(ring, lost))
 }
 
 // send writes the record to the ring, or counts it as lost, and ends the program.
