@@ -23,35 +23,11 @@ import (
 // The limits are 4.5 standard deviations of the number of samples and of stops, and 6 points for stops that take effect later than
 // asked for: a verdict is wrong by chance in less than 1 of 100,000 runs.
 func TestOwnCodeShares(t *testing.T) {
-	testprog.Unraced(t, "it compares with clocks")
-	testprog.Need(t, "gcc", "ptrace", "root", "setpriv")
-	if err := session.TryClocks(false); err != nil {
-		testprog.Missing(t, "perf", err.Error())
-	}
-	bin, err := build()
-	if err != nil {
-		t.Fatal(err)
-	}
-	home := publicDir(t, map[string]string{"sliver": bin, "owncode": testprog.Build(t, "c/owncode", "O2")})
-	if err := os.Chmod(home, 0o777); err != nil {
-		t.Fatal(err)
-	}
+	u := newPlainUser(t, "owncode")
 	for _, turn := range [][4]string{{"4000", "0", "0", "0"}, {"4000", "3000", "3000", "0"}, {"3000", "1000", "0", "0"}} {
 		t.Run(strings.Join(turn[:], " "), func(t *testing.T) {
-			file := filepath.Join(home, "run.sliver")
-			var sum struct {
-				PID            int
-				Clocked, Stops uint64
-			}
-			truth := sharesOf(t, func(pid int) {
-				cmd := prompt(asUser("-bpf", filepath.Join(home, "sliver"), "record", "-q", "--json", "-p", strconv.Itoa(pid), "-d", "3s", "-i", "2ms", "--max-overhead", "0", "-o", file), 15)
-				cmd.Dir, cmd.Env = home, append(os.Environ(), "XDG_CACHE_HOME="+home)
-				res := runCmd(t, cmd)
-				if err := json.Unmarshal([]byte(res.out), &sum); err != nil || res.status != 0 {
-					t.Fatalf("%v: %+v", err, res)
-				}
-			}, append([]string{filepath.Join(home, "owncode")}, turn[:]...)...)
-			got := cpuShares(t, bin, file, `;compute`, `;reading|madvise`, `;touch`)
+			truth, sum := u.record(t, turn[:], "-d", "3s", "-i", "2ms", "--max-overhead", "0")
+			got := cpuShares(t, u.bin, u.file, `;compute`, `;reading|madvise`, `;touch`)
 			n := float64(sum.Clocked + sum.Stops)
 			t.Logf("%.3f of the CPU time is that of its own code, calls and faults, by its own account %.3f; %d copies, %d stops", got, truth, sum.Clocked, sum.Stops)
 			if n < 200 {
@@ -71,6 +47,33 @@ func TestOwnCodeShares(t *testing.T) {
 // shares. Each thread has 25 ms of CPU time or more, in copies 2.5 to 10 ms apart. The limit is 4.5 standard deviations above a bias
 // of 2 points: a verdict is wrong by chance in less than 1 of 100,000 runs.
 func TestPoolShares(t *testing.T) {
+	u := newPlainUser(t, "inturn")
+	truth, sum := u.record(t, []string{"100"}, "-d", "4s")
+	if sum.Clocked == 0 {
+		testprog.Missing(t, "perf", "no clock for users without rights")
+	}
+	got := cpuShares(t, u.bin, u.file, `;render`, `;query`, `not sampled`, `in the kernel`)
+	t.Logf("%d copies; render and query have %.3f, not sampled is %.3f, in the kernel %.3f; by the program's account %.3f", sum.Clocked, got[:2], got[2], got[3], truth)
+	if got[2] > .2 || got[3] > .2 {
+		t.Errorf("%.3f of the CPU time is not sampled, %.3f somewhere in the kernel", got[2], got[3])
+	}
+	p := truth[0]
+	if share := got[0] / (got[0] + got[1]); math.Abs(share-p) > .02+4.5*math.Sqrt(p*(1-p)/float64(sum.Clocked)) {
+		t.Errorf("render has %.3f of the CPU time, by the program's account %.3f", share, p)
+	}
+}
+
+// plainUser records a program that knows the shares of its CPU time, both as a user without rights.
+type plainUser struct {
+	bin, program, own string // sliver, the program and the user's sliver
+	file              string // the newest recording
+}
+
+// samples are numbers of them, as the summary has them.
+type samples struct{ Clocked, Stops uint64 }
+
+func newPlainUser(t *testing.T, program string) *plainUser {
+	t.Helper()
 	testprog.Unraced(t, "it compares with clocks")
 	testprog.Need(t, "gcc", "ptrace", "root", "setpriv")
 	if err := session.TryClocks(false); err != nil {
@@ -80,32 +83,26 @@ func TestPoolShares(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	home := publicDir(t, map[string]string{"sliver": bin, "inturn": testprog.Build(t, "c/inturn", "O2")})
+	home := publicDir(t, map[string]string{"sliver": bin, program: testprog.Build(t, "c/"+program, "O2")})
 	if err := os.Chmod(home, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(home, "run.sliver")
-	var sum struct{ Clocked uint64 }
-	truth := sharesOf(t, func(pid int) {
-		cmd := prompt(asUser("-bpf", filepath.Join(home, "sliver"), "record", "-q", "--json", "-p", strconv.Itoa(pid), "-d", "4s", "-o", file), 15)
-		cmd.Dir, cmd.Env = home, append(os.Environ(), "XDG_CACHE_HOME="+home)
+	return &plainUser{bin: bin, program: filepath.Join(home, program), own: filepath.Join(home, "sliver"), file: filepath.Join(home, "run.sliver")}
+}
+
+// record records the program with arguments, and returns its shares.
+func (u *plainUser) record(t *testing.T, args []string, flags ...string) (truth []float64, sum samples) {
+	t.Helper()
+	truth = sharesOf(t, func(pid int) {
+		cmd := prompt(asUser("-bpf", append([]string{u.own, "record", "-q", "--json", "-p", strconv.Itoa(pid), "-o", u.file}, flags...)...), 15)
+		cmd.Dir = filepath.Dir(u.file)
+		cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+cmd.Dir)
 		res := runCmd(t, cmd)
 		if err := json.Unmarshal([]byte(res.out), &sum); err != nil || res.status != 0 {
 			t.Fatalf("%v: %+v", err, res)
 		}
-	}, filepath.Join(home, "inturn"), "100")
-	if sum.Clocked == 0 {
-		testprog.Missing(t, "perf", "no clock for users without rights")
-	}
-	got := cpuShares(t, bin, file, `;render`, `;query`, `not sampled`, `in the kernel`)
-	t.Logf("%d copies; render and query have %.3f, not sampled is %.3f, in the kernel %.3f; by the program's account %.3f", sum.Clocked, got[:2], got[2], got[3], truth)
-	if got[2] > .2 || got[3] > .2 {
-		t.Errorf("%.3f of the CPU time is not sampled, %.3f somewhere in the kernel", got[2], got[3])
-	}
-	p := truth[0]
-	if share := got[0] / (got[0] + got[1]); math.Abs(share-p) > .02+4.5*math.Sqrt(p*(1-p)/float64(sum.Clocked)) {
-		t.Errorf("render has %.3f of the CPU time, by the program's account %.3f", share, p)
-	}
+	}, append([]string{u.program}, args...)...)
+	return truth, sum
 }
 
 // prompt makes a command run before others, as on a machine that does nothing else: other tests may use the CPUs, and a recorder without
@@ -180,6 +177,10 @@ func sharesOf(t *testing.T, f func(pid int), program ...string) (shares []float6
 func cpuShares(t *testing.T, bin, file string, exprs ...string) []float64 {
 	t.Helper()
 	shares := make([]float64, len(exprs))
+	matches := make([]*regexp.Regexp, len(exprs))
+	for i, x := range exprs {
+		matches[i] = regexp.MustCompile(x)
+	}
 	folded := filepath.Join(t.TempDir(), "run.cpu.folded")
 	if res := runCmd(t, exec.Command(bin, "export", file, "-o", folded)); res.status != 0 {
 		t.Fatalf("%+v", res)
@@ -196,7 +197,7 @@ func cpuShares(t *testing.T, bin, file string, exprs ...string) []float64 {
 			t.Fatalf("%q: %v", line, err)
 		}
 		all += n
-		if i := slices.IndexFunc(exprs, func(x string) bool { return regexp.MustCompile(x).MatchString(stack) }); i >= 0 {
+		if i := slices.IndexFunc(matches, func(x *regexp.Regexp) bool { return x.MatchString(stack) }); i >= 0 {
 			shares[i] += n
 		}
 	}
