@@ -39,8 +39,8 @@ const (
 	clockKeep = 1.5
 	// At most fewClocks threads have clocks of their own, each with a buffer, while they use less than clockSure of a CPU.
 	fewClocks, clockSure = 64, 1.0 / 16
-	// Threads of a group that use less than that of a CPU each, but poolShare of one together, take turns, as those of a
-	// pool do. Each that uses poolLeast or more is in the clock of all CPUs, which costs the same for any number of
+	// Threads that use less than that of a CPU each, but poolShare of one together, take turns, as those of a pool
+	// do. Each that uses poolLeast or more is in the clock of all CPUs, which costs the same for any number of
 	// threads: most ticks meet such threads asleep, and naps leave out most of the others.
 	poolShare, poolLeast = 1.0 / 8, 1.0 / 4096
 	// clockSwitches is the most switches a second for which it gets one of its own, as the kernel
@@ -294,7 +294,7 @@ func (g *group) clockEvery(th *thread) int64 {
 	if k.cpus.pool { // each thread has few samples
 		every = int64(float64(chosen/clockDense) * max(1, g.s.cfg.Limit.factor()))
 		if limit > 0 {
-			every = max(every, int64(float64(k.copy)*g.tally.pool.share/(limit*clockPart)))
+			every = max(every, int64(float64(k.copy)*g.s.poolShare()/(limit*clockPart)))
 		}
 		return max(every, k.cpus.tick)
 	}

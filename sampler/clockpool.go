@@ -1,16 +1,29 @@
 package sampler
 
 import (
+	"math"
+	"sync/atomic"
+
 	"github.com/sliverprof/sliver/stack"
 )
 
-// poolUse is the share of a CPU that threads of a group use together of which each uses less than clockBusy, or has a clock
-// as one of them.
+// poolUse is what a group knows of the process's pool: threads of which each uses less than clockBusy of a CPU, or has a
+// clock as one of them.
 type poolUse struct {
-	on    bool // it has been enough
-	share float64
-	at    stack.Time // when it was added up
+	on    bool          // the whole pool has used enough
+	share atomic.Uint64 // math.Float64bits of the share of a CPU that the group's own threads use; other groups read it
+	at    stack.Time    // when that was added up
 	times poolTimes
+}
+
+// poolShare returns the share of a CPU that all threads of the pool use.
+func (s *Sampler) poolShare() (share float64) {
+	for _, g := range s.groups {
+		if g.tally.size.Load() > 0 {
+			share += math.Float64frombits(g.tally.pool.share.Load())
+		}
+	}
+	return share
 }
 
 // pools reports whether a thread that uses too little of a CPU for a clock is one of many that take turns. Its whole life
@@ -21,13 +34,16 @@ func (g *group) pools(th *thread, c *Counters, at stack.Time) bool {
 	}
 	p := &g.tally.pool
 	if at-p.at >= clockLook {
-		p.at, p.share = at, 0
+		own := 0.
 		for _, x := range g.threads {
 			if k := &x.clock; k.cpus.pool || !k.on && x.usage.lately < machineBusy*clockBusy {
-				p.share += x.usage.lately
+				own += x.usage.lately
 			}
 		}
-		if was := p.on; !was && p.share >= poolShare || was && p.share < poolShare/4 {
+		p.at = at
+		p.share.Store(math.Float64bits(own))
+		share := g.s.poolShare()
+		if was := p.on; !was && share >= poolShare || was && share < poolShare/4 {
 			if p.on = !was; p.on {
 				g.startPool(at)
 			}

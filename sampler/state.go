@@ -70,7 +70,7 @@ func (w *waiting) busy() bool {
 	return !w.idle
 }
 
-// tally is what a group counts. Other goroutines read all but pool.
+// tally is what a group counts. Other goroutines read all but pool, of which they read share.
 type tally struct {
 	pool   poolUse
 	asleep atomic.Uint64 // looks at threads that slept at the last look

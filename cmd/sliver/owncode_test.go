@@ -45,8 +45,8 @@ func TestOwnCodeShares(t *testing.T) {
 
 // TestPoolShares: for a user without rights, too, the CPU time of a pool whose threads take turns has samples, in the program's own
 // shares. Each thread has 25 ms of CPU time or more, in copies 2.5 to 10 ms apart. The limit is 4.5 standard deviations above a bias
-// of 2 points: a verdict is wrong by chance in less than 1 of 100,000 runs. There is no limit of the cost, since beside other tests the
-// recorder takes CPU from the pool: the interval would grow, and the time without samples with it.
+// of 2 points: a verdict is wrong by chance in less than 1 of 100,000 runs. The cost has no limit: beside other tests the recorder
+// takes CPU from the pool, so that the interval would grow, and the time without samples with it.
 func TestPoolShares(t *testing.T) {
 	u := newPlainUser(t, "inturn")
 	truth, sum := u.record(t, []string{"100"}, "-d", "4s", "--max-overhead", "0")
