@@ -70,17 +70,25 @@ __attribute__((noinline, noclone)) static void call(int longer)
 		syscall(SYS_getppid);
 }
 
+static int later(const void *a, const void *b)
+{
+	int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+	return (x > y) - (x < y);
+}
+
 /*
- * The share of work among calls. A turn that took ten times as long as it should was interrupted,
- * and says nothing of the two.
+ * The share of work among calls. A turn that took ten times the median was interrupted, and says nothing of the two. One that
+ * took no time or less went to a CPU whose clock is behind.
  */
 static void bursts(long rounds, int longer)
 {
-	int64_t worked = 0, all = 0, usual = INT64_MAX;
-	for (;;) {
+	enum { FIRST = 1001 };
+	static int64_t firsts[FIRST];
+	int64_t worked = 0, all = 0, usual = 0;
+	for (int n = 0;;) {
 		if (asked) {
 			asked = 0;
-			printf("%.6f\n", (double)worked / (double)all);
+			printf("%.6f\n", all > 0 ? (double)worked / (double)all : 0);
 			fflush(stdout);
 			worked = all = 0;
 		}
@@ -89,8 +97,14 @@ static void bursts(long rounds, int longer)
 		int64_t half = ticks();
 		call(longer);
 		int64_t took = ticks() - from;
-		usual = took < usual ? took : usual;
-		if (took < 10 * usual) {
+		if (n < FIRST) {
+			firsts[n++] = took;
+			if (n == FIRST) {
+				qsort(firsts, FIRST, sizeof *firsts, later);
+				usual = firsts[FIRST / 2];
+			}
+		}
+		if (half >= from && took >= half - from && took < 10 * usual) {
 			worked += half - from;
 			all += took;
 		}
