@@ -193,12 +193,12 @@ func (f *fakeTarget) Info(tid stack.TID) (stack.ThreadInfo, error) {
 	return in, nil
 }
 
-func (f *fakeTarget) Open(tid stack.TID) (Thread, error) {
+func (f *fakeTarget) Open(in *stack.ThreadInfo) (Thread, error) {
 	if f.open != nil {
-		return f.open(tid), nil
+		return f.open(in.TID), nil
 	}
 	for _, t := range f.threads {
-		if t.tid == tid {
+		if t.tid == in.TID {
 			return t, nil
 		}
 	}

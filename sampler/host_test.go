@@ -81,8 +81,8 @@ type guestTarget struct {
 
 func (f *guestTarget) Engine(int) (Engine, error) { return f.tr, f.fail }
 
-func (f *guestTarget) Open(tid stack.TID) (Thread, error) {
-	return &guestThread{fakeThread{tid: tid}, f.tr.Now}, nil
+func (f *guestTarget) Open(in *stack.ThreadInfo) (Thread, error) {
+	return &guestThread{fakeThread{tid: in.TID}, f.tr.Now}, nil
 }
 
 // guest is a Sampler of a process with one thread.

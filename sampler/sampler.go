@@ -324,7 +324,7 @@ func (s *Sampler) release(picked []stack.ThreadInfo) {
 }
 
 func (s *Sampler) add(in stack.ThreadInfo) *group {
-	t, err := s.target.Open(in.TID)
+	t, err := s.target.Open(&in)
 	if s.refused.note(in.TID, err); err != nil {
 		return nil
 	}

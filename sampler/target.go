@@ -38,8 +38,10 @@ var (
 type Target interface {
 	// Threads appends the current threads to buf[:0].
 	Threads(buf []stack.TID) ([]stack.TID, error)
+	// Info describes a thread that is not open, without its CPU time.
 	Info(tid stack.TID) (stack.ThreadInfo, error)
-	Open(tid stack.TID) (Thread, error)
+	// Open opens a thread by its number, and sets its CPU time.
+	Open(in *stack.ThreadInfo) (Thread, error)
 	// Engine returns an Engine for the calling goroutine only, which is locked to its OS thread
 	// for good. maxStack is the most bytes of stack it copies.
 	Engine(maxStack int) (Engine, error)

@@ -133,7 +133,7 @@ type ThreadInfo struct {
 	Main  bool
 	Born  Time  // start time
 	State State // when read
-	CPU   int64 // ns of CPU time
+	CPU   int64 // ns of CPU time when sampling began
 	// Before is the part of CPU that belongs to the recording: all of it if the thread was started since the
 	// recording began, else 0.
 	Before int64

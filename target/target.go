@@ -474,7 +474,6 @@ type ThreadInfo struct {
 	State      byte       // the letter of proc(5): R S D T t Z X I
 	Start      stack.Time // start time (may be negative: before the clock's zero by rounding)
 	StartTicks uint64     // the same in clock ticks after boot: orders threads by age
-	CPU        int64      // ns on CPUs
 }
 
 // ThreadInfo reads a thread's information. It returns ErrGone if the thread does not (or no
@@ -496,16 +495,6 @@ func (p *Process) ThreadInfo(tid stack.TID) (ThreadInfo, error) {
 	if n := len(status.NSpid); n > 0 {
 		ti.NSTID = status.NSpid[n-1]
 	}
-	var buf [256]byte
-	b, err := p.readLine(sub+"schedstat", buf[:])
-	if err != nil {
-		return ti, gone(err)
-	}
-	var c Counters
-	if err := parseSchedstat(b, &c); err != nil {
-		return ti, fmt.Errorf("/proc/%d/%sschedstat: %w", p.pid, sub, err)
-	}
-	ti.CPU = c.CPU
 	return ti, nil
 }
 
@@ -517,12 +506,21 @@ const clockTicks = 100
 // stops while the machine is suspended: for a thread older than a suspension the result is too
 // early by its length.
 func ticksToTime(ticks uint64) stack.Time {
-	var boot, mono unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot) != nil || unix.ClockGettime(unix.CLOCK_MONOTONIC, &mono) != nil {
-		return 0
+	now := int64(monotonic())
+	if at := suspended.at.Load(); at == 0 || now-at >= 1e9 {
+		var boot, mono unix.Timespec
+		if unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot) != nil || unix.ClockGettime(unix.CLOCK_MONOTONIC, &mono) != nil {
+			return 0
+		}
+		suspended.ns.Store(boot.Nano() - mono.Nano())
+		suspended.at.Store(now)
 	}
-	return stack.Time(int64(ticks)*(1e9/clockTicks) - (boot.Nano() - mono.Nano()))
+	return stack.Time(int64(ticks)*(1e9/clockTicks) - suspended.ns.Load())
 }
+
+// suspended is for how long the machine has been suspended since boot, ns, as read at that time: the two calls take as long as
+// to read a file of /proc.
+var suspended struct{ at, ns atomic.Int64 }
 
 // ReadSpans copies spans of the process's memory into b, one after the other, and returns the
 // number of bytes copied. It ends at the first span that cannot be read or does not fit into b.

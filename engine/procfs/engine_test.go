@@ -203,12 +203,16 @@ func (p *process) Now() stack.Time { return target.Now() }
 // Info implements sampler.Target.
 func (p *process) Info(tid stack.TID) (stack.ThreadInfo, error) {
 	in, err := p.ThreadInfo(tid)
-	return stack.ThreadInfo{TID: tid, Name: in.Name, Main: int(tid) == p.PID(), Born: in.Start, CPU: in.CPU}, err
+	return stack.ThreadInfo{TID: tid, Name: in.Name, Main: int(tid) == p.PID(), Born: in.Start}, err
 }
 
 // Open implements sampler.Target.
-func (p *process) Open(tid stack.TID) (sampler.Thread, error) {
-	return &thread{tid: tid, dir: fmt.Sprintf("/proc/%d/task/%d/", p.PID(), tid)}, nil
+func (p *process) Open(in *stack.ThreadInfo) (sampler.Thread, error) {
+	th := &thread{tid: in.TID, dir: fmt.Sprintf("/proc/%d/task/%d/", p.PID(), in.TID)}
+	var c sampler.Counters
+	err := th.Counters(&c)
+	in.CPU = c.CPU
+	return th, err
 }
 
 // Engine implements sampler.Target.

@@ -190,7 +190,7 @@ func waitAsleep(t *testing.T, p *process, want int) {
 	for limit := time.Now().Add(time.Minute); time.Now().Before(limit); <-tick.C {
 		now, n := left(t, p), 0
 		for tid := range now {
-			th, err := p.Open(tid)
+			th, err := p.Open(&stack.ThreadInfo{TID: tid})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -179,7 +179,7 @@ func (c *Copies) Learn() (tids []stack.TID) {
 		if th != nil && (th.whole || th.looks >= maxLooks) {
 			continue
 		}
-		f, err := c.v.t.Open(tid)
+		f, err := c.v.t.Open(&stack.ThreadInfo{TID: tid})
 		if err != nil {
 			continue // it has ended
 		}

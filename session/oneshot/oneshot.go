@@ -249,7 +249,7 @@ const entryTries, entryRest = 10, 1_000_000
 // see samples one thread. gone: it has ended.
 func (v *view) see(once *sampler.Once, e *eye) (gone bool) {
 	var err error
-	if e.file, err = v.t.Open(e.info.TID); err != nil {
+	if e.file, err = v.t.Open(&e.info); err != nil {
 		e.reason = stack.ReasonEmpty
 		e.Glance = sampler.Glance{State: e.info.State, Call: stack.Call{Nr: -1}}
 		return errors.Is(err, sampler.ErrGone)

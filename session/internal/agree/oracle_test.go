@@ -133,7 +133,7 @@ func ours(pid int) (map[int]trace, error) {
 const looks = 4
 
 func one(tg *live.Target, tr sampler.Engine, w *unwind.Walker, tid stack.TID) (trace, error) {
-	th, err := tg.Open(tid)
+	th, err := tg.Open(&stack.ThreadInfo{TID: tid})
 	if err != nil {
 		return trace{}, err
 	}

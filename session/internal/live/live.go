@@ -119,9 +119,6 @@ func (t *Target) Info(tid stack.TID) (stack.ThreadInfo, error) {
 	if name := t.ownName(&in); err == nil && name != "" {
 		in.Name, in.Comm = name, in.Name
 	}
-	if t.began != 0 && in.Born >= t.began {
-		in.Before = in.CPU
-	}
 	return in, err
 }
 
@@ -132,18 +129,27 @@ func Info(p *target.Process, tid stack.TID) (stack.ThreadInfo, error) {
 		return stack.ThreadInfo{}, ptrace.Translate(err)
 	}
 	return stack.ThreadInfo{TID: in.TID, NSTID: in.NSTID, Name: in.Name, Main: int(in.TID) == p.PID(), Born: in.Start,
-		State: target.StateOf(in.State), CPU: in.CPU}, nil
+		State: target.StateOf(in.State)}, nil
 }
 
 // Open implements sampler.Target.
-func (t *Target) Open(tid stack.TID) (sampler.Thread, error) {
+func (t *Target) Open(in *stack.ThreadInfo) (sampler.Thread, error) {
 	var kernel ptrace.Kernel
 	if t.kernel != nil {
 		kernel = t.kernel
 	}
-	th, err := ptrace.Open(t.proc, tid, t.deaths, kernel)
+	th, err := ptrace.Open(t.proc, in.TID, t.deaths, kernel)
 	if err != nil {
 		return nil, err
+	}
+	var c sampler.Counters
+	if err := th.Counters(&c); err != nil {
+		_ = th.Close()
+		return nil, err
+	}
+	in.CPU = c.CPU
+	if t.began != 0 && in.Born >= t.began {
+		in.Before = c.CPU
 	}
 	if t.plain {
 		th.WithoutPrograms()
