@@ -518,12 +518,12 @@ func (g *group) clocked(th *thread, c *Counters) (done bool) {
 	queued := th.life.started && th.stood(c, 1, g.ahead.passed+1)
 	th.life.active, th.seen.blocked, th.reuse.kept.ok = true, false, false
 	th.seen.counters = *c
+	g.cur.inCalls = (!queued || k.calls.owesMuch(c.CPU)) && g.owesCalls(th, c)
 	switch {
-	case !queued: // its clock takes the samples, but for those of calls
-		g.cur.inCalls = g.owesCalls(th, c)
-		return !g.cur.inCalls
-	case len(k.stack) == 0:
+	case g.cur.inCalls, queued && len(k.stack) == 0:
 		return false
+	case !queued: // its clock takes the samples, but for those of calls
+		return true
 	}
 	s := &g.sample
 	*s = stack.Sample{Time: g.engine.Now(), Way: stack.WayClock, CPU: th.info.CPU + th.acc.cpu.Load(), Delay: c.Delay, Switches: c.Switches,

@@ -70,9 +70,11 @@ func (tr *clockEngine) Stop(t Thread, v *View) error {
 	t.(*clockThread).stops++
 	tr.fill(v)
 	v.Found = ActivityOnCPU
-	if th := t.(*clockThread); th.waits != nil && th.waits(v.Asked) {
+	th := t.(*clockThread)
+	if th.waits != nil && th.waits(v.Asked) {
 		v.Found = ActivityQueued
-	} else if th.place != nil {
+	}
+	if th.place != nil {
 		if th.stopped == nil {
 			th.stopped = map[stack.Time]bool{}
 		}

@@ -44,6 +44,7 @@ type callTime struct {
 	missed int64 // periods without a copy before that, since the start
 	paid   int64 // samples made for those
 	stops  int64 // that had some
+	at     int64 // CPU time of the thread at the last of all
 	full   bool  // the buffer may have had no room for copies after the last one: the next one says how many
 
 	recent stopShares
@@ -193,6 +194,12 @@ func (g *group) owesCalls(th *thread, c *Counters) bool {
 	return t.on && !g.cur.spent && t.owes(c.CPU) >= t.period && rand.Float64() < t.tries(c.CPU)
 }
 
+// owesMuch reports whether the thread owes samples that a stop pays even if it finds the thread waiting for a CPU. A wait is stopped
+// once: places that pay nothing would be met again at each tick of it.
+func (t *callTime) owesMuch(cpu int64) bool {
+	return t.on && t.owes(cpu) > leftCalls*t.period && cpu-t.at >= t.period
+}
+
 // tries returns the probability of a stop at a tick that finds the thread owing samples. Few stops meet a thread in the kernel that is
 // rarely in it.
 func (t *callTime) tries(cpu int64) float64 {
@@ -215,7 +222,7 @@ func (g *group) payCalls(th *thread) (done bool) {
 		return false
 	}
 	th.sink.Event(s.Begin, event.Pause, uint64(s.Pause))
-	s.Pause = 0
+	s.Pause, t.at = 0, s.CPU
 	if owed <= left || !t.stopped(g.view.Call.Nr >= 0, s.CPU, s.Stack) {
 		return true
 	}

@@ -125,3 +125,54 @@ func (t *clockThread) stoppedBy(at stack.Time) bool {
 	}
 	return false
 }
+
+// TestOwnCodeStarved: where others use the CPUs, a thread with such a clock waits most of the time, and ticks hardly ever meet it running.
+// Its calls have their share of the CPU time nevertheless. What samples of waits have of the CPU time would be lost to the
+// samples that it owes. The limit is 4.5 standard deviations of the number of stops, of which each pays some samples, and 3 points for
+// what it owes at the end: a verdict is wrong by chance in less than 1 of 100,000 runs.
+func TestOwnCodeStarved(t *testing.T) {
+	const us, d = 1000, 60 * time.Second
+	for _, c := range []struct {
+		own, call    int64 // us of CPU time in one turn of the program
+		slice, queue int64 // us that it runs, and that it waits for a CPU then
+		nap          int64 // us that it sleeps after that
+	}{
+		{2100, 900, 1700, 8000, 0},
+		{3000, 1000, 2900, 31_000, 0},
+		{700, 1300, 1300, 13_000, 0},
+		{3000, 1000, 1700, 23_000, 3000},
+		{3000, 3000, 700, 9000, 500},
+	} {
+		th := worker(c.slice*us, c.queue*us, c.nap*us)
+		turn := (c.own + c.call) * us
+		th.place = func(at stack.Time) int {
+			if th.cpu(at)%turn < c.own*us {
+				return inOwnCode
+			}
+			return inCall
+		}
+		sink, acc := clockSample(t, th, Config{Interval: 5 * time.Millisecond, Jitter: .5, Clock: true}, d)
+		// As in export/view: the samples on a CPU of a window share its CPU time.
+		const window = 16
+		var in [2]float64
+		inCalls, runs, last := 0, 0, int64(0)
+		for _, s := range sink.samples {
+			if s.State == stack.StateRunning {
+				runs++
+				if th.place(s.Time) == inCall {
+					inCalls++
+				}
+			}
+			if runs == window {
+				calls := float64(s.CPU-last) * float64(inCalls) / window
+				in[0], in[1] = in[0]+float64(s.CPU-last)-calls, in[1]+calls
+				inCalls, runs, last = 0, 0, s.CPU
+			}
+		}
+		want, got := float64(c.call*us)/float64(turn), in[1]/(in[0]+in[1])
+		t.Logf("calls have %.3f of the CPU time, want %.3f, by %d stops", got, want, acc.Stops)
+		if acc.Stops < 100 || math.Abs(got-want) > .03+4.5*math.Sqrt(want*(1-want)/float64(acc.Stops)) {
+			t.Errorf("calls have %.3f of the CPU time by %d stops, want %.3f", got, acc.Stops, want)
+		}
+	}
+}

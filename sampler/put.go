@@ -19,6 +19,7 @@ func (g *group) write(th *thread) {
 	}
 	if g.sample.Way != stack.WayClock {
 		th.clock.stack = th.clock.stack[:0]
+		th.leaveCPU(&g.sample)
 	}
 	switch g.sample.Way {
 	case stack.WayUnrun:
@@ -49,6 +50,20 @@ func (g *group) write(th *thread) {
 		g.s.named(th, name, g.sample.Time)
 	}
 	th.sink.Sample(&g.sample)
+}
+
+// leaveCPU leaves CPU time of a thread with a clock to the samples that have it: what it owes to those that will be made for it, and, if the
+// sample at hand is of a wait for a CPU, all since the last copy to the next one.
+func (th *thread) leaveCPU(s *stack.Sample) {
+	if !th.clock.on {
+		return
+	}
+	last := th.info.CPU + th.acc.cpu.Load()
+	if s.State == stack.StateRunnable {
+		s.CPU = min(s.CPU, last)
+	} else {
+		s.CPU = min(s.CPU, max(s.CPU-th.clock.calls.owes(s.CPU), last))
+	}
 }
 
 // pendingWait is a wait that was not resolved yet, for lack of time.
