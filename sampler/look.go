@@ -33,6 +33,7 @@ func (g *group) look(th *thread) error {
 		g.confirm(th, false)
 		return err
 	}
+	g.inherit(th, &l.c, l.at)
 	same := th.unrun(&l.c)
 	if !same && th.seen.blocked && th.life.started {
 		g.tally.moved.Add(1)

@@ -49,7 +49,9 @@ func (g *group) write(th *thread) {
 		th.sink.Flush() // the samples so far have the old name
 		g.s.named(th, name, g.sample.Time)
 	}
+	th.life.lineage.rebase(&g.sample, false)
 	th.sink.Sample(&g.sample)
+	th.life.lineage.rebase(&g.sample, true)
 }
 
 // leaveCPU leaves CPU time of a thread with a clock to the samples that have it: what it owes to those that will be made for it, and, if the

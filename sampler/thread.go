@@ -45,6 +45,7 @@ type life struct {
 	traced  bool        // another tracer held it at the last look
 	dropped atomic.Bool // a new selection excludes it
 	ended   bool
+	lineage lineage
 }
 
 // sleep is how rarely a thread that sleeps is looked at.
@@ -106,6 +107,7 @@ func (th *thread) reset() {
 	th.reuse.stop.hash, th.task = 0, 0
 	th.reuse.kept.ok = false
 	th.clock.stack, th.clock.calls.recent = nil, stopShares{}
+	th.life.lineage.check = true
 }
 
 // busyShare is the least recent share of CPU time for which the Engine decides whether a thread
