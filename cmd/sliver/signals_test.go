@@ -1,7 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"errors"
+	"io"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -144,6 +147,19 @@ func waiting(cmd *exec.Cmd) bool {
 		<-time.After(5 * time.Millisecond)
 	}
 	return true
+}
+
+// A signal that comes twice, as timeout sends it to the program and to its group, is logged once.
+func TestWatchSignalTwice(t *testing.T) {
+	var logged bytes.Buffer
+	canceled := 0
+	x := &ender{stderr: io.Discard, stays: true} // which never exits
+	for range 2 {
+		x.watching(syscall.SIGTERM, func() { canceled++ }, slog.New(slog.NewTextHandler(&logged, nil)))
+	}
+	if n := strings.Count(logged.String(), "ended by a signal"); n != 1 || canceled != 1 {
+		t.Errorf("logged %d times, canceled %d times:\n%s", n, canceled, logged.String())
+	}
 }
 
 // A reader that does not read, a server that does not answer and a command that goes on do

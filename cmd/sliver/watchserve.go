@@ -177,14 +177,19 @@ func (f *watchFlags) signals(e *env, w *watch.Watcher, log *slog.Logger, manager
 				manager.say("READY=1")
 			case sig == syscall.SIGINT && command: // it is for the command
 			default:
-				if end.signaled(sig) { // first, as the log may block
-					cancel()
-				}
-				log.Info("ended by a signal", "signal", unix.SignalName(sig.(syscall.Signal)))
+				end.watching(sig, cancel, log)
 			}
 		}
 	}()
 	return ctx, sync.OnceFunc(func() { signal.Stop(ch); close(gone); cancel() })
+}
+
+// watching handles a signal that ends watching. One that comes twice, to the program and to its group, is logged once.
+func (x *ender) watching(sig os.Signal, cancel func(), log *slog.Logger) {
+	if x.signaled(sig) {
+		cancel() // before the log, which may block
+		log.Info("ended by a signal", "signal", unix.SignalName(sig.(syscall.Signal)))
+	}
 }
 
 // watched describes the targets.
