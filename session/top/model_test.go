@@ -463,8 +463,8 @@ func TestWaits(t *testing.T) {
 	r.event(at, event.Holder, event.HolderOf(23, event.KnownByInferred))
 	check("lock cache_lock, held by 23 (inferred)", 23)
 	r.event(at, event.Wait, 77) // no description yet
-	check("lock 0xabc, held by 23 (inferred)", 23)
-	for i, want := range []string{"GIL", "condition variable 0xabc", "ReentrantLock 0xabc", "Shop$Shelf monitor 0xabc", "mutex stdout_lock"} {
+	check("lock at 0xabc, held by 23 (inferred)", 23)
+	for i, want := range []string{"GIL", "condition variable at 0xabc", "ReentrantLock at 0xabc", "Shop$Shelf monitor at 0xabc", "mutex stdout_lock"} {
 		r.event(at, event.Wait, uint64(11+i))
 		check(want+", held by 23 (inferred)", 23)
 	}

@@ -36,7 +36,7 @@ func (t *Thread) waits(names Names) string {
 }
 
 // lockText returns "mutex name, held by 12 worker-1", with the address if the lock has no name. Details
-// are brief: "ReentrantLock 0xf017a150", "Shop monitor 0x7f…", "GIL".
+// are brief: "ReentrantLock at 0xf017a150", "Shop monitor at 0x7f…", "GIL".
 func (t *Thread) lockText(w *trace.Wait) string {
 	s := string(w.Lock)
 	class := w.LockType[strings.LastIndexByte(w.LockType, '.')+1:]
@@ -55,7 +55,7 @@ func (t *Thread) lockText(w *trace.Wait) string {
 	case w.Symbol != "":
 		s += " " + w.Symbol
 	case !w.Lock.Single():
-		s += fmt.Sprintf(" %#x", t.lock)
+		s += fmt.Sprintf(" at %#x", t.lock)
 	}
 	if t.hold == 0 {
 		return s

@@ -37,7 +37,7 @@ func (s *Set) blocked(r *state, l *Look) (out []Fired) {
 			continue
 		}
 		f := Fired{At: t.now.lockAt, TID: t.TID}
-		f.Text = fmt.Sprintf("thread %s waits for lock %#x for %s", t.label(), t.now.lock, short(lasts))
+		f.Text = fmt.Sprintf("thread %s waits for lock at %#x for %s", t.label(), t.now.lock, short(lasts))
 		f.Values = []Value{{"lock", fmt.Sprintf("%#x", t.now.lock)}, {"for", short(lasts)}, {"limit", short(r.Limit)}}
 		if t.now.holder != 0 {
 			f.Text += fmt.Sprintf(", held by %d", t.now.holder)

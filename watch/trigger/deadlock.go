@@ -50,7 +50,7 @@ func (s *Set) deadlocks(r *state, l *Look) (out []Fired) {
 			if x.TID < first.TID {
 				first = x
 			}
-			parts = append(parts, fmt.Sprintf("%s waits for %#x held by %d", x.label(), x.now.lock, x.now.holder))
+			parts = append(parts, fmt.Sprintf("%s waits for the lock at %#x held by %d", x.label(), x.now.lock, x.now.holder))
 		}
 		lasts := time.Duration(l.Now - since)
 		k := key{first.TID, uint64(since)}
