@@ -109,7 +109,7 @@ const (
 	StateBlocked        // sleeping, can be woken by a signal
 	StateDisk           // uninterruptible sleep
 	StateFault          // in a page fault that waits
-	StateStopped        // stopped by a signal
+	StateStopped        // stopped by a signal, or frozen by its control group
 	StateTraced         // held by another tracer
 	StateDead           // gone
 )

@@ -256,10 +256,31 @@ func (t *Thread) State() (stack.State, error) {
 		t.names.saw(name, monotonic())
 	}
 	s := StateOf(c)
-	if s == stack.StateTraced && t.heldHere() {
+	switch {
+	case s == stack.StateTraced && t.heldHere():
 		return stack.StateUnknown, ErrTimeout
+	case (s == stack.StateDisk || s == stack.StateBlocked && t.blocked.call.Nr < 0) && t.frozen():
+		return stack.StateStopped, nil
 	}
 	return s, nil
+}
+
+// frozen reports whether the freezer of a control group holds the thread. Its state is then that of a page fault, outside
+// a call, or of a wait for a device: uninterruptible with version 1 of control groups, else asleep. In a call, version 2 is
+// not seen, as State does not ask for threads that just sleep.
+func (t *Thread) frozen() bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/wchan", t.pid, t.tid))
+	return err == nil && freezes(string(b))
+}
+
+// freezes reports whether a kernel function in which a thread sleeps, in a state other than stopped, is one of the freezer:
+// __refrigerator of kernel/freezer.c, or do_freezer_trap of kernel/signal.c, which get_signal may contain.
+func freezes(function string) bool {
+	switch function {
+	case "__refrigerator", "do_freezer_trap", "get_signal":
+		return true
+	}
+	return false
 }
 
 // heldHere reports whether it is this program that holds the thread: a stop that came too late for its

@@ -63,7 +63,7 @@ func topics() []topicGroup {
 			state(stack.StateBlocked, "The thread slept: for a lock, for input, for a timer. Its waits say for what."),
 			state(stack.StateDisk, "Uninterruptible sleep, \"disk sleep\" in a report: the kernel waits for a device or a file system. Signals, and stops, wait too."),
 			state(stack.StateFault, "The thread touched memory that the kernel had to fetch: from a file, from swap, or from another process."),
-			state(stack.StateStopped, "A signal such as SIGSTOP stopped the process."),
+			state(stack.StateStopped, "A signal such as SIGSTOP stopped the process, or the freezer of its control group does, as with docker pause."),
 			state(stack.StateTraced, "Another tracer holds the thread."),
 			state(stack.StateDead, "The thread has ended."),
 		}},
