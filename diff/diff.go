@@ -369,10 +369,15 @@ func (d *Differ) sync(out []event.Event) []event.Event {
 }
 
 // Gap records that samples are missing before t. The stack is kept: the next sample shows its
-// changes.
+// changes. If the kernel refuses access, there may be no next one, and the state is unknown from then on.
 func (d *Differ) Gap(t stack.Time, why stack.Why, ns int64, out []event.Event) []event.Event {
 	n := len(out)
-	out = append(d.say(out), event.Make(t, event.Gap, event.GapOf(why, ns)))
+	out = d.say(out)
+	if why == stack.WhyDenied && d.state != stack.StateUnknown {
+		d.state, d.call, d.gil, d.waiting = stack.StateUnknown, stack.Call{Nr: -1}, false, Waiting{}
+		out = append(out, event.Make(t, event.State, statePayload(d.state, -1, false)))
+	}
+	out = append(out, event.Make(t, event.Gap, event.GapOf(why, ns)))
 	d.sinceSync += len(out) - n
 	return out
 }

@@ -254,6 +254,37 @@ func TestFourCases(t *testing.T) {
 	}
 }
 
+// TestDenied: a state ends where the kernel begins to refuse access, and the next sample shows it again.
+func TestDenied(t *testing.T) {
+	var d Differ
+	st := []stack.Frame{{Func: 2, PC: 20, CFA: 90, Exact: true}}
+	var all []event.Event
+	for _, at := range []stack.Time{10, 20} {
+		all = d.Step(&stack.Sample{Time: at, Stack: st, State: stack.StateRunning, Call: stack.Call{Nr: -1}}, all)
+		for i := range stack.Time(2) {
+			all = d.Gap(at+3+i, stack.WhyDenied, 1, all)
+		}
+	}
+	all = d.Gap(30, stack.WhyLate, 1, all)
+	type change struct {
+		at    stack.Time
+		state stack.State
+	}
+	var got []change
+	for _, e := range all {
+		if e.Kind() == event.State {
+			s, _ := event.StateFields(e.Payload())
+			if n := len(got); n == 0 || got[n-1] != (change{e.Time, s}) { // a Sync repeats it
+				got = append(got, change{e.Time, s})
+			}
+		}
+	}
+	want := []change{{10, stack.StateRunning}, {13, stack.StateUnknown}, {20, stack.StateRunning}, {23, stack.StateUnknown}}
+	if !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
 // TestAnotherWait: a thread that ran and blocked again in the same call shows two slices of its
 // leaf.
 func TestAnotherWait(t *testing.T) {
