@@ -10,6 +10,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/trace/event"
+	"github.com/sliverprof/sliver/wait/kind"
 )
 
 // locks builds the table of locks: first locks with holders, then condition variables and
@@ -105,9 +106,20 @@ func (s shares) sorted() []Share {
 // holding the lock; "" if unknown.
 func holders(v *view.View, c *contend.Contention) []string {
 	out := make([]string, len(c.Waits))
+	inside := make([]bool, len(c.Waits))
 	asked := make([][]int, len(v.Threads)) // waits by the holder's thread
+	own := make([][]int, len(v.Threads))   // waits by the waiting thread, by begin
+	takes := make([]map[int]bool, len(c.Locks))
 	for i := range c.Waits {
-		if w := &c.Waits[i]; w.Holder != 0 {
+		w := &c.Waits[i]
+		own[w.Thread] = append(own[w.Thread], i)
+		if w.Asker >= 0 {
+			if takes[w.Lock] == nil {
+				takes[w.Lock] = map[int]bool{}
+			}
+			takes[w.Lock][w.Asker] = true
+		}
+		if w.Holder != 0 {
 			if th, ok := v.ByTID(w.Holder); ok {
 				asked[th.Index] = append(asked[th.Index], i)
 			}
@@ -118,10 +130,26 @@ func holders(v *view.View, c *contend.Contention) []string {
 			continue
 		}
 		slices.SortFunc(waits, func(a, b int) int { return cmp.Compare(c.Waits[a].HeldAt, c.Waits[b].HeldAt) })
-		f := &finder{v: v, c: c, waits: waits, out: out}
+		f := &finder{v: v, c: c, waits: waits, own: own[i], takes: takes, out: out, inside: inside}
 		f.replay = v.Replay(&v.Threads[i], f)
 		f.replay.Run()
 		f.answer(f.before) // no later sample answers these
+	}
+	// If holders of a lock are mostly in functions that wait for it, these functions release it, too. Stacks
+	// without one of them are of other times.
+	release := make([]int, len(c.Locks))
+	for i := range c.Waits {
+		switch {
+		case inside[i]:
+			release[c.Waits[i].Lock]++
+		case out[i] != "":
+			release[c.Waits[i].Lock]--
+		}
+	}
+	for i := range c.Waits {
+		if release[c.Waits[i].Lock] > 0 && !inside[i] {
+			out[i] = ""
+		}
 	}
 	return out
 }
@@ -130,17 +158,27 @@ func holders(v *view.View, c *contend.Contention) []string {
 // interval may have been taken after the previous sample and released before the next. Of
 // these two samples, finder uses the one within the wait, or the nearer one if both are. If
 // neither is, it uses only the calls that both stacks share.
+//
+// A sample that found the thread waiting for the lock did not find it holding the lock; nor
+// did one that found it blocked, if the lock is an interpreter's, which is released first. If
+// one stack has a function in which threads wait for the lock, and the other does not, the
+// other was sampled before the lock was taken or after it was released.
 type finder struct {
 	v      *view.View
 	c      *contend.Contention
 	replay *view.Replay
-	waits  []int // still to come
+	waits  []int          // still to come
+	own    []int          // waits of the thread itself
+	takes  []map[int]bool // functions that wait for a lock, by lock
 	out    []string
+	inside []bool // the stack of out has a function that takes the lock
 
 	at     stack.Time    // time of the current stack
 	asked  []int         // waits to answer with the previous sample or the current one
 	before []trace.Slice // stack at the previous sample
 	seen   stack.Time    // time of the previous sample
+	sleeps bool          // the thread is blocked
+	slept  bool          // it was at the previous sample
 }
 
 // to advances to an event at t; depth is the stack depth before it.
@@ -156,7 +194,7 @@ func (f *finder) to(t stack.Time, depth int) {
 		n++
 	}
 	if f.asked, f.waits = f.waits[:n], f.waits[n:]; n > 0 {
-		f.before, f.seen = append(f.before[:0], st...), f.at
+		f.before, f.seen, f.slept = append(f.before[:0], st...), f.at, f.sleeps
 	}
 	f.at = t
 }
@@ -166,22 +204,83 @@ func (f *finder) to(t stack.Time, depth int) {
 func (f *finder) answer(st []trace.Slice) {
 	for _, i := range f.asked {
 		w := &f.c.Waits[i]
-		within := func(t stack.Time) bool { return t >= w.Begin && t <= w.End }
+		old, next := f.position(f.before, f.seen, f.slept, w), f.position(st, f.at, f.sleeps, w)
+		old.holds, next.holds = old.holds && (old.takes > 0 || next.takes == 0 || !next.holds), next.holds && (next.takes > 0 || old.takes == 0 || !old.holds)
 		in := f.before
-		switch old, next := within(f.seen), within(f.at); {
-		case next && (!old || f.at-w.HeldAt < w.HeldAt-f.seen):
+		switch old.within, next.within = old.within && old.holds, next.within && next.holds; {
+		case next.within && (!old.within || f.at-w.HeldAt < w.HeldAt-f.seen):
 			in = st
-		case !old && !next:
-			in = in[:both(in, st)]
+		case !old.within:
+			in = shared(in, st, old, next)
 		}
 		at := f.v.Asker(in)
 		if at < 0 {
 			at = len(in) - 1
 		}
 		if at >= 0 {
-			f.out[i] = f.v.FuncName(in[at].Frame.Func)
+			f.out[i], f.inside[i] = f.v.FuncName(in[at].Frame.Func), f.taken(in, w.Lock) > 0
 		}
 	}
+}
+
+// position says what a sample of the thread shows about its hold of a lock.
+type position struct {
+	within bool // it was taken within the wait
+	holds  bool // the thread may have held the lock
+	takes  int  // see finder.taken
+}
+
+func (f *finder) position(st []trace.Slice, at stack.Time, sleeps bool, w *contend.Wait) position {
+	p := position{within: at >= w.Begin && at <= w.End, holds: !sleeps || f.c.Locks[w.Lock].Kind != kind.LockGIL}
+	n := len(st)
+	if j := f.waited(at); j >= 0 {
+		if f.c.Waits[j].Lock == w.Lock {
+			p.holds = false
+		} else if i := f.v.Asker(st); i >= 0 {
+			n = i // it may be about to take the lock in this function
+		}
+	}
+	p.takes = f.taken(st[:n], w.Lock)
+	return p
+}
+
+// taken returns how many calls there are up to the innermost function that waits for a lock;
+// 0: there is none.
+func (f *finder) taken(st []trace.Slice, lock int) int {
+	for i := len(st); i > 0; i-- {
+		if f.takes[lock][st[i-1].Frame.Func] {
+			return i
+		}
+	}
+	return 0
+}
+
+// waited returns the thread's own wait at a time; -1: it did not wait for a lock.
+func (f *finder) waited(at stack.Time) int {
+	n, _ := slices.BinarySearchFunc(f.own, at, func(i int, at stack.Time) int {
+		if f.c.Waits[i].Begin <= at {
+			return -1
+		}
+		return 1
+	})
+	if n > 0 && f.c.Waits[f.own[n-1]].End > at {
+		return f.own[n-1]
+	}
+	return -1
+}
+
+// shared returns the calls in which the thread held a lock, of two stacks of which neither
+// was sampled while it certainly did: those that both have, and at least those down to the
+// function that takes the lock.
+func shared(a, b []trace.Slice, old, next position) []trace.Slice {
+	n := both(a, b)
+	switch {
+	case old.takes > n && (old.holds || next.takes == 0 || !next.holds):
+		return a[:old.takes]
+	case next.takes > n:
+		return b[:next.takes]
+	}
+	return a[:n]
 }
 
 // both returns how many outer calls two stacks of a thread share.
@@ -195,4 +294,11 @@ func both(a, b []trace.Slice) int {
 
 func (f *finder) Begin(t stack.Time, depth int, _ *trace.Slice) { f.to(t, depth) }
 func (f *finder) End(t stack.Time, depth int, _ *trace.Slice)   { f.to(t, depth+1) }
-func (f *finder) Other(e event.Event)                           { f.to(e.Time, len(f.replay.Stack())) }
+
+func (f *finder) Other(e event.Event) {
+	f.to(e.Time, len(f.replay.Stack()))
+	if e.Kind() == event.State {
+		s, _ := event.StateFields(e.Payload())
+		f.sleeps = s == stack.StateBlocked
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"encoding/xml"
 	"io"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -137,6 +138,105 @@ func TestHeldIn(t *testing.T) {
 			l := report.Of(b.Finish(50*ms), view.Options{}, 0).Locks
 			if len(l) != 1 || len(l[0].HolderIn) != 1 || l[0].HolderIn[0].Name != c.want {
 				t.Errorf("%+v, want %s", l, c.want)
+			}
+		})
+	}
+}
+
+// A sample of the holder shows where it holds the lock if the thread did not wait for the lock
+// itself then, and was in a function that takes the lock, if the other sample was in one.
+func TestHeldInFunctionThatTakes(t *testing.T) {
+	type look struct {
+		stack string
+		waits uint64 // for this lock; 0: it runs
+	}
+	const sleeps = 1 // in a call that is not for a lock
+	cases := []struct {
+		name           string
+		from, held, to int64 // of the wait, and when the holder was seen, in ms
+		before, after  look  // of the holder, at 10 and 20 ms
+		want           string
+	}{
+		{"not taken yet in the nearer one", 5, 11, 29, look{"main:1 parse:2", 0}, look{"main:1 find:2 fill:2", 0}, "fill"},
+		{"released in the nearer one", 5, 19, 29, look{"main:1 find:2 fill:2", 0}, look{"main:1 parse:2", 0}, "fill"},
+		{"the holder waits in the nearer one", 5, 11, 29, look{"main:1 find:2 pthread_mutex_lock:1", 0x8000}, look{"main:1 find:2 fill:2", 0}, "fill"},
+		{"the holder waits in the one within", 9, 12, 14, look{"main:1 find:2 pthread_mutex_lock:1", 0x8000}, look{"main:1 parse:2", 0}, "find"},
+		{"the holder waits for another lock", 5, 11, 29, look{"main:1 parse:2 pthread_mutex_lock:1", 0x9000}, look{"main:1 parse:2", 0}, "parse"},
+		{"the holder waits for another lock in a function that takes both", 5, 11, 29, look{"main:1 find:2 pthread_mutex_lock:1", 0x9000}, look{"main:1 find:2 fill:2", 0}, "fill"},
+		{"GIL: the holder was blocked in the nearer one", 5, 11, 29, look{"main:1 find:2 pread:1", sleeps}, look{"main:1 find:2 fill:2", 0}, "fill"},
+		{"a holder may be blocked", 5, 11, 29, look{"main:1 find:2 pread:1", sleeps}, look{"main:1 find:2 fill:2", 0}, "pread"},
+		{"none within, one takes the lock", 12, 12, 18, look{"main:1 parse:2", 0}, look{"main:1 find:2 fill:2", 0}, "find"},
+		{"none within, both take the lock", 12, 12, 18, look{"main:1 find:2 fill:2", 0}, look{"main:1 find:2 parse:2", 0}, "find"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			b := exporttest.New(t)
+			lock := b.Wait(trace.Wait{Call: "futex", Args: "mutex cache_lock", Kind: "lock", Lock: "mutex", KnownBy: "layout", Symbol: "cache_lock"})
+			if strings.HasPrefix(c.name, "GIL") {
+				lock = b.Wait(trace.Wait{Call: "futex", Args: "GIL", Kind: "GIL", Lock: "GIL", KnownBy: "runtime"})
+			}
+			h := b.Thread(1234, "main")
+			ran := int64(0)
+			for i, x := range []look{{"main:1", 0}, c.before, c.after, {"main:1 parse:2", 0}} {
+				at, l := int64(i)*10*ms, exporttest.Look{State: stack.StateRunning, Stack: x.stack}
+				if x.waits != 0 {
+					l.State, l.Call = stack.StateBlocked, 203
+				}
+				l.At, l.CPU, l.Times = at, ran, uint64(i)
+				if h.Look(l); x.waits == 0 {
+					ran += 9 * ms
+				} else if x.waits != sleeps {
+					h.Event(at, event.Wait, lock)
+					h.Event(at, event.Lock, x.waits)
+				}
+			}
+			w := b.Thread(1240, "worker")
+			w.Look(exporttest.Look{At: 0, State: stack.StateRunning, Stack: "start:1 work:1"})
+			w.Look(exporttest.Look{At: c.from * ms, CPU: c.from * ms, Times: 1, State: stack.StateBlocked, Call: 203, Stack: "start:1 find:2 pthread_mutex_lock:1"})
+			w.Event(c.from*ms, event.Wait, lock)
+			w.Event(c.from*ms, event.Lock, 0x8000)
+			w.Event(c.held*ms, event.Holder, event.HolderOf(1234, event.KnownByWord))
+			w.Look(exporttest.Look{At: c.to * ms, CPU: c.from * ms, Times: 2, State: stack.StateRunning, Stack: "start:1 find:3"})
+			for _, l := range report.Of(b.Finish(50*ms), view.Options{}, 0).Locks {
+				if l.Addr == "0x8000" && (len(l.HolderIn) != 1 || l.HolderIn[0].Name != c.want) {
+					t.Errorf("%+v, want %s", l, c.want)
+				}
+			}
+		})
+	}
+}
+
+// Where the holders of a lock are mostly in a function that takes it, a stack without one is of another time.
+func TestHeldInTakersAlone(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		stacks []string // of the holder, during a wait each
+		want   []report.Share
+	}{
+		{"mostly in one", []string{"main:1 find:2 fill:2", "main:1 parse:2", "main:1 find:2 fill:2"}, []report.Share{{Name: "fill", Waits: 2, Total: 26 * ms}}},
+		{"mostly in none", []string{"main:1 parse:2", "main:1 find:2 fill:2", "main:1 parse:2"},
+			[]report.Share{{Name: "parse", Waits: 2, Total: 26 * ms}, {Name: "fill", Waits: 1, Total: 13 * ms}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := exporttest.New(t)
+			lock := b.Wait(trace.Wait{Call: "futex", Args: "mutex cache_lock", Kind: "lock", Lock: "mutex", KnownBy: "layout", Symbol: "cache_lock"})
+			h, w := b.Thread(1234, "main"), b.Thread(1240, "worker")
+			w.Look(exporttest.Look{State: stack.StateRunning, Stack: "start:1 work:1"})
+			for i, s := range c.stacks {
+				from := int64(i) * 40 * ms
+				for at := from; at < from+40*ms; at += 10 * ms {
+					h.Look(exporttest.Look{At: at, CPU: at, Times: 1, State: stack.StateRunning, Stack: s})
+				}
+				ran := from - int64(i)*13*ms
+				w.Look(exporttest.Look{At: from + 5*ms, CPU: ran + 5*ms, Times: uint64(2*i + 1), State: stack.StateBlocked, Call: 203, Stack: "start:1 find:2 pthread_mutex_lock:1"})
+				w.Event(from+5*ms, event.Wait, lock)
+				w.Event(from+5*ms, event.Lock, 0x8000)
+				w.Event(from+8*ms, event.Holder, event.HolderOf(1234, event.KnownByWord))
+				w.Look(exporttest.Look{At: from + 18*ms, CPU: ran + 5*ms, Times: uint64(2*i + 2), State: stack.StateRunning, Stack: "start:1 find:3"})
+			}
+			l := report.Of(b.Finish(120*ms), view.Options{}, 0).Locks
+			if len(l) != 1 || !slices.Equal(l[0].HolderIn, c.want) {
+				t.Errorf("%+v, want %+v", l, c.want)
 			}
 		})
 	}
