@@ -65,6 +65,8 @@ type taskGatherer struct {
 	rows  map[place]*TaskWait
 	last  map[place]uint64 // task counted last
 	funcs map[string]*TaskFunc
+
+	inCalls map[int][]called // see calls, by thread
 }
 
 type placed struct {
@@ -82,7 +84,7 @@ func (r *Report) tasks(v *view.View, top int) *Tasks {
 		return nil
 	}
 	g := &taskGatherer{v: v, at: map[uint64][]placed{}, usual: map[usualKey]map[place]int{}, rows: map[place]*TaskWait{}, last: map[place]uint64{},
-		funcs: map[string]*TaskFunc{}}
+		funcs: map[string]*TaskFunc{}, inCalls: map[int][]called{}}
 	for i := range v.Rec.Tasks {
 		g.look(&v.Rec.Tasks[i])
 	}
@@ -232,7 +234,7 @@ func (g *taskGatherer) task(t *view.Task) (ready int64) {
 		switch {
 		case s.Waits():
 			f.Waited += ns
-			g.wait(t, s, ns)
+			g.parts(t, s, func(p place, ns int64) { g.wait(t, p, ns) })
 		case s.Thread < 0:
 			ready += ns
 		}
@@ -241,8 +243,7 @@ func (g *taskGatherer) task(t *view.Task) (ready int64) {
 	return ready
 }
 
-func (g *taskGatherer) wait(t *view.Task, s *view.TaskSpan, ns int64) {
-	p := g.placeOf(t, s)
+func (g *taskGatherer) wait(t *view.Task, p place, ns int64) {
 	w := g.rows[p]
 	if w == nil {
 		if len(g.rows) >= maxRows {
