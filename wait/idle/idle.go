@@ -148,6 +148,7 @@ func loopOnly(k kind.Wait) class {
 var fetchers = map[string]bool{
 	// Java
 	"java.util.concurrent.ThreadPoolExecutor.getTask": true, "java.util.concurrent.ForkJoinPool.awaitWork": true,
+	"java.util.concurrent.DelayScheduler.loop":                               true, // the timers of Java 25's ForkJoinPool
 	"java.util.concurrent.ScheduledThreadPoolExecutor$DelayedWorkQueue.take": true,
 	"java.util.concurrent.ScheduledThreadPoolExecutor$DelayedWorkQueue.poll": true,
 	"java.lang.ref.ReferenceQueue.remove":                                    true, "java.lang.ref.ReferenceQueue.remove0": true,

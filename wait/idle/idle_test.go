@@ -109,6 +109,7 @@ func TestOf(t *testing.T) {
 			"j:java.util.concurrent.ThreadPoolExecutor$Worker.run\n" + java, true},
 		{"scheduler", cv, "", await + "j:java.util.concurrent.ScheduledThreadPoolExecutor$DelayedWorkQueue.take\n" + java, true},
 		{"fork join", &trace.Wait{Call: "futex", Lock: "park"}, "", park + "j:java.util.concurrent.ForkJoinPool.awaitWork\nj:java.util.concurrent.ForkJoinPool.runWorker\n", true},
+		{"fork join's timers", &trace.Wait{Call: "futex", Lock: "park"}, "", park + "j:java.util.concurrent.DelayScheduler.loop\nj:java.util.concurrent.DelayScheduler.run\n", true},
 		{"own worker", cv, "", await + "j:java.util.concurrent.LinkedBlockingQueue.take\nj:app.Worker.run\n" + java, true},
 		{"own worker of lambdas", cv, "", await + "j:java.util.concurrent.LinkedBlockingQueue.take\nj:app.Idle.lambda$main$4\nj:app.Idle$$Lambda/0x123.take\n" +
 			"j:app.Idle.lambda$worker$5\nj:app.Idle$$Lambda/0x456.run\n" + java, true},
