@@ -254,8 +254,8 @@ func arguments(line string) []string {
 const maxCommand = 70
 
 // command returns a command line for a table: the program's name without its folder, and the
-// arguments. If that is too long, options are left out, and then the middle: what a compiler works
-// on is most often at the end.
+// arguments. If that is too long, options are left out, with their values except for files, and then the middle: what a compiler
+// works on is most often at the end.
 func command(name, line string) string {
 	words := arguments(line)
 	if len(words) == 0 {
@@ -266,7 +266,7 @@ func command(name, line string) string {
 	}
 	text := []rune(strings.Join(words, " "))
 	if len(text) > maxCommand {
-		words = slices.DeleteFunc(words, func(w string) bool { return strings.HasPrefix(w, "-") })
+		words = withoutOptions(words)
 		text = []rune(strings.Join(words, " "))
 	}
 	if len(text) > maxCommand {
@@ -274,4 +274,21 @@ func command(name, line string) string {
 		text = append(append(text[:half:half], '…'), text[len(text)-half:]...)
 	}
 	return cell(string(text))
+}
+
+// withoutOptions drops options, their values except for files, and files after the first time.
+func withoutOptions(words []string) (out []string) {
+	option := false
+	for i, w := range words {
+		value := option
+		option = i > 0 && strings.HasPrefix(w, "-")
+		file := strings.Contains(w, "/") || strings.LastIndexByte(w, '.') > 0
+		switch {
+		case option, file && slices.Contains(out, w):
+		case value && !file && w[0] != '"': // a value of several words is more than a value
+		default:
+			out = append(out, w)
+		}
+	}
+	return out
 }

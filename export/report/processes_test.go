@@ -20,7 +20,7 @@ var build = []Process{
 func TestTextOfProcesses(t *testing.T) {
 	r := &Report{Processes: build, CriticalPath: []Step{
 		{PID: 1, Name: "make", Duration: 5}, {PID: 3, Name: "cc1 a", Begin: 5, Duration: 35}, {PID: 7, Name: "cc1 c", Begin: 40, Duration: 52, WaiterPID: 1, Waiter: "make", How: "end"}, {PID: 8, Name: "ld", Begin: 92, Duration: 8}}, OnPath: []OnPath{{Name: "all", Total: 100}}}
-	r.Processes[7].Command = "/usr/bin/ld -o " + strings.Repeat("x", 200) + " last.o"
+	r.Processes[7].Command = "/usr/bin/ld -s --gc " + strings.Repeat("x", 200) + ".o last.o"
 	var out bytes.Buffer
 	b := bufio.NewWriter(&out)
 	r.textProcesses(b, 3)
@@ -33,6 +33,9 @@ func TestTextOfProcesses(t *testing.T) {
 	}
 	if got := command("ld", r.Processes[7].Command); len([]rune(got)) > maxCommand || !strings.HasPrefix(got, "ld x") || !strings.HasSuffix(got, " last.o") {
 		t.Errorf("command %q", got)
+	}
+	if got := command("cc1", "/usr/lib/gcc/cc1 -quiet -imultiarch x86_64-linux-gnu -D LUA_USE_LINUX lapi.c -quiet -dumpbase lapi.c -dumpbase-ext .c -mtune=generic -o /tmp/cc.s"); got != "cc1 lapi.c /tmp/cc.s" {
+		t.Errorf("%q", got)
 	}
 	if got := command("cc1", "/usr/lib/gcc/cc1 -quiet "+strings.Repeat("-f", 50)+" main.c -o /tmp/cc.s"); got != "cc1 main.c /tmp/cc.s" {
 		t.Errorf("command %q", got)
