@@ -209,6 +209,9 @@ func (f *filler) functions() {
 		return
 	}
 	for i := range f.v.Names.Funcs {
+		if f.v.Names.Same(i) != i {
+			continue // another row has its calls
+		}
 		fn := &f.v.Names.Funcs[i]
 		var module, build any
 		if fn.Module >= 0 && fn.Module < len(f.v.Rec.Modules) {

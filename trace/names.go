@@ -32,6 +32,7 @@ type Names struct {
 	byWord []map[event.Word]*Loc // by generation of maps
 	calls  map[event.Word]*Loc   // kernel frames
 	made   map[string]int
+	same   []int // see Same; nil: each function represents itself
 	gen    int
 }
 
@@ -45,6 +46,7 @@ func NewNames(rec *Recording) *Names {
 	n := &Names{rec: rec, byKey: map[locID]*Loc{}, made: map[string]int{}}
 	if rec.Symbols != nil {
 		n.Funcs = slices.Clip(rec.Symbols.Funcs) // shared until a name is added
+		n.findSame()
 	}
 	n.byWord = make([]map[event.Word]*Loc, max(len(rec.Maps), 1))
 	return n
@@ -157,7 +159,7 @@ func (n *Names) resolve(w event.Word, g int) *Loc {
 	if w.Kind() == stack.KindError {
 		l.Frames = []LocFrame{{Func: n.make(fmt.Sprintf("[%s]", stack.Reason(w.Addr())), -1)}}
 	} else if n.rec.Symbols != nil {
-		l.Frames = n.rec.Symbols.Locs[key]
+		l.Frames = n.frames(n.rec.Symbols.Locs[key], w.Kind())
 	}
 	if len(l.Frames) == 0 {
 		l.Key, _ = n.rec.Place(w.Lookup(), g)

@@ -326,7 +326,7 @@ func (x *threadCalls) symbol(f *TracedFunction, module int) int {
 		}
 	}
 	if i, ok := x.named[f.Name]; ok {
-		return i
+		return x.names.Same(i)
 	}
 	return x.names.make(f.Name, module)
 }
