@@ -277,7 +277,7 @@ func (g *gatherer) single(x *view.Interval, p *pending, s stack.State, what stri
 		return
 	}
 	_, nr := x.Waiting.State()
-	w := Wait{TID: g.th.TID, Thread: g.th.Label, Begin: int64(x.Begin - g.v.Begin()), Duration: ns, Edge: min(x.Edge(), ns), State: g.v.StateName(s, nr), For: what,
+	w := Wait{TID: g.th.TID, Thread: g.th.Label, Begin: int64(x.Begin - g.v.Begin()), Duration: ns, Edge: min(x.Edge(), ns), Samples: x.Samples, State: g.v.StateName(s, nr), For: what,
 		Facts: []Fact{}, Stack: []Frame{}}
 	for _, d := range g.v.Details(&x.Waiting, nil) {
 		w.Facts = append(w.Facts, Fact{d.Name, d.Value})

@@ -67,6 +67,12 @@ func TestNapsOfLock(t *testing.T) {
 // TestLongestSeen: of two waits that lasted equally long for all that is known, the one that more samples found comes first, and the
 // other one, of a stretch with few samples, does not seem to be certain.
 func TestLongestSeen(t *testing.T) {
+	t.Run("found as it began", func(t *testing.T) { testLongestSeen(t, 22, 140) })
+	t.Run("began before it was found", func(t *testing.T) { testLongestSeen(t, 14, 14) })
+}
+
+// testLongestSeen is TestLongestSeen; the thread has used ran ms of CPU time when its second wait is found, and all ms at the end.
+func testLongestSeen(t *testing.T, ran, all int64) {
 	b := exporttest.New(t)
 	th := b.Thread(1234, "main")
 	look := func(at, cpu int64, l exporttest.Look) {
@@ -81,11 +87,14 @@ func TestLongestSeen(t *testing.T) {
 		look(at, 10, exporttest.Look{State: stack.StateBlocked, Way: stack.WayUnrun, Call: 1})
 	}
 	look(100, 12, run)
-	look(110, 22, nap)
-	look(230, 140, run)
+	look(110, ran, nap)
+	look(230, all, run)
 	r := report.Of(b.Finish(230*ms), view.Options{}, 0)
 	if len(r.Longest) != 2 || r.Longest[0].Begin >= r.Longest[1].Begin {
 		t.Fatalf("%+v", r.Longest)
+	}
+	if r.Longest[0].Samples != 9 || r.Longest[1].Samples != 1 {
+		t.Errorf("%+v", r.Longest)
 	}
 	var out bytes.Buffer
 	if err := r.WriteText(&out); err != nil {

@@ -182,6 +182,7 @@ type Wait struct {
 	Begin    int64     `json:"begin_ns"` // relative to the start of the recording
 	Duration int64     `json:"duration_ns"`
 	Edge     int64     `json:"edge_ns"` // ns by which the wait may be shorter
+	Samples  int       `json:"samples"` // that found it; 0: the kernel's context switches show it
 	Cut      bool      `json:"cut"`     // the wait had not ended when the recording did
 	State    string    `json:"state"`
 	For      string    `json:"for"`

@@ -519,7 +519,7 @@ func (x *Wait) head() string {
 	end := ""
 	if x.Cut {
 		end = ", when the recording ended"
-	} else if x.Edge == x.Duration {
+	} else if x.Samples == 1 && x.Edge > 0 {
 		end = ", seen once"
 	}
 	of := ""

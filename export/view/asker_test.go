@@ -31,6 +31,7 @@ func TestAsker(t *testing.T) {
 			"java.util.concurrent.LinkedBlockingQueue.take"},
 		{"thread_native_entry java.lang.Thread.run java.util.concurrent.FutureTask.run app.Shop.ship java.util.concurrent.FutureTask.get java.util.concurrent.FutureTask.awaitDone java.util.concurrent.locks.LockSupport.park", "app.Shop.ship"},
 		{"java.util.concurrent.ForkJoinTask.doExec app.Sum.compute java.util.concurrent.ForkJoinTask.join java.util.concurrent.ForkJoinTask.awaitDone java.util.concurrent.locks.LockSupport.park", "app.Sum.compute"},
+		{"app.Shop.sum java.util.concurrent.ForkJoinPool.invoke java.util.concurrent.ForkJoinTask.awaitDone java.util.concurrent.locks.LockSupport.park", "app.Shop.sum"},
 		{"app.Shop.meet java.util.concurrent.CyclicBarrier.await java.util.concurrent.CyclicBarrier.dowait java.util.concurrent.locks.AbstractQueuedSynchronizer$ConditionObject.await", "app.Shop.meet"},
 		{"app.Shop.meet java.util.concurrent.Phaser.arriveAndAwaitAdvance java.util.concurrent.Phaser$QNode.block java.util.concurrent.locks.LockSupport.park", "app.Shop.meet"},
 		{"app.Shop.swap java.util.concurrent.Exchanger.exchange java.util.concurrent.Exchanger.slotExchange java.util.concurrent.locks.LockSupport.park", "app.Shop.swap"},

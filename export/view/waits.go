@@ -425,7 +425,7 @@ var locks = []string{"pthread_", "__pthread", "___pthread", "__GI_", "__lll", "_
 	"[", "Java_", "PosixSemaphore::", "os::Platform", "Parker::", "Mutex::", "Monitor::", "ObjectMonitor::", "LinuxWaitBarrier::", "jdk.internal.misc.Unsafe.",
 	"java.lang.Object.wait", "java.lang.Thread.sleep", "java.lang.Thread.join", "java.util.concurrent.locks.", "java.util.concurrent.Semaphore.",
 	"java.util.concurrent.CountDownLatch.", "java.util.concurrent.CompletableFuture", "java.util.concurrent.FutureTask.", "java.util.concurrent.ForkJoinTask.",
-	"java.util.concurrent.CyclicBarrier.", "java.util.concurrent.Phaser", "java.util.concurrent.Exchanger", "java.util.concurrent.ForkJoinPool.managedBlock",
+	"java.util.concurrent.CyclicBarrier.", "java.util.concurrent.Phaser", "java.util.concurrent.Exchanger", "java.util.concurrent.ForkJoinPool.managedBlock", "java.util.concurrent.ForkJoinPool.invoke",
 	"java.util.concurrent.ForkJoinPool.unmanagedBlock", "sun.nio.ch.", "uv_",
 	"Thread::Mutex#", "Thread::ConditionVariable#", "Monitor#", "Thread#join", "Thread#value", "Kernel#sleep"}
 
