@@ -50,6 +50,7 @@ func Tables() []Table {
 	thread := Column{"thread", "INTEGER", "threads.id"}
 	ts := Column{"ts", "INTEGER", "ns since the recording began"}
 	dur := Column{"dur", "INTEGER", "ns"}
+	found := Column{"samples", "INTEGER", "that found it; 1: it may have been much shorter; 0: the scheduler's account alone shows it; NULL: the kernel's context switches do"}
 	process := Column{"process", "INTEGER", "processes.id"}
 	return append([]Table{
 		{"recording", "facts about the recording", []Column{
@@ -111,10 +112,10 @@ func Tables() []Table {
 			{"waits_for", "TEXT", "the other processes of the recording that it was for"},
 			{"waker_process", "INTEGER", "processes.id of the other process that ended it; NULL if there is none or it has no samples"},
 			{"waker", "INTEGER", "TID of the thread of that process that did; NULL if unknown"},
-			{"waker_by", "TEXT", "how that is known: " + strings.Join(between.Ways(), ", ")}}},
+			{"waker_by", "TEXT", "how that is known: " + strings.Join(between.Ways(), ", ")}, found}},
 		{"locks", "waits for locks, with who held them", []Column{
 			thread, ts, dur, {"lock", "INTEGER", "address"}, {"symbol", "TEXT", ""}, {"holder", "INTEGER", "TID of the thread that held it; NULL if unknown"},
-			{"known_by", "TEXT", "word, kernel, runtime, inferred, waker (the kernel saw it wake the thread)"}, {"slice", "INTEGER", "slices.id of the innermost call"}}},
+			{"known_by", "TEXT", "word, kernel, runtime, inferred, waker (the kernel saw it wake the thread)"}, {"slice", "INTEGER", "slices.id of the innermost call"}, found}},
 		{"gaps", "times without samples; the timeline shows the last sample there", []Column{
 			thread, ts, dur, {"why", "TEXT", "late, stop timed out, overhead budget, overwritten, …"}}},
 		{"calls", "calls of functions chosen by --trace: all of them, with exact times", []Column{
@@ -146,15 +147,15 @@ type View struct {
 
 // Views returns all views.
 func Views() []View {
-	times := []Column{{"count", "INTEGER", "how many"}, {"dur", "INTEGER", "ns in all"}, {"longest", "INTEGER", "ns"}, {"threads", "INTEGER", "threads that waited"}}
+	times := []Column{{"count", "INTEGER", "how many"}, {"dur", "INTEGER", "ns in all"}, {"longest", "INTEGER", "ns, of waits that a sample found"}, {"threads", "INTEGER", "threads that waited"}}
 	return []View{
 		{Table{"hot_waits", "what threads waited for without idle waits (waits.idle), longest in all first", append([]Column{
 			{"kind", "TEXT", ""}, {"call", "TEXT", "system call"}, {"file", "TEXT", "waits.files"}, {"symbol", "TEXT", "name of the lock"}}, times...)},
-			[]string{"waits"}, `SELECT kind, call, files AS file, symbol, count(*) AS count, sum(dur) AS dur, max(dur) AS longest,
+			[]string{"waits"}, `SELECT kind, call, files AS file, symbol, count(*) AS count, sum(dur) AS dur, coalesce(max(CASE WHEN samples IS NOT 0 THEN dur END), 0) AS longest,
 				count(DISTINCT thread) AS threads FROM waits WHERE NOT idle GROUP BY 1, 2, 3, 4 ORDER BY dur DESC`},
 		{Table{"hot_locks", "locks that threads waited for, longest in all first", append([]Column{
 			{"lock", "INTEGER", "address"}, {"symbol", "TEXT", ""}, {"holder", "INTEGER", "TID of the thread that held it; NULL if unknown"}}, times...)},
-			[]string{"locks"}, `SELECT lock, max(symbol) AS symbol, holder, count(*) AS count, sum(dur) AS dur, max(dur) AS longest,
+			[]string{"locks"}, `SELECT lock, max(symbol) AS symbol, holder, count(*) AS count, sum(dur) AS dur, coalesce(max(CASE WHEN samples IS NOT 0 THEN dur END), 0) AS longest,
 				count(DISTINCT thread) AS threads FROM locks GROUP BY lock, holder ORDER BY dur DESC`},
 	}
 }

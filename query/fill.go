@@ -279,6 +279,7 @@ type lasting struct {
 	slice any
 	set   bool // slice is resolved; events of one moment arrive one by one
 	idle  bool // of a wait
+	seen  int  // samples of a state
 }
 
 // settle assigns the current leaf slice to everything that began before t. It runs on the
@@ -335,6 +336,7 @@ func (r *reader) Other(e event.Event) {
 	switch e.Kind() {
 	case event.Seen:
 		w, n, cpu := event.SeenFields(e.Payload())
+		r.state.seen += n
 		r.f.row("samples", r.seq, int64(e.Time-r.start), n, w.String(), cpu, r.leaf(), r.sampled.String())
 	case event.State:
 		r.endState(e.Time)
@@ -450,6 +452,14 @@ func (r *reader) wakerProcess(t stack.Time) any {
 	return nil
 }
 
+// samples returns how many samples found the current state; nil: the kernel's context switches show it.
+func (r *reader) samples() any {
+	if r.exact {
+		return nil
+	}
+	return r.state.seen
+}
+
 func (r *reader) endWait(t stack.Time) { r.endsWait(t, nil) }
 
 // endsWait is endWait for a wait that was for other processes, if of is not nil.
@@ -474,7 +484,7 @@ func (r *reader) endsWait(t stack.Time, of *between.Wait) {
 		}
 	}
 	r.f.row("waits", r.seq, ts, dur, orNull(w.Call), orNull(string(w.Kind)), orNull(w.Args), orNull(w.File), orNull(cmp.Or(r.f.v.FileGroup(&w), w.File)),
-		zeroNull(int64(r.addr)), orNull(w.Symbol), zeroNull(w.Timeout), r.wait.slice, r.wait.idle, orNull(woken), waitsFor, process, waker, by)
+		zeroNull(int64(r.addr)), orNull(w.Symbol), zeroNull(w.Timeout), r.wait.slice, r.wait.idle, orNull(woken), waitsFor, process, waker, by, r.samples())
 }
 
 func (r *reader) endLock(t stack.Time) {
@@ -486,7 +496,7 @@ func (r *reader) endLock(t stack.Time) {
 	if tid, known := event.HolderFields(r.holder); tid != 0 {
 		holder, by = int64(tid), knownBy(known)
 	}
-	r.f.row("locks", r.seq, ts, dur, int64(r.addr), orNull(r.f.v.Rec.Waits[r.lockID].Symbol), holder, by, r.lock.slice)
+	r.f.row("locks", r.seq, ts, dur, int64(r.addr), orNull(r.f.v.Rec.Waits[r.lockID].Symbol), holder, by, r.lock.slice, r.samples())
 }
 
 func knownBy(k event.KnownBy) any {
