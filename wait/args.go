@@ -257,16 +257,20 @@ func (a *args) text(addr uint64, limit int) (string, error) {
 	return "", errNoPath
 }
 
-func (a *args) timeout(d time.Duration) {
-	if d < 0 {
-		d = 0
-	}
+func (a *args) timeout(d time.Duration) { a.ends(d, "") }
+
+// Left follows a time in Info.Args that is left until a deadline, where the length of the whole wait is not known.
+const Left = " left"
+
+// ends describes when a wait ends at the latest, with a word after the time.
+func (a *args) ends(d time.Duration, after string) {
+	d = max(d, 0)
 	a.info.Timeout = d
 	if a.info.Kind == kind.WaitSleep {
-		a.say("%v", d)
+		a.say("%v%s", d, after)
 		return
 	}
-	a.say("timeout %v", d)
+	a.say("timeout %v%s", d, after)
 }
 
 // timespec reads seconds and a fraction in units of unit ns.
@@ -301,6 +305,10 @@ func (a *args) until(addr uint64, c lock.Clock) {
 		d -= time.Duration(a.r.c.Realtime())
 	case lock.Monotonic:
 		d -= time.Duration(a.r.c.Monotonic())
+	}
+	if c != lock.Relative {
+		a.ends(d, Left)
+		return
 	}
 	a.timeout(d)
 }

@@ -81,7 +81,13 @@ func describe(in *wait.Info) trace.Wait {
 	exact := in.Timeout.String()
 	t := round(in.Timeout)
 	w.Timeout = int64(t)
+	left := strings.HasSuffix(w.Args, exact+wait.Left)
+	if left {
+		w.Args = strings.TrimSuffix(w.Args, wait.Left)
+	}
 	switch {
+	case in.Kind == kind.WaitSleep && w.Args == exact && left:
+		w.Args = t.String() + wait.Left
 	case in.Kind == kind.WaitSleep && w.Args == exact:
 		w.Args = t.String()
 	case in.Kind == kind.WaitSleep: // a runtime's sleep, already described

@@ -24,6 +24,12 @@ func TestDescribe(t *testing.T) {
 			trace.Wait{Kind: "poll", Call: "poll", Timeout: int64(time.Second)}},
 		{wait.Info{Kind: kind.WaitSleep, Call: "clock_nanosleep", Args: "1m38.156204564s", Timeout: 98156204564},
 			trace.Wait{Kind: "sleep", Call: "clock_nanosleep", Args: "1m38s", Timeout: 98e9}},
+		{wait.Info{Kind: kind.WaitSleep, Call: "clock_nanosleep", Args: "910.204µs left", Timeout: 910204},
+			trace.Wait{Kind: "sleep", Call: "clock_nanosleep", Args: "910µs left", Timeout: 910e3}},
+		{wait.Info{Kind: kind.WaitSleep, Call: "futex", Args: "Thread.sleep, 1.576607ms left", Timeout: 1576607},
+			trace.Wait{Kind: "sleep", Call: "futex", Args: "Thread.sleep", Timeout: 1600000}},
+		{wait.Info{Kind: kind.WaitLock, Call: "futex", Args: "mutex m, timeout 3.445867ms left", Timeout: 3445867, Lock: &wait.Lock{Symbol: "m"}},
+			trace.Wait{Kind: "lock", Call: "futex", Args: "mutex m", Symbol: "m", Timeout: 3400000}},
 		{wait.Info{Kind: kind.WaitSleep, Call: "futex", Args: "Thread.sleep, 1.576607ms", Timeout: 1576607},
 			trace.Wait{Kind: "sleep", Call: "futex", Args: "Thread.sleep", Timeout: 1600000}},
 	} {
