@@ -86,6 +86,26 @@ func (x *Finder) Find(known func(pid int) bool) ([]Found, error) {
 	return out, err
 }
 
+// FindOthers returns the matching processes that Find does not cover since they are of other users, oldest first.
+func FindOthers(match func(*Found) bool) ([]Found, error) {
+	if readsAll() {
+		return nil, nil
+	}
+	names, err := pids()
+	if err != nil {
+		return nil, err
+	}
+	var out []Found
+	uid := os.Getuid()
+	err = visitUsers(names, nil, func(of int) bool { return of != anyUser && of != uid }, func(pid int, st *Stat) {
+		if f := seen(pid, st); match(&f) {
+			out = append(out, f)
+		}
+	})
+	slices.SortFunc(out, byAge)
+	return out, err
+}
+
 // byAge orders older processes first.
 func byAge(a, b Found) int {
 	if a.Start != b.Start {

@@ -46,22 +46,37 @@ func Own(window time.Duration) ([]Running, error) {
 
 // eachOwn visits such processes; skip, if not nil, excludes some at low cost.
 func eachOwn(skip func(pid int) bool, visit func(pid int, st *Stat)) error {
-	proc, err := os.Open("/proc")
-	if err != nil {
-		return err
-	}
-	defer proc.Close()
-	names, err := proc.Readdirnames(-1)
+	names, err := pids()
 	if err != nil {
 		return err
 	}
 	return visitOwn(names, skip, visit)
 }
 
+// pids returns the names in /proc, which are numbers of processes and others.
+func pids() ([]string, error) {
+	proc, err := os.Open("/proc")
+	if err != nil {
+		return nil, err
+	}
+	defer proc.Close()
+	return proc.Readdirnames(-1)
+}
+
 // visitOwn is eachOwn for some names of /proc.
 func visitOwn(names []string, skip func(pid int) bool, visit func(pid int, st *Stat)) error {
-	uid := os.Getuid()
-	all := uid == 0 || hasCap(capSysPtrace)
+	uid, all := os.Getuid(), readsAll()
+	return visitUsers(names, skip, func(of int) bool { return all || of == uid }, visit)
+}
+
+// anyUser is not the number of a user. A function that accepts it accepts all users.
+const anyUser = -1
+
+// readsAll reports whether the calling user may read the processes of all users.
+func readsAll() bool { return os.Getuid() == 0 || hasCap(capSysPtrace) }
+
+// visitUsers is visitOwn for the processes of users that of accepts.
+func visitUsers(names []string, skip func(pid int) bool, of func(uid int) bool, visit func(pid int, st *Stat)) error {
 	for _, n := range names {
 		pid, err := strconv.Atoi(n)
 		if err != nil || pid == os.Getpid() || skip != nil && skip(pid) {
@@ -79,13 +94,13 @@ func visitOwn(names []string, skip func(pid int) bool, visit func(pid int, st *S
 		if st.PPID == os.Getpid() && (st.Comm == safefile.HelperName || st.Comm == stopperName) {
 			continue // part of this program
 		}
-		if !all {
+		if !of(anyUser) {
 			b, err := os.ReadFile(dir + "/status")
 			if err != nil {
 				continue
 			}
 			status, err := ParseStatus(b)
-			if err != nil || status.UID != uid {
+			if err != nil || !of(status.UID) {
 				continue
 			}
 		}

@@ -91,7 +91,7 @@ func (f *setFlags) open(command string, args []string, most int) (procs []*targe
 	case len(procs) == 0 && left.Count > 0:
 		return procs, fmt.Errorf("no process of %d can be read: %s", left.Count, strings.Join(left.Lines(), "; "))
 	case len(procs) == 0:
-		return procs, fmt.Errorf("there is no %s%s", strings.Join(what, " or "), alike(f.names))
+		return procs, fmt.Errorf("there is no %s%s", strings.Join(what, " or "), others(want.Match, f.names))
 	case left.Seen > most:
 		return procs, usagef(command, "%d processes are too many at once; choose %d at most", left.Seen, most)
 	}

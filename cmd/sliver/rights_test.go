@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bufio"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -185,6 +187,50 @@ func TestLimitsByTheirNames(t *testing.T) {
 		got, _, _ = strings.Cut(got, "== ")
 		if !strings.Contains(got, want) || strings.Contains(got, "goroutine") {
 			t.Errorf("%s: %q", part, got)
+		}
+	}
+}
+
+// A recording that waits for a name says which processes have it and cannot be recorded.
+func TestWaitingNamesRefused(t *testing.T) {
+	testprog.Need(t, "ptrace", "root")
+	sleep, err := exec.LookPath("sleep")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range []struct {
+		uid  uint32
+		mode os.FileMode // of its program
+		want string      // of name, PID, and name
+	}{
+		{0, 0o755, "waiting for a process named %[1]s; 1 process of another user matches: %[1]s (%[2]d); sudo gives access\n"},
+		// It cannot read its own program.
+		{65534, 0o711, "1 process not recorded (no permission): %[1]s (%[2]d); waiting for another process named %[1]s\n"},
+	} {
+		name, copied := fmt.Sprintf("refuse%c%d", 'a'+i, os.Getpid()), copyFor(t, sleep)
+		other := exec.Command(filepath.Join(filepath.Dir(copied), name), "300")
+		if err := errors.Join(os.Rename(copied, other.Path), os.Chmod(other.Path, c.mode)); err != nil {
+			t.Fatal(err)
+		}
+		other.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: c.uid, Gid: c.uid}}
+		if err := other.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = other.Process.Kill(); _ = other.Wait() }()
+		cmd := slivercmd(t, "/", "record", "--name", name, "-o", "/dev/null", "--format", "pprof")
+		cmd.Path = copyFor(t, cmd.Path)
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: 65534, Gid: 65534}
+		pipe, err := cmd.StderrPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+		line, err := bufio.NewReader(pipe).ReadString('\n')
+		if want := "sliver: " + fmt.Sprintf(c.want, name, other.Process.Pid); err != nil || line != want {
+			t.Errorf("%q, %v, want %q", line, err, want)
 		}
 	}
 }

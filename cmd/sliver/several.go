@@ -76,6 +76,25 @@ func matching(command string, names, units, cgroups []string) (match func(*targe
 // mostAlike bounds the names in a hint.
 const mostAlike = 3
 
+// others returns a hint for a match that no process of the user passes. It names those of other users that pass, or, if
+// there are none, is that of alike.
+func others(match func(*target.Found) bool, patterns []string) string {
+	found, err := target.FindOthers(match)
+	if err != nil || len(found) == 0 {
+		return alike(patterns)
+	}
+	var names []string
+	for i := range found[:min(len(found), mostAlike)] {
+		names = append(names, fmt.Sprintf("%s (%d)", printable(found[i].Comm), found[i].PID))
+	}
+	more := ""
+	if len(found) > mostAlike {
+		more = " and others"
+	}
+	return fmt.Sprintf("; %s: %s%s; sudo gives access", pluralOf(len(found), "process of another user matches", "processes of other users match"),
+		strings.Join(names, ", "), more)
+}
+
 // alike is a hint for patterns that no process matches: those that run and have a pattern in their name, as a pattern
 // is for the whole name. It begins with "; ", and is "" where nothing would help.
 func alike(patterns []string) string {
@@ -180,7 +199,7 @@ func (f *recordFlags) recordSeveral(e *env, o session.Options) error {
 	}
 	if first = append(first, found...); len(first) == 0 {
 		if !f.quiet {
-			fmt.Fprintf(e.stderr, "sliver: waiting for a %s%s\n", strings.Join(what, " or a "), alike(f.several.names))
+			fmt.Fprintln(e.stderr, "sliver: "+awaited(o.Set, want.Match, what, f.several.names))
 		}
 		if first, err = awaitMember(o.Set); err != nil {
 			return err
@@ -190,6 +209,14 @@ func (f *recordFlags) recordSeveral(e *env, o session.Options) error {
 	defer p.Close()
 	o.First = first[1:]
 	return f.record(e, o, p, nil)
+}
+
+// awaited describes the process that a recording waits for. Processes that match and cannot be recorded come first.
+func awaited(set *procset.Set, match func(*target.Found) bool, what, patterns []string) string {
+	if left := set.Left(); left.Count > 0 {
+		return strings.Join(left.Lines(), "; ") + "; waiting for another " + strings.Join(what, " or ")
+	}
+	return "waiting for a " + strings.Join(what, " or a ") + others(match, patterns)
 }
 
 // awaitMember waits until a process matches.
