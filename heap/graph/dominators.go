@@ -28,6 +28,9 @@ type flow struct {
 // A stage starts from nodes that are held by one of its own.
 type stage struct {
 	roots []uint32
+	// owners has by root the object that must be reached, in this stage or before, for the root to be one. Where it is
+	// reached later, so is the root. nil: no root has one.
+	owners []uint32
 	// rest yields further roots of those that are not reached yet: they are tried in this
 	// order, and skipped if an earlier one reached them.
 	rest func(reached func(uint32) bool, yield func(uint32))
@@ -58,6 +61,34 @@ func dominate(ctx context.Context, a *arena, f *flow, size func(uint32) uint64) 
 		return nil, err
 	}
 	return d.result(size)
+}
+
+// mostChained bounds how many references of java.lang.ref may lead to each other's owners.
+const mostChained = 64
+
+// owned are roots whose owners are not reached yet.
+type owned struct{ roots, owners []uint32 }
+
+// join adds the roots of a stage.
+func (x *owned) join(s *stage) {
+	x.roots, x.owners = append(x.roots, s.roots...), append(x.owners, s.owners...)
+}
+
+// take returns the roots that are not reached and whose owners are, and removes them.
+func (x *owned) take(reached func(uint32) bool) (roots []uint32) {
+	n := 0
+	for k, o := range x.roots {
+		switch {
+		case reached(o):
+		case reached(x.owners[k]):
+			roots = append(roots, o)
+		default:
+			x.roots[n], x.owners[n] = o, x.owners[k]
+			n++
+		}
+	}
+	x.roots, x.owners = x.roots[:n], x.owners[:n]
+	return roots
 }
 
 type dominance struct {
@@ -106,31 +137,22 @@ func (d *dominance) search() (err error) {
 			return err
 		}
 	}
+	var open owned
 	for i, s := range d.stage {
 		holder := uint32(0)
 		if i > 0 {
 			holder = d.add(d.n+uint32(i), 0)
 			d.begins[holder] = 0
 		}
-		fresh := s.roots[:0:0]
-		for _, o := range s.roots {
-			if i == 0 || uint32(d.state[o]) == 0 {
-				fresh = append(fresh, o)
-			}
-		}
-		for _, o := range fresh {
-			d.state[o] += 1 << 32 // it may have been reached from another root
-			if uint32(d.state[o]) == 0 && !d.folded(o) {
-				if err := d.from(o, holder); err != nil {
-					return err
-				}
-			}
+		fresh, err := d.searchRoots(&s, holder, &open)
+		if err != nil {
+			return err
 		}
 		d.stage[i].roots = fresh
 		if s.rest != nil {
 			var failed error
-			s.rest(func(o uint32) bool { return uint32(d.state[o]) != 0 }, func(o uint32) {
-				if uint32(d.state[o]) == 0 && failed == nil && !d.folded(o) {
+			s.rest(d.reached, func(o uint32) {
+				if !d.reached(o) && failed == nil && !d.folded(o) {
 					failed = d.from(o, holder)
 				}
 			})
@@ -142,6 +164,32 @@ func (d *dominance) search() (err error) {
 	}
 	return nil
 }
+
+// searchRoots searches from the roots of a stage, whose node is holder, and from those of earlier ones whose owners it
+// reaches. It returns those that no earlier stage reached.
+func (d *dominance) searchRoots(s *stage, holder uint32, open *owned) (fresh []uint32, err error) {
+	more := s.roots
+	if s.owners != nil {
+		open.join(s)
+		more = open.take(d.reached)
+	}
+	for pass := 0; len(more) > 0 && pass < mostChained; pass++ {
+		for _, o := range more {
+			d.state[o] += 1 << 32 // it may have been reached from another root
+			if !d.reached(o) && !d.folded(o) {
+				if err := d.from(o, holder); err != nil {
+					return nil, err
+				}
+			}
+		}
+		fresh = append(fresh, more...)
+		more = open.take(d.reached)
+	}
+	return fresh, nil
+}
+
+// reached reports whether the search has reached an object.
+func (d *dominance) reached(o uint32) bool { return uint32(d.state[o]) != 0 }
 
 // add gives an object the next number.
 func (d *dominance) add(o, parent uint32) uint32 {

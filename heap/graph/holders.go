@@ -93,7 +93,9 @@ func (g *Graph) dominate(ctx context.Context) (err error) {
 	f.stage[Strong].roots = roots
 	for _, w := range g.weak {
 		held[w.target>>6] |= 1 << (w.target & 63)
-		f.stage[w.strength].roots = append(f.stage[w.strength].roots, w.target)
+		held[w.owner>>6] |= 1 << (w.owner & 63) // the search must number it
+		s := &f.stage[w.strength]
+		s.roots, s.owners = append(s.roots, w.target), append(s.owners, w.owner)
 	}
 	f.stage[Garbage].rest = g.unreached
 	f.fold = foldable(g.n, g.start, g.to, func(o uint32) bool { return held[o>>6]>>(o&63)&1 != 0 })

@@ -47,12 +47,16 @@ func (g *Graph) searchInto(parents []uint32) {
 	}
 	s.drain()
 	for strength := Soft; strength <= Weak; strength++ {
-		for _, w := range g.weak {
-			if w.strength == strength && parents[w.owner] != 0 {
-				s.reach(w.target, w.owner)
+		for found, pass := true, 0; found && pass < mostChained; pass++ {
+			found = false
+			for _, w := range g.weak {
+				if w.strength <= strength && parents[w.owner] != 0 && parents[w.target] == 0 {
+					s.reach(w.target, w.owner)
+					found = true
+				}
 			}
+			s.drain()
 		}
-		s.drain()
 	}
 	g.parents = parents
 }
