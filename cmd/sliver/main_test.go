@@ -73,7 +73,7 @@ func TestBadInput(t *testing.T) {
 		{"record -p " + pid + " -o -", 2, "--format"},
 		{"record -p " + pid + " -o - --format pprof --json", 2, "standard output"},
 		{"record -p " + pid + " -o . --format pprof", 1, "is a directory"},
-		{"record -p " + pid + " -o /nonexistent/x.sliver", 1, "no such file or directory"},
+		{"record -p " + pid + " -o " + filepath.Join(t.TempDir(), "missing", "x.sliver"), 1, "no such file or directory"},
 		{"record -- /nonexistent/program", 127, "cannot start /nonexistent/program: no such file or directory"},
 		{"record -- nonexistent-program", 127, "cannot start nonexistent-program"},
 		{"record -- /etc/passwd", 126, "cannot start /etc/passwd: permission denied"},

@@ -43,10 +43,20 @@ type sources struct {
 	hurry  func()        // ends waits for servers; nil: none
 }
 
+// userCache returns the folder for the user's caches, which may not exist. It is an error if the user has no home folder: users of
+// services have names of one that must not be made.
+func userCache() (string, error) {
+	dir, err := os.UserCacheDir()
+	if err == nil && os.Getenv("XDG_CACHE_HOME") == "" {
+		_, err = os.Stat(filepath.Dir(dir))
+	}
+	return dir, err
+}
+
 // sources opens the sources that the flags select. Without a usable cache, names are
 // still found, only more slowly.
 func (n *nameFlags) sources(help string, w io.Writer) (s sources, err error) {
-	base, cerr := os.UserCacheDir()
+	base, cerr := userCache()
 	if cerr == nil && !n.noCache {
 		if s.cache, err = cache.Open(filepath.Join(base, "sliver", "symbols"), maxSymbols); err != nil {
 			s.cache = nil

@@ -2,7 +2,10 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -130,5 +133,32 @@ func TestNamesOfGDBJIT(t *testing.T) {
 		if !strings.Contains(last.out, `"made_here"`) || args[0] == "stack" && !strings.Contains(last.out, "jitted.h") {
 			t.Errorf("%v:\n%s%s", args, last.out, last.errors)
 		}
+	}
+}
+
+// A home folder that does not exist is not made for the caches in it.
+func TestNoHome(t *testing.T) {
+	home, chosen := t.TempDir(), filepath.Join(t.TempDir(), "chosen")
+	for _, c := range []struct {
+		home, chosen, want string // want "": an error
+	}{
+		{home, "", filepath.Join(home, ".cache")},
+		{filepath.Join(home, "missing"), "", ""},
+		{filepath.Join(home, "missing"), chosen, chosen},
+		{"", "", ""},
+	} {
+		t.Setenv("HOME", c.home)
+		t.Setenv("XDG_CACHE_HOME", c.chosen)
+		if dir, err := userCache(); err != nil && c.want != "" || err == nil && dir != c.want {
+			t.Errorf("%+v: %s, %v", c, dir, err)
+		}
+	}
+	t.Setenv("HOME", filepath.Join(home, "missing"))
+	t.Setenv("XDG_CACHE_HOME", "")
+	if s, err := (&nameFlags{}).sources("report", io.Discard); err != nil || s.cache != nil {
+		t.Errorf("%+v, %v, want names without a cache", s, err)
+	}
+	if _, err := os.Stat(filepath.Join(home, "missing")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the home folder was made: %v", err)
 	}
 }

@@ -169,7 +169,7 @@ func (f *pushFlags) open(e *env) (*windows, error) {
 	}
 	dir := f.spool
 	if dir == "" {
-		cache, err := os.UserCacheDir()
+		cache, err := userCache()
 		if err != nil {
 			cache = os.TempDir()
 		}

@@ -122,7 +122,7 @@ func (f *webFlags) takeAddress(args []string, dash int) ([]string, int) {
 // options returns a server's options without its content.
 func (f *webFlags) options(e *env) web.Options {
 	overflow := ""
-	if cache, err := os.UserCacheDir(); err == nil {
+	if cache, err := userCache(); err == nil {
 		overflow = filepath.Join(cache, "sliver")
 	}
 	return web.Options{Overflow: overflow, Addr: f.addr, Token: f.token, Hosts: f.hosts, Version: versionString(), Formats: webFormats(), Recorders: pageRecorders{},
