@@ -125,6 +125,7 @@ func watch(t *testing.T, v *view, tids []stack.TID, p *testprog.Proc) []glimpse 
 		eyes = append(eyes, &eye{th: th})
 	}
 	futex, _ := syscalls.Number(runtime.GOARCH, "futex")
+	testprog.Prompt(t, tids) // a look has to take less time than a turn
 	p.Go()
 	var seen []glimpse
 	const enough = 200_000
