@@ -409,7 +409,7 @@ func (g *group) takeCopies(th *thread, c *Counters) {
 		if at := g.view.Stopped; at <= max(k.since, stack.Time(th.acc.to.Load()), th.gaps.last) {
 			continue
 		}
-		last := th.info.CPU + th.acc.cpu.Load()
+		last := th.lastCPU()
 		ran := k.from + x.Ran
 		if x.Ran == 0 {
 			ran = last + k.every
@@ -526,7 +526,7 @@ func (g *group) clocked(th *thread, c *Counters) (done bool) {
 		return true
 	}
 	s := &g.sample
-	*s = stack.Sample{Time: g.engine.Now(), Way: stack.WayClock, CPU: th.info.CPU + th.acc.cpu.Load(), Delay: c.Delay, Switches: c.Switches,
+	*s = stack.Sample{Time: g.engine.Now(), Way: stack.WayClock, CPU: th.lastCPU(), Delay: c.Delay, Switches: c.Switches,
 		State: stack.StateRunnable, GIL: th.seen.gil, Call: stack.Call{Nr: -1}, Stack: k.stack}
 	th.seen.state, th.seen.call = s.State, s.Call
 	g.put(th)

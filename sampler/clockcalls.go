@@ -275,7 +275,7 @@ func (g *group) makeUp(th *thread, n int64) {
 			continue
 		}
 		s.Time, s.Way, s.State, s.Call, s.Pause = at, stack.WayClock, stack.StateRunning, stack.Call{Nr: -1}, 0
-		s.CPU = min(th.info.CPU+th.acc.cpu.Load()+k.every, was.CPU)
+		s.CPU = min(th.lastCPU()+k.every, was.CPU)
 		g.write(th)
 	}
 	*s = was

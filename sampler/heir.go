@@ -58,7 +58,7 @@ func (s *Sampler) counted(th *thread, cpu int64, at stack.Time) (was int64, ok b
 		if x == th || x.info.Main {
 			continue
 		}
-		last := x.info.CPU + x.acc.cpu.Load()
+		last := x.lastCPU()
 		if ran := cpu - last; ran >= 0 && ran <= int64(at)-x.acc.to.Load()+tickLate && (!ok || last > was) {
 			was, ok = last, true
 		}

@@ -60,7 +60,7 @@ func (th *thread) leaveCPU(s *stack.Sample) {
 	if !th.clock.on {
 		return
 	}
-	last := th.info.CPU + th.acc.cpu.Load()
+	last := th.lastCPU()
 	if s.State == stack.StateRunnable {
 		s.CPU = min(s.CPU, last)
 	} else {

@@ -100,6 +100,9 @@ func newThread(in stack.ThreadInfo, f Thread, sink Sink) *thread {
 	return th
 }
 
+// lastCPU returns the CPU time, in ns, of the thread's last sample.
+func (th *thread) lastCPU() int64 { return th.info.CPU + th.acc.cpu.Load() }
+
 // reset drops all state derived from the thread's memory: an exec replaced it.
 func (th *thread) reset() {
 	th.walk = unwind.Thread{TID: th.walk.TID, Main: th.walk.Main}
