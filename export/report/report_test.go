@@ -128,13 +128,7 @@ func TestHeldIn(t *testing.T) {
 			for i, s := range []string{"main:1 parse:2", "main:1 parse:3", "main:1 fill:2", "main:1 fill:2", "main:1 fill:2"} {
 				h.Look(exporttest.Look{At: int64(i) * 10 * ms, CPU: int64(i) * 9 * ms, Times: uint64(i), State: stack.StateRunning, Stack: s})
 			}
-			w := b.Thread(1240, "worker")
-			w.Look(exporttest.Look{At: 0, State: stack.StateRunning, Stack: "start:1 work:1"})
-			w.Look(exporttest.Look{At: c.from * ms, CPU: c.from * ms, Times: 1, State: stack.StateBlocked, Call: 203, Stack: "start:1 find:2 pthread_mutex_lock:1"})
-			w.Event(c.from*ms, event.Wait, lock)
-			w.Event(c.from*ms, event.Lock, 0x8000)
-			w.Event(c.held*ms, event.Holder, event.HolderOf(1234, event.KnownByWord))
-			w.Look(exporttest.Look{At: c.to * ms, CPU: c.from * ms, Times: 2, State: stack.StateRunning, Stack: "start:1 find:3"})
+			waitForLock(b, lock, c.from, c.held, c.to)
 			l := report.Of(b.Finish(50*ms), view.Options{}, 0).Locks
 			if len(l) != 1 || len(l[0].HolderIn) != 1 || l[0].HolderIn[0].Name != c.want {
 				t.Errorf("%+v, want %s", l, c.want)
@@ -190,13 +184,7 @@ func TestHeldInFunctionThatTakes(t *testing.T) {
 					h.Event(at, event.Lock, x.waits)
 				}
 			}
-			w := b.Thread(1240, "worker")
-			w.Look(exporttest.Look{At: 0, State: stack.StateRunning, Stack: "start:1 work:1"})
-			w.Look(exporttest.Look{At: c.from * ms, CPU: c.from * ms, Times: 1, State: stack.StateBlocked, Call: 203, Stack: "start:1 find:2 pthread_mutex_lock:1"})
-			w.Event(c.from*ms, event.Wait, lock)
-			w.Event(c.from*ms, event.Lock, 0x8000)
-			w.Event(c.held*ms, event.Holder, event.HolderOf(1234, event.KnownByWord))
-			w.Look(exporttest.Look{At: c.to * ms, CPU: c.from * ms, Times: 2, State: stack.StateRunning, Stack: "start:1 find:3"})
+			waitForLock(b, lock, c.from, c.held, c.to)
 			for _, l := range report.Of(b.Finish(50*ms), view.Options{}, 0).Locks {
 				if l.Addr == "0x8000" && (len(l.HolderIn) != 1 || l.HolderIn[0].Name != c.want) {
 					t.Errorf("%+v, want %s", l, c.want)
@@ -327,4 +315,15 @@ func TestUnsampled(t *testing.T) {
 			t.Errorf("%+v:\n%s", c.o, text.String()[:400])
 		}
 	}
+}
+
+// waitForLock adds a thread that waits for the lock at 0x8000 between two times in ms; thread 1234 is seen to hold it at held.
+func waitForLock(b *exporttest.Builder, lock uint64, from, held, to int64) {
+	w := b.Thread(1240, "worker")
+	w.Look(exporttest.Look{At: 0, State: stack.StateRunning, Stack: "start:1 work:1"})
+	w.Look(exporttest.Look{At: from * ms, CPU: from * ms, Times: 1, State: stack.StateBlocked, Call: 203, Stack: "start:1 find:2 pthread_mutex_lock:1"})
+	w.Event(from*ms, event.Wait, lock)
+	w.Event(from*ms, event.Lock, 0x8000)
+	w.Event(held*ms, event.Holder, event.HolderOf(1234, event.KnownByWord))
+	w.Look(exporttest.Look{At: to * ms, CPU: from * ms, Times: 2, State: stack.StateRunning, Stack: "start:1 find:3"})
 }
