@@ -103,7 +103,7 @@ func TestMainOfEntry(t *testing.T) {
 	}
 	toEntry(t, cmd)
 	fmt.Printf("held %d\n", cmd.Process.PID())
-	select {}
+	testprog.UntilKilled()
 }
 
 // If sliver is killed while it holds a command at its entry, the command goes on and ends as it would have.

@@ -247,7 +247,7 @@ func TestNothingIsLeft(t *testing.T) {
 		probes, _ := function(t, n, os.Getenv("SLIVER_BREAK_PATH"), "probed", 0)
 		open(t, n, append(probes, Probe{Addr: probes[0].Addr + 1}, Probe{Addr: probes[0].Addr + 2})[:MaxProbes])
 		fmt.Println("broken in")
-		select {}
+		testprog.UntilKilled()
 	}
 	path := testprog.Build(t, "c/traced", "nopie")
 	p := testprog.Start(t, path, "return", "1000")

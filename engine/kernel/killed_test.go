@@ -80,7 +80,7 @@ func testKilled(t *testing.T, least int, open func(pid int) (io.Closer, error)) 
 		}
 		defer e.Close()
 		os.Stdout.WriteString("open\n")
-		select {}
+		testprog.UntilKilled()
 	}
 	if err := errors.Join(rights(), initialSpace()); err != nil {
 		testprog.Missing(t, "bpf", err.Error())

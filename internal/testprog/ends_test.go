@@ -12,7 +12,7 @@ import (
 func TestProgramsEndWithTheirTest(t *testing.T) {
 	if os.Getenv("SLIVER_TEST_KILLED") != "" {
 		fmt.Println(Start(t, "/bin/sleep", "600").PID)
-		select {}
+		UntilKilled()
 	}
 	cmd := exec.Command(os.Args[0], "-test.run=^TestProgramsEndWithTheirTest$")
 	cmd.Env = append(os.Environ(), "SLIVER_TEST_KILLED=1")

@@ -73,7 +73,11 @@ func check(t *testing.T, calls []Call) (longs int) {
 			}
 		} else {
 			caller := stack[c.Depth-1]
-			if same := c.Begin == caller.Begin && c.End == caller.End; !same && (c.Call < caller.Begin || c.Return > caller.End) {
+			from, to := caller.Begin, caller.End
+			if c.Func == "chain_on_signal" { // it may come before a function has noted its begin, and after it has noted its end
+				from, to = caller.Call.Call, caller.Return
+			}
+			if same := c.Begin == caller.Begin && c.End == caller.End; !same && (c.Call < from || c.Return > to) {
 				t.Fatalf("%+v\nis not within its caller\n%+v", c, caller.Call)
 			}
 			// The kernel determines when a signal is delivered, not the script.

@@ -196,7 +196,7 @@ func TestKernelEngineLeavesNothing(t *testing.T) {
 		fmt.Sscan(pid, &n)
 		trace(t, n, Kernel, "probed", "choosing")
 		fmt.Println("probes are in")
-		select {}
+		testprog.UntilKilled()
 	}
 	path := testprog.Build(t, "c/traced", "nopie")
 	p := testprog.Start(t, path, "switch", "1000")
