@@ -48,6 +48,9 @@ const (
 	lastTry = 5 * time.Second
 	// lastTryHurried is the same after a signal.
 	lastTryHurried = 300 * time.Millisecond
+	// windowLag is how long after its end a window is read, at most: a thread's time is known until its last sample, and
+	// on a busy machine the next one comes after some 100 ms. Windows shorter than twice as long wait for half of theirs.
+	windowLag = 2 * time.Second
 	// atOnce is the number of processes whose windows are in memory at once.
 	atOnce = 64
 	// maxPushed is the size, in bytes, at which a recording that is only pushed is replaced by a
@@ -196,23 +199,32 @@ func (w *windows) problem(s string) {
 // when a recording without an output has become large.
 func (w *windows) follow(s *session.Session, full func()) (stop func()) {
 	quit, done := make(chan struct{}), make(chan struct{})
+	window := stack.Time(w.f.window)
+	lag := min(stack.Time(windowLag), window/2)
 	go func() {
 		defer close(done)
-		tick := time.NewTicker(w.f.window)
-		defer tick.Stop()
 		from := target.Now()
+		due := time.NewTimer(time.Duration(window + lag))
+		defer due.Stop()
 		for end := false; !end; {
 			select {
-			case <-tick.C:
+			case <-due.C:
 			case <-quit:
 				end = true
 			}
-			to := target.Now()
+			now := target.Now()
+			to := from + window - 1
+			if end {
+				to = now
+			} else if now-lag > to+window { // sliver was stopped, or the last ones took long
+				to = now - lag
+			}
 			w.push(s, from, to)
 			from = to + 1
 			if bytes, processes := s.Size(); full != nil && (bytes > maxPushed || processes > maxPushedProcesses) {
 				full()
 			}
+			due.Reset(time.Duration(from + window + lag - target.Now()))
 		}
 	}()
 	return func() { close(quit); <-done }
