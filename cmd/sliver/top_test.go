@@ -354,6 +354,7 @@ func TestTopTargetEnds(t *testing.T) {
 // NO_COLOR: no colour sequences.
 func TestTopNoColor(t *testing.T) {
 	p := spin(t)
+	testprog.Prompt(t, []int{p.PID}) // a row says "running" only while it has a CPU
 	colour := regexp.MustCompile(`\x1b\[([0-9;]*;)?[34][0-7](;[0-9;]*)?m`)
 	for _, c := range []struct {
 		env  []string
