@@ -212,13 +212,7 @@ func (w *windows) follow(s *session.Session, full func()) (stop func()) {
 			case <-quit:
 				end = true
 			}
-			now := target.Now()
-			to := from + window - 1
-			if end {
-				to = now
-			} else if now-lag > to+window { // sliver was stopped, or the last ones took long
-				to = now - lag
-			}
+			to := windowEnd(from, target.Now(), window, lag, end)
 			w.push(s, from, to)
 			from = to + 1
 			if bytes, processes := s.Size(); full != nil && (bytes > maxPushed || processes > maxPushedProcesses) {
@@ -228,6 +222,19 @@ func (w *windows) follow(s *session.Session, full func()) (stop func()) {
 		}
 	}()
 	return func() { close(quit); <-done }
+}
+
+// windowEnd returns the end of the window that begins at from and is read now. The last one has all of the rest, and so has
+// one that is read more than a window too late: sliver was stopped, or the windows before took long.
+func windowEnd(from, now, window, lag stack.Time, last bool) stack.Time {
+	to := from + window - 1
+	switch {
+	case last:
+		return now
+	case now-lag > to+window:
+		return now - lag
+	}
+	return to
 }
 
 func (w *windows) push(s *session.Session, from, to stack.Time) {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/sliverprof/sliver/internal/otelreceiver"
 	"github.com/sliverprof/sliver/internal/testprog"
+	"github.com/sliverprof/sliver/stack"
 )
 
 // pprofBackend takes the requests of Pyroscope or Parca.
@@ -80,6 +81,23 @@ func (b *pprofBackend) take(body io.Reader) error {
 		}
 	}
 	return nil
+}
+
+// TestWindowEnd: windows follow one another without gaps, each as long as asked for, unless one is read late.
+func TestWindowEnd(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		now  stack.Time
+		last bool
+		want stack.Time
+	}{
+		{now: 1120, want: 1099}, {now: 1219, want: 1099}, {now: 1220, want: 1200}, {now: 9000, want: 8980},
+		{now: 1050, last: true, want: 1050}, {now: 1119, last: true, want: 1119},
+	} {
+		if got := windowEnd(1000, c.now, 100, 20, c.last); got != c.want {
+			t.Errorf("at %d, last %v: %d, want %d", c.now, c.last, got, c.want)
+		}
+	}
 }
 
 // TestPushSeveral: a command with processes that begin and end during a window, or live for less than one, is pushed to
