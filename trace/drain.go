@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/sliverprof/sliver/ringbuf"
@@ -71,11 +72,12 @@ func (s *Sink) note() {
 	if s.noted.Swap(true) {
 		return
 	}
-	for {
-		s.next = s.rec.dirty.Load()
-		if s.rec.dirty.CompareAndSwap(s.next, s) {
-			return
-		}
+	r := s.rec
+	for s.next = r.dirty.Load(); !r.dirty.CompareAndSwap(s.next, s); {
+		s.next = r.dirty.Load()
+	}
+	if r.loop.rests.Load() && r.loop.rests.CompareAndSwap(true, false) {
+		r.loop.poke()
 	}
 }
 
@@ -118,39 +120,72 @@ func (r *Recorder) Flush() (size int64, err error) {
 	return r.w.Bytes(), r.failed
 }
 
-func (r *Recorder) drainLoop() {
-	defer close(r.done)
-	next := drainEvery
-	tick := time.NewTimer(next)
+// drainLoop is what runDrain shares with others.
+type drainLoop struct {
+	wake, stop, done chan struct{}
+	// rests: all is written, and the first event wakes the loop. Most of hundreds of processes have none for minutes.
+	rests atomic.Bool
+}
+
+// poke makes the loop drain soon.
+func (l *drainLoop) poke() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (r *Recorder) runDrain() {
+	l := &r.loop
+	defer close(l.done)
+	tick := time.NewTimer(drainEvery)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-		case <-r.wake:
-		case <-r.stop:
+		case <-l.wake:
+		case <-l.stop:
 			return
 		}
-		fill := r.drain(false)
-		if next = drainEvery; fill < sparseFill {
-			next = sparseEvery
+		l.rests.Store(false)
+		fill, left := r.drain(false)
+		switch {
+		case !left && r.rest():
+			tick.Stop()
+		case fill < sparseFill:
+			tick.Reset(sparseEvery - time.Since(begun)%sparseEvery)
+		default:
+			tick.Reset(drainEvery)
 		}
-		tick.Reset(next)
 	}
 }
 
+// rest lets the first event wake the loop. It returns false if there is one already.
+func (r *Recorder) rest() bool {
+	r.loop.rests.Store(true)
+	return r.dirty.Load() == nil || !r.loop.rests.CompareAndSwap(true, false)
+}
+
 // While no ring was filled more than sparseFill between two drains, the next drain is sparseEvery later: of a process
-// that is sampled a hundred times a second, to wake up for the drain costs more than the drain. A ring that a sudden
-// change fills faster wakes the drain.
+// that is sampled a hundred times a second, to wake up for the drain costs more than the drain. So the Recorders of
+// hundreds of processes also do it at the same moments. A ring that a sudden change fills faster wakes the drain.
 const (
 	sparseFill  = 1. / 64
 	sparseEvery = 4 * drainEvery
+	// sweepEvery is the time between two looks for chunks that are flushAge old: each sparse drain is one. An event waits for
+	// its drain and its chunk for the look, so both take flushEvery together at most.
+	sweepEvery = sparseEvery - drainEvery
+	flushAge   = flushEvery - 2*sparseEvery
 )
+
+// begun is what the moments of sparse drains are multiples of sparseEvery after.
+var begun = time.Now()
 
 // drain moves the contents of the rings into chunks. It writes all chunks if end is set,
 // otherwise those that are large or old enough. From each ring it takes only the events
 // present when it starts to read it, so active sinks cannot delay it. It returns how full the fullest ring was, as a
-// share.
-func (r *Recorder) drain(end bool) (fill float64) {
+// share, and whether events are left that are not written yet.
+func (r *Recorder) drain(end bool) (fill float64, left bool) {
 	r.drainMu.Lock()
 	defer r.drainMu.Unlock()
 	now := time.Now()
@@ -161,11 +196,11 @@ func (r *Recorder) drain(end bool) (fill float64) {
 		r.empty(s, now)
 		s = next
 	}
-	if end || now.Sub(r.swept) >= flushEvery/4 {
+	if end || now.Sub(r.swept) >= sweepEvery {
 		r.swept = now
 		r.writePending(now, end)
 	}
-	return fill
+	return fill, len(r.pending) > 0
 }
 
 // empty reads one ring.
@@ -203,7 +238,7 @@ func (r *Recorder) writePending(now time.Time, all bool) {
 		for n := 0; n < atOnce && i < len(r.pending); n++ {
 			s := r.pending[i]
 			i++
-			if s.enc.n > 0 && !all && now.Sub(s.oldest) < flushEvery-sparseEvery {
+			if s.enc.n > 0 && !all && now.Sub(s.oldest) < flushAge {
 				kept = append(kept, s)
 				continue
 			}

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/sliverprof/sliver/ringbuf"
 	"github.com/sliverprof/sliver/stack"
@@ -14,6 +16,12 @@ import (
 type slowFile struct {
 	sync.Mutex
 	bytes.Buffer
+}
+
+func (f *slowFile) size() int {
+	f.Lock()
+	defer f.Unlock()
+	return f.Len()
 }
 
 func (f *slowFile) Write(b []byte) (int, error) {
@@ -132,4 +140,38 @@ func TestDrainEnds(t *testing.T) {
 	if kept+lost < written {
 		t.Errorf("kept %d + lost %d of %d", kept, lost, written)
 	}
+}
+
+// TestDrainRests: without events nothing wakes the drain, and the next one is in the file within flushEvery.
+func TestDrainRests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		file := &slowFile{}
+		w, _ := NewWriter(file)
+		r, err := NewRecorder(w, Process{PID: 1}, 0, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := r.Thread(Thread{TID: 1, Since: 1})
+		for i := range 3 {
+			was := file.size()
+			s.Sample(sampleOf(i))
+			synctest.Wait()
+			if i > 0 && r.loop.rests.Load() {
+				t.Errorf("event %d does not wake the drain", i)
+			}
+			<-time.After(flushEvery) // fake time of the bubble
+			synctest.Wait()
+			if file.size() == was {
+				t.Errorf("event %d is not in the file after %v", i, flushEvery)
+			}
+			<-time.After(flushEvery)
+			synctest.Wait()
+			if !r.loop.rests.Load() {
+				t.Errorf("the drain does not rest after event %d", i)
+			}
+		}
+		if _, err := r.Close(Stats{}, End{At: 1}); err != nil {
+			t.Fatal(err)
+		}
+	})
 }

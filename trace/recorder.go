@@ -51,25 +51,23 @@ type Recorder struct {
 	dirty  atomic.Pointer[Sink]    // first sink with unread events; the list continues in Sink.next
 	memory atomic.Int64            // capacity of the newest rings of all sinks, in events
 	all    atomic.Pointer[[]*Sink] // for live readers
-	wake   chan struct{}
-	stop   chan struct{}
-	done   chan struct{}
+	loop   drainLoop
 	onFail func(error)
 }
 
 // NewRecorder writes p and starts to drain rings into w every 50 ms, or earlier if one is
-// half full, and every 200 ms while they are nearly empty. ringCap is in events; 0 means DefaultRingCap, or less for each of many
+// half full, every 200 ms while they are nearly empty, and at the next event while they are empty. ringCap is in events; 0 means DefaultRingCap, or less for each of many
 // threads. onFail, if not nil, is called once when the file can no longer be written.
 func NewRecorder(w *Writer, p Process, ringCap int, onFail func(error)) (*Recorder, error) {
 	r := &Recorder{
-		ringCap: ringCap, w: w, process: p, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
+		ringCap: ringCap, w: w, process: p, loop: drainLoop{wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})},
 		scratch: make([]ringbuf.Event, 1024), onFail: onFail, renamed: map[int]*Thread{},
 	}
 	r.all.Store(new([]*Sink))
 	if err := r.json(chunkProcess, p); err != nil {
 		return nil, err
 	}
-	go r.drainLoop()
+	go r.runDrain()
 	return r, nil
 }
 
@@ -183,8 +181,8 @@ func (r *Recorder) note(err error) {
 // must be idle. It returns the first error of the whole recording and the statistics with
 // the overwritten events.
 func (r *Recorder) Close(s Stats, e End) (Stats, error) {
-	close(r.stop)
-	<-r.done
+	close(r.loop.stop)
+	<-r.loop.done
 	r.drain(true)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -285,10 +283,7 @@ func (s *Sink) put() {
 	s.sinceAsk += uint64(len(s.batch))
 	if s.sinceAsk > uint64(s.ring.Cap()/4) {
 		s.sinceAsk = 0
-		select {
-		case s.rec.wake <- struct{}{}:
-		default:
-		}
+		s.rec.loop.poke()
 	}
 }
 
