@@ -78,7 +78,19 @@ func TestNobodyIsMadeUp(t *testing.T) {
 func FuzzOf(f *testing.F) {
 	exporttest.FuzzSeeds(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
-		c := contend.Of(view.New(exporttest.Raw(t, data), view.Options{}))
+		v := view.New(exporttest.Raw(t, data), view.Options{})
+		c := contend.Of(v)
+		sums := make([]int64, len(c.Waits))
+		for _, h := range c.Holds(v) {
+			if sums[h.Wait] += int64(h.End - h.Begin); h.End < h.Begin {
+				t.Fatalf("%+v", h)
+			}
+		}
+		for i := range c.Waits {
+			if w := &c.Waits[i]; w.Holder != 0 && sums[i] != int64(w.End-w.Begin) {
+				t.Fatalf("parts of %d ns: %+v", sums[i], w)
+			}
+		}
 		for i := range c.Locks {
 			waiting := 0
 			c.Locks[i].History(c, func(h *contend.Held) { waiting = h.Waiting })

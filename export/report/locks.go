@@ -16,7 +16,15 @@ import (
 // locks builds the table of locks: first locks with holders, then condition variables and
 // similar.
 func (r *Report) locks(v *view.View, c *contend.Contention, top int) {
-	in := holders(v, c)
+	holds := c.Holds(v)
+	in := holders(v, c, holds)
+	of := make([]int, len(c.Waits)+1) // the first of holds that is of a wait or a later one
+	for i, k := 0, 0; i < len(of); i++ {
+		for k < len(holds) && holds[k].Wait < i {
+			k++
+		}
+		of[i] = k
+	}
 	out := []Lock{}
 	for i := range c.Locks {
 		l := &c.Locks[i]
@@ -37,16 +45,18 @@ func (r *Report) locks(v *view.View, c *contend.Contention, top int) {
 			if !w.Fitted {
 				row.Longest = max(row.Longest, ns)
 			}
-			if w.Holder != 0 {
-				by.add(v.ThreadName(w.Holder)+" ("+w.By.String()+")", ns)
-			} else if w.Why != "" {
+			if w.Holder == 0 && w.Why != "" {
 				row.Unknown = view.Text(w.Why, 512)
 			}
-			if in[j] != "" {
-				held.add(in[j], ns)
+			for k := of[j]; k < of[j+1]; k++ {
+				h := &holds[k]
+				by.add(v.ThreadName(h.TID)+" ("+h.By.String()+")", j, int64(h.End-h.Begin))
+				if in[k] != "" {
+					held.add(in[k], j, int64(h.End-h.Begin))
+				}
 			}
 			if w.Asker >= 0 {
-				asked.add(v.FuncName(w.Asker), ns)
+				asked.add(v.FuncName(w.Asker), j, ns)
 			}
 		}
 		if row.Waits == 0 {
@@ -73,41 +83,50 @@ func byLock(a, b Lock) int {
 	return 1
 }
 
-// shares sums values by name.
-type shares map[string]*Share
+// shares sums the times of waits by name.
+type shares map[string]*share
+
+type share struct {
+	Share
+	last int // the wait that was added last
+}
 
 // maxShares is how many names a table cell shows.
 const maxShares = 5
 
-func (s *shares) add(name string, ns int64) {
+// add adds a part of a wait. A wait counts once for a name; its parts follow each other.
+func (s *shares) add(name string, wait int, ns int64) {
 	if *s == nil {
 		*s = shares{}
 	}
 	x := (*s)[name]
 	if x == nil {
-		x = &Share{Name: name}
+		x = &share{Share{Name: name}, -1}
 		(*s)[name] = x
 	}
-	x.Waits++
+	if x.last != wait {
+		x.Waits++
+	}
+	x.last = wait
 	x.Total += ns
 }
 
 func (s shares) sorted() []Share {
 	out := []Share{}
 	for _, x := range s {
-		out = append(out, *x)
+		out = append(out, x.Share)
 	}
 	slices.SortFunc(out, func(a, b Share) int { return cmp.Or(cmp.Compare(b.Total, a.Total), cmp.Compare(a.Name, b.Name)) })
 	out, _ = cut(out, maxShares)
 	return out
 }
 
-// holders returns, for each wait, the function that the holder was in when it was seen
+// holders returns, for each part of a wait, the function that the holder was in when it was seen
 // holding the lock; "" if unknown.
-func holders(v *view.View, c *contend.Contention) []string {
-	out := make([]string, len(c.Waits))
-	inside := make([]bool, len(c.Waits))
-	asked := make([][]int, len(v.Threads)) // waits by the holder's thread
+func holders(v *view.View, c *contend.Contention, holds []contend.Hold) []string {
+	out := make([]string, len(holds))
+	inside := make([]bool, len(holds))
+	asked := make([][]int, len(v.Threads)) // parts by the holder's thread
 	own := make([][]int, len(v.Threads))   // waits by the waiting thread, by begin
 	takes := make([]map[int]bool, len(c.Locks))
 	for i := range c.Waits {
@@ -119,18 +138,18 @@ func holders(v *view.View, c *contend.Contention) []string {
 			}
 			takes[w.Lock][w.Asker] = true
 		}
-		if w.Holder != 0 {
-			if th, ok := v.ByTID(w.Holder); ok {
-				asked[th.Index] = append(asked[th.Index], i)
-			}
+	}
+	for i := range holds {
+		if th, ok := v.ByTID(holds[i].TID); ok {
+			asked[th.Index] = append(asked[th.Index], i)
 		}
 	}
-	for i, waits := range asked {
-		if len(waits) == 0 {
+	for i, parts := range asked {
+		if len(parts) == 0 {
 			continue
 		}
-		slices.SortFunc(waits, func(a, b int) int { return cmp.Compare(c.Waits[a].HeldAt, c.Waits[b].HeldAt) })
-		f := &finder{v: v, c: c, waits: waits, own: own[i], takes: takes, out: out, inside: inside}
+		slices.SortFunc(parts, func(a, b int) int { return cmp.Compare(holds[a].At, holds[b].At) })
+		f := &finder{v: v, c: c, holds: holds, parts: parts, own: own[i], takes: takes, out: out, inside: inside}
 		f.replay = v.Replay(&v.Threads[i], f)
 		f.replay.Run()
 		f.answer(f.before) // no later sample answers these
@@ -138,16 +157,16 @@ func holders(v *view.View, c *contend.Contention) []string {
 	// If holders of a lock are mostly in functions that wait for it, these functions release it, too. Stacks
 	// without one of them are of other times.
 	release := make([]int, len(c.Locks))
-	for i := range c.Waits {
+	for i := range holds {
 		switch {
 		case inside[i]:
-			release[c.Waits[i].Lock]++
+			release[c.Waits[holds[i].Wait].Lock]++
 		case out[i] != "":
-			release[c.Waits[i].Lock]--
+			release[c.Waits[holds[i].Wait].Lock]--
 		}
 	}
-	for i := range c.Waits {
-		if release[c.Waits[i].Lock] > 0 && !inside[i] {
+	for i := range holds {
+		if release[c.Waits[holds[i].Wait].Lock] > 0 && !inside[i] {
 			out[i] = ""
 		}
 	}
@@ -156,7 +175,7 @@ func holders(v *view.View, c *contend.Contention) []string {
 
 // finder looks up the stack of one thread at given times. A lock held for less than an
 // interval may have been taken after the previous sample and released before the next. Of
-// these two samples, finder uses the one within the wait, or the nearer one if both are. If
+// these two samples, finder uses the one within the part of the wait, or the nearer one if both are. If
 // neither is, it uses only the calls that both stacks share.
 //
 // A sample that found the thread waiting for the lock did not find it holding the lock; nor
@@ -167,14 +186,15 @@ type finder struct {
 	v      *view.View
 	c      *contend.Contention
 	replay *view.Replay
-	waits  []int          // still to come
+	holds  []contend.Hold
+	parts  []int          // of holds, still to come
 	own    []int          // waits of the thread itself
 	takes  []map[int]bool // functions that wait for a lock, by lock
 	out    []string
 	inside []bool // the stack of out has a function that takes the lock
 
 	at     stack.Time    // time of the current stack
-	asked  []int         // waits to answer with the previous sample or the current one
+	asked  []int         // parts to answer with the previous sample or the current one
 	before []trace.Slice // stack at the previous sample
 	seen   stack.Time    // time of the previous sample
 	sleeps bool          // the thread is blocked
@@ -190,25 +210,26 @@ func (f *finder) to(t stack.Time, depth int) {
 	st = st[:min(depth, len(st))]
 	f.answer(st)
 	n := 0
-	for n < len(f.waits) && f.c.Waits[f.waits[n]].HeldAt < t {
+	for n < len(f.parts) && f.holds[f.parts[n]].At < t {
 		n++
 	}
-	if f.asked, f.waits = f.waits[:n], f.waits[n:]; n > 0 {
+	if f.asked, f.parts = f.parts[:n], f.parts[n:]; n > 0 {
 		f.before, f.seen, f.slept = append(f.before[:0], st...), f.at, f.sleeps
 	}
 	f.at = t
 }
 
-// answer sets the thread's position for the pending waits; st is its stack at the following
+// answer sets the thread's position for the pending parts; st is its stack at the following
 // sample.
 func (f *finder) answer(st []trace.Slice) {
 	for _, i := range f.asked {
-		w := &f.c.Waits[i]
-		old, next := f.position(f.before, f.seen, f.slept, w), f.position(st, f.at, f.sleeps, w)
+		h := &f.holds[i]
+		lock := f.c.Waits[h.Wait].Lock
+		old, next := f.position(f.before, f.seen, f.slept, h), f.position(st, f.at, f.sleeps, h)
 		old.holds, next.holds = old.holds && (old.takes > 0 || next.takes == 0 || !next.holds), next.holds && (next.takes > 0 || old.takes == 0 || !old.holds)
 		in := f.before
 		switch old.within, next.within = old.within && old.holds, next.within && next.holds; {
-		case next.within && (!old.within || f.at-w.HeldAt < w.HeldAt-f.seen):
+		case next.within && (!old.within || f.at-h.At < h.At-f.seen):
 			in = st
 		case !old.within:
 			in = shared(in, st, old, next)
@@ -218,29 +239,30 @@ func (f *finder) answer(st []trace.Slice) {
 			at = len(in) - 1
 		}
 		if at >= 0 {
-			f.out[i], f.inside[i] = f.v.FuncName(in[at].Frame.Func), f.taken(in, w.Lock) > 0
+			f.out[i], f.inside[i] = f.v.FuncName(in[at].Frame.Func), f.taken(in, lock) > 0
 		}
 	}
 }
 
 // position says what a sample of the thread shows about its hold of a lock.
 type position struct {
-	within bool // it was taken within the wait
+	within bool // it was taken within the part of the wait
 	holds  bool // the thread may have held the lock
 	takes  int  // see finder.taken
 }
 
-func (f *finder) position(st []trace.Slice, at stack.Time, sleeps bool, w *contend.Wait) position {
-	p := position{within: at >= w.Begin && at <= w.End, holds: !sleeps || f.c.Locks[w.Lock].Kind != kind.LockGIL}
+func (f *finder) position(st []trace.Slice, at stack.Time, sleeps bool, h *contend.Hold) position {
+	lock := f.c.Waits[h.Wait].Lock
+	p := position{within: at >= h.Begin && at <= h.End, holds: !sleeps || f.c.Locks[lock].Kind != kind.LockGIL}
 	n := len(st)
 	if j := f.waited(at); j >= 0 {
-		if f.c.Waits[j].Lock == w.Lock {
+		if f.c.Waits[j].Lock == lock {
 			p.holds = false
 		} else if i := f.v.Asker(st); i >= 0 {
 			n = i // it may be about to take the lock in this function
 		}
 	}
-	p.takes = f.taken(st[:n], w.Lock)
+	p.takes = f.taken(st[:n], lock)
 	return p
 }
 

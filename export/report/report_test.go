@@ -194,6 +194,35 @@ func TestHeldInFunctionThatTakes(t *testing.T) {
 	}
 }
 
+// The time of a wait counts for each thread that held the lock in it, and for the function in which that did, not all for the
+// last one. A wait counts once for a thread.
+func TestHeldInTurn(t *testing.T) {
+	b := exporttest.New(t)
+	lock := b.Wait(trace.Wait{Call: "futex", Args: "mutex cache_lock", Kind: "lock", Lock: "mutex", KnownBy: "layout", Symbol: "cache_lock"})
+	long, short, w := b.Thread(1234, "main"), b.Thread(1235, "other"), b.Thread(1240, "worker")
+	for at := int64(0); at <= 100*ms; at += 5 * ms {
+		long.Look(exporttest.Look{At: at, CPU: at / 2, Times: uint64(at), State: stack.StateRunning, Stack: "main:1 parse:2"})
+		short.Look(exporttest.Look{At: at, CPU: at / 2, Times: uint64(at), State: stack.StateRunning, Stack: "main:1 fill:2"})
+	}
+	w.Look(exporttest.Look{State: stack.StateRunning, Stack: "start:1 work:1"})
+	w.Look(exporttest.Look{At: 5 * ms, CPU: 5 * ms, Times: 1, State: stack.StateBlocked, Call: 203, Stack: "start:1 find:2 pthread_mutex_lock:1"})
+	w.Event(5*ms, event.Wait, lock)
+	w.Event(5*ms, event.Lock, 0x8000)
+	for _, x := range []struct {
+		at     int64
+		holder stack.TID
+	}{{6, 1234}, {85, 1235}, {87, 1234}, {89, 1235}} {
+		w.Event(x.at*ms, event.Holder, event.HolderOf(x.holder, event.KnownByWord))
+	}
+	w.Look(exporttest.Look{At: 95 * ms, CPU: 5 * ms, Times: 2, State: stack.StateRunning, Stack: "start:1 find:3"})
+	l := report.Of(b.Finish(100*ms), view.Options{}, 0).Locks
+	by := []report.Share{{Name: "main (1234) (lock word)", Waits: 1, Total: 82 * ms}, {Name: "other (1235) (lock word)", Waits: 1, Total: 8 * ms}}
+	in := []report.Share{{Name: "parse", Waits: 1, Total: 82 * ms}, {Name: "fill", Waits: 1, Total: 8 * ms}}
+	if len(l) != 1 || !slices.Equal(l[0].Holders, by) || !slices.Equal(l[0].HolderIn, in) {
+		t.Errorf("%+v, want %+v, in %+v", l, by, in)
+	}
+}
+
 // Where the holders of a lock are mostly in a function that takes it, a stack without one is of another time.
 func TestHeldInTakersAlone(t *testing.T) {
 	for _, c := range []struct {
