@@ -352,12 +352,21 @@ func (r *reader) Other(e event.Event) {
 	case event.Kernel:
 		r.kernel = e.Payload()
 	case event.Wait:
+		if r.wait.on && e.Payload() != 0 { // a better description of the same wait
+			r.waitID = int(min(e.Payload(), 1<<31))
+			r.lockID, r.wait.set = r.waitID, false
+			break
+		}
 		r.endWait(e.Time)
 		if r.waitID = int(min(e.Payload(), 1<<31)); r.waitID != 0 {
 			r.wait = lasting{on: true, since: e.Time}
 			r.lockID = r.waitID
 		}
 	case event.Lock:
+		if r.lock.on && e.Payload() == r.addr {
+			r.lockID = r.waitID
+			break
+		}
 		r.endLock(e.Time)
 		r.addr, r.holder, r.lockID = e.Payload(), 0, r.waitID
 		if r.addr != 0 {

@@ -43,3 +43,34 @@ func TestLongest(t *testing.T) {
 		}
 	}
 }
+
+// TestDescribedAgain: a wait whose description changes while it lasts is one wait, with the newest description, as in
+// reports and on timelines.
+func TestDescribedAgain(t *testing.T) {
+	const ms = exporttest.Ms
+	b := exporttest.New(t)
+	first := b.Wait(trace.Wait{Call: "futex", Kind: "lock", Lock: "mutex", KnownBy: "likely"})
+	second := b.Wait(trace.Wait{Call: "futex", Kind: "lock", Lock: "mutex", KnownBy: "layout", Symbol: "cache_lock"})
+	th := b.Thread(1234, "main")
+	th.Look(exporttest.Look{State: stack.StateRunning, Stack: "main load:2"})
+	th.Look(exporttest.Look{At: 10 * ms, State: stack.StateBlocked, Call: 202, Stack: "main load:2"})
+	for _, x := range []struct {
+		at   int64
+		wait uint64
+	}{{10 * ms, first}, {30 * ms, second}} {
+		th.Event(x.at, event.Wait, x.wait)
+		th.Event(x.at, event.Lock, 0x1000)
+		th.Event(x.at, event.Holder, event.HolderOf(7, event.KnownByWord))
+	}
+	th.Look(exporttest.Look{At: 60 * ms, State: stack.StateRunning, Stack: "main load:3"})
+	rec := b.Finish(70 * ms)
+	for _, c := range []struct{ question, want string }{
+		{"select count(*), min(ts)/1000000, max(dur)/1000000, min(symbol) from waits", "1,10,50,cache_lock\n"},
+		{"select count(*), min(ts)/1000000, max(dur)/1000000, min(symbol), min(holder) from locks", "1,10,50,cache_lock,7\n"},
+	} {
+		got := must(t, rec, view.Options{}, "csv", c.question)
+		if _, row, _ := strings.Cut(got, "\n"); row != c.want {
+			t.Errorf("%s: %s", c.question, got)
+		}
+	}
+}
