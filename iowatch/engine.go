@@ -216,6 +216,7 @@ const (
 	flagDSync   = 0o10000
 	flagSync    = 0o4000000 // O_SYNC, which includes the bit of O_DSYNC
 	flagCloexec = 0o2000000
+	flagUnnamed = 0o20000000 // the bit of O_TMPFILE that is not O_DIRECTORY
 )
 
 // Seed adds a descriptor that was open before. Its opening stack is unknown.
@@ -307,7 +308,9 @@ func (e *Engine) Apply(ev *Event) {
 			e.placed(f, d)
 		}
 		if ev.Op == OpOpen {
-			e.reopened(d)
+			if !ev.Unnamed() {
+				e.reopened(d)
+			}
 			e.slowCall(d, ev)
 		}
 	case OpRead, OpWrite, OpSync:

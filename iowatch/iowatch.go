@@ -126,6 +126,9 @@ type Event struct {
 	Messages []Message
 }
 
+// Unnamed reports whether an open made a file without a name (O_TMPFILE): each is another file.
+func (e *Event) Unnamed() bool { return e.Op == OpOpen && e.Want&flagUnnamed != 0 }
+
 // Busy returns the ns that the operation took, without waits for a CPU: what the rules and sums count.
 func (e *Event) Busy() int64 { return max(e.Took-max(e.Queued, 0), 0) }
 

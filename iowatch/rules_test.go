@@ -29,6 +29,7 @@ type script struct {
 	at  StackID
 
 	queued int64 // ns of each operation in which the thread waits for a CPU
+	flags  int64 // of each open
 }
 
 func newScript(t *testing.T, set ...string) *script {
@@ -42,7 +43,7 @@ func newScript(t *testing.T, set ...string) *script {
 
 func (s *script) open(path string) {
 	s.gen++
-	s.e.Apply(&Event{Op: OpOpen, End: s.now, TID: s.tid, FD: s.fd, Gen: s.gen, Ret: int64(s.fd), Kind: KindFile, Path: path, Stack: s.at, SP: s.sp, Size: 10, Call: "openat"})
+	s.e.Apply(&Event{Op: OpOpen, End: s.now, TID: s.tid, FD: s.fd, Gen: s.gen, Want: s.flags, Ret: int64(s.fd), Kind: KindFile, Path: path, Stack: s.at, SP: s.sp, Size: 10, Call: "openat"})
 }
 
 // io makes an operation that ends after a pause and its own time.
@@ -203,6 +204,13 @@ func TestEdges(t *testing.T) {
 		{"20 opens of different files", "repeat-open", func(s *script) {
 			for i := range 20 {
 				s.open(fmt.Sprint("/etc/", i))
+				s.close()
+			}
+		}, ""},
+		{"20 files without a name", "repeat-open", func(s *script) {
+			s.flags = 0o20200002 // O_TMPFILE|O_RDWR
+			for range 20 {
+				s.open("/tmp/(unnamed)")
 				s.close()
 			}
 		}, ""},

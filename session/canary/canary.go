@@ -452,8 +452,20 @@ func (c *Canary) folder(fd int32) string {
 	return c.dups[fd]
 }
 
+// unnamed is the name of the files in a folder that have none.
+const unnamed = "(unnamed)"
+
 // path returns the absolute path of an open.
 func (c *Canary) path(r *kernel.IORecord) string {
+	if r.Unnamed() { // its path is the folder's
+		if dir := c.joined(r); path.IsAbs(dir) && !r.Cut {
+			return path.Join(dir, unnamed)
+		}
+		if name, _ := c.link(r.FD); path.IsAbs(name) && c.io.Gen(r.FD) == r.Gen {
+			return path.Join(path.Dir(name), unnamed)
+		}
+		return unnamed
+	}
 	if path.IsAbs(r.Path) && !r.Cut {
 		return path.Clean(r.Path)
 	}
