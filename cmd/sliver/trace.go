@@ -464,6 +464,14 @@ func threadNumber(c *calls.Call) string {
 	return "ended"
 }
 
+// knownTime is callTime of a figure over n calls, "-" if there are none.
+func knownTime(n uint64, ns int64) string {
+	if n == 0 {
+		return "-"
+	}
+	return callTime(ns)
+}
+
 // callTime is a duration of a call with four digits at most.
 func callTime(ns int64) string {
 	d := time.Duration(ns)
@@ -517,9 +525,11 @@ func (c *callPrinter) end() error {
 		hot[h.Fn] = h
 	}
 	sum := traceSummary{Engine: c.traced.engine(), Tracing: tracingOf(c.traced.engine(), &st), Lost: st.Lost, Dropped: st.Dropped, Functions: []functionLine{}}
+	var counted []uint64 // calls of each function whose beginning and end are known
 	for _, i := range st.Busiest() {
 		s, fn := &st.Funcs[i], c.traced.function(i)
 		h := &s.Times
+		counted = append(counted, h.N)
 		sum.Functions = append(sum.Functions, functionLine{Function: fn.Name, Module: fn.Module, Calls: s.Calls, Returned: s.Returned, Tail: s.Jumped,
 			Open: s.Open, Before: s.Before, Total: h.Sum, Mean: h.Mean(), P50: h.Percentile(.5), P90: h.Percentile(.9),
 			P99: h.Percentile(.99), P999: h.Percentile(.999), Max: h.Max, Cost: int64(s.Cost), TooHot: hot[i].Rate, HotCalls: hot[i].Calls, HotShare: hot[i].Share})
@@ -548,8 +558,9 @@ func (c *callPrinter) end() error {
 		if x.Left != nil {
 			left = fmt.Sprint(*x.Left)
 		}
-		fmt.Fprintf(c.w, "%10d %9s %9s %9s %9s %9s %9s  %s\n", x.Calls, callTime(x.P50), callTime(x.P90), callTime(x.P99), callTime(x.Max),
-			callTime(x.Total), left, names[i])
+		known := counted[i]
+		fmt.Fprintf(c.w, "%10d %9s %9s %9s %9s %9s %9s  %s\n", x.Calls, knownTime(known, x.P50), knownTime(known, x.P90), knownTime(known, x.P99), knownTime(known, x.Max),
+			knownTime(known, x.Total), left, names[i])
 	}
 	if quiet > 0 {
 		fmt.Fprintf(c.w, "%d more functions were not called\n", quiet)

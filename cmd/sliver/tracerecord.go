@@ -128,8 +128,10 @@ func writeCalls(w io.Writer, c *session.Calls, flags *callFlags) {
 			fmt.Fprintf(w, "  %s: not called\n", names[i])
 			continue
 		}
-		fmt.Fprintf(w, "  %s: %d calls, p50 %s, p99 %s, longest %s", names[i], s.Calls, callTime(s.Times.Percentile(.5)),
-			callTime(s.Times.Percentile(.99)), callTime(s.Times.Max))
+		fmt.Fprintf(w, "  %s: %d calls", names[i], s.Calls)
+		if s.Times.N > 0 {
+			fmt.Fprintf(w, ", p50 %s, p99 %s, longest %s", callTime(s.Times.Percentile(.5)), callTime(s.Times.Percentile(.99)), callTime(s.Times.Max))
+		}
 		if s.Left > 0 {
 			fmt.Fprintf(w, ", %d left without a return", s.Left)
 		}

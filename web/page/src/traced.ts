@@ -9,6 +9,9 @@ import { type Sorts, sortable } from './table';
 // known is a time that is not known of all calls.
 const known = (ns: number | null): string => (ns === null ? '' : dur(ns));
 
+// took is a figure of the calls whose beginning and end are known.
+const took = (f: Traced, ns: number): string => (f.histogram.length ? dur(ns) : '');
+
 // durations are the buckets of a histogram, with a bar for each.
 function durations(f: Traced): HTMLElement {
   const most = Math.max(...f.histogram.map((b) => b.calls), 1);
@@ -107,12 +110,12 @@ export function tracedTab(
           ),
       },
       { key: 'calls', title: 'Calls', num: true, by: (r) => r.calls, cell: (r) => count(r.calls) },
-      { key: 'total', title: 'Total', num: true, by: (r) => r.total_ns, cell: (r) => dur(r.total_ns) },
-      { key: 'p50', title: 'p50', num: true, by: (r) => r.p50_ns, cell: (r) => dur(r.p50_ns) },
-      { key: 'p90', title: 'p90', num: true, wide: true, by: (r) => r.p90_ns, cell: (r) => dur(r.p90_ns) },
-      { key: 'p99', title: 'p99', num: true, by: (r) => r.p99_ns, cell: (r) => dur(r.p99_ns) },
-      { key: 'p999', title: 'p99.9', num: true, wide: true, by: (r) => r.p999_ns, cell: (r) => dur(r.p999_ns) },
-      { key: 'max', title: 'Longest', num: true, by: (r) => r.max_ns, cell: (r) => dur(r.max_ns) },
+      { key: 'total', title: 'Total', num: true, by: (r) => r.total_ns, cell: (r) => took(r, r.total_ns) },
+      { key: 'p50', title: 'p50', num: true, by: (r) => r.p50_ns, cell: (r) => took(r, r.p50_ns) },
+      { key: 'p90', title: 'p90', num: true, wide: true, by: (r) => r.p90_ns, cell: (r) => took(r, r.p90_ns) },
+      { key: 'p99', title: 'p99', num: true, by: (r) => r.p99_ns, cell: (r) => took(r, r.p99_ns) },
+      { key: 'p999', title: 'p99.9', num: true, wide: true, by: (r) => r.p999_ns, cell: (r) => took(r, r.p999_ns) },
+      { key: 'max', title: 'Longest', num: true, by: (r) => r.max_ns, cell: (r) => took(r, r.max_ns) },
       { key: 'cpu', title: 'On CPU', num: true, by: (r) => r.on_cpu_ns, cell: (r) => (r.timed ? dur(r.on_cpu_ns) : '') },
       {
         key: 'ready',
