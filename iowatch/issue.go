@@ -5,6 +5,8 @@ import (
 	"path"
 	"strings"
 	"time"
+
+	"github.com/sliverprof/sliver/internal/plural"
 )
 
 // Issue is a finding for JSON. The fields from Path to Repeat have the names and units of Matrix's
@@ -70,7 +72,7 @@ func (f *Finding) Advice() string {
 		}
 		return fmt.Sprintf("One operation on %s held the main thread for %s: move it to another thread.", name, took)
 	case SmallBuffer:
-		return fmt.Sprintf("%d operations on %s with %d bytes on average took %s in a row: use a buffer of 4096 bytes or more.", f.Ops, name, mean, took)
+		return fmt.Sprintf("%s on %s with %d bytes on average took %s in a row: use a buffer of 4096 bytes or more.", plural.Of(f.Ops, "operation"), name, mean, took)
 	case RepeatRead:
 		return fmt.Sprintf("%s was read %d times in the same way without a change: keep its contents in memory.", name, f.Count)
 	case Leak:
@@ -81,9 +83,9 @@ func (f *Finding) Advice() string {
 		}
 		return fmt.Sprintf("%s was synced %d times within a second with few bytes in between: group several changes into one %s.", name, f.Count, f.Call)
 	case SyncWrite:
-		return fmt.Sprintf("%s is open with O_SYNC or O_DSYNC, and %d small writes each waited for the disk: collect them, or sync once at the end.", name, f.Count)
+		return fmt.Sprintf("%s is open with O_SYNC or O_DSYNC, and %s waited for the disk each time: collect them, or sync once at the end.", name, plural.Of(f.Count, "small write"))
 	case SmallWrite:
-		return fmt.Sprintf("%d small writes to %s in a short time: put a buffer in front of the file.", f.Count, name)
+		return fmt.Sprintf("%s to %s in a short time: put a buffer in front of the file.", plural.Of(f.Count, "small write"), name)
 	case RepeatOpen:
 		if f.Writes {
 			return fmt.Sprintf("%s was opened for writing %d times in a short time: keep it open.", name, f.Count)
@@ -95,14 +97,14 @@ func (f *Finding) Advice() string {
 		}
 		return fmt.Sprintf("A lookup%s at the name server %s took %s: keep the answers, or look names up on another thread.", of(f.Host), f.Path, took)
 	case Churn:
-		return fmt.Sprintf("%d connections to %s were opened in a short time and closed soon: keep them open and use them again.", f.Count, f.Path)
+		return fmt.Sprintf("%s to %s %s opened in a short time and closed soon: keep connections open and use them again.", plural.Of(f.Count, "connection"), f.Path, plural.Word(f.Count, "was", "were"))
 	case CacheMiss:
 		return fmt.Sprintf("%d of %d reads of %s waited for storage, %s in all, since its pages were not in memory: read ahead (posix_fadvise), keep the data in memory, or give the page cache more.", f.Count, f.Ops, name, took)
 	case PageFault:
 		if f.Path == Swapped {
-			return fmt.Sprintf("%d page faults waited for memory that was swapped out: give the process more memory, or lock what has to be fast (mlock).", f.Count)
+			return fmt.Sprintf("%s waited for memory that was swapped out: give the process more memory, or lock what has to be fast (mlock).", plural.Of(f.Count, "page fault"))
 		}
-		return fmt.Sprintf("%d page faults in %s waited for storage, %s in all, since its pages were not in memory: have it read ahead (madvise MADV_WILLNEED, MAP_POPULATE), or read it.", f.Count, name, took)
+		return fmt.Sprintf("%s in %s waited for storage, %s in all, since its pages were not in memory: have it read ahead (madvise MADV_WILLNEED, MAP_POPULATE), or read it.", plural.Of(f.Count, "page fault"), name, took)
 	}
 	return ""
 }

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/sliverprof/sliver/internal/plural"
 	"github.com/sliverprof/sliver/session/internal/live"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/symbol"
@@ -206,13 +207,13 @@ func (g *gdbJIT) read(key live.GDBEntry, was *jitObject, now stack.Time) *jitObj
 
 func (g *gdbJIT) problems() (out []string) {
 	if g.dropped > 0 {
-		out = append(out, fmt.Sprintf("GDB's JIT interface: %d files are left out: they are larger than %d bytes, or all together than %d", g.dropped, maxJITObject, maxJITBytes))
+		out = append(out, fmt.Sprintf("GDB's JIT interface: %s left out: larger than %d bytes, or than %d all together", plural.Of(g.dropped, "file"), maxJITObject, maxJITBytes))
 	}
 	if g.long {
 		out = append(out, fmt.Sprintf("GDB's JIT interface: the list is longer than %d files", maxJITObjects))
 	}
 	if g.bad > 0 {
-		out = append(out, fmt.Sprintf("GDB's JIT interface: %d files could not be understood", g.bad))
+		out = append(out, fmt.Sprintf("GDB's JIT interface: %s could not be understood", plural.Of(g.bad, "file")))
 	}
 	return out
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sliverprof/sliver/internal/background"
 	"github.com/sliverprof/sliver/internal/limits"
+	"github.com/sliverprof/sliver/internal/plural"
 	"github.com/sliverprof/sliver/internal/safefile"
 	"github.com/sliverprof/sliver/session/internal/live"
 	"github.com/sliverprof/sliver/stack"
@@ -306,7 +307,7 @@ func (x *perfMap) problems() (out []string) {
 		out = append(out, fmt.Sprintf("perf map: %d bytes ignored: it exceeds %d bytes or %d entries", x.dropped, size, lines))
 	}
 	if x.bad > 0 {
-		out = append(out, fmt.Sprintf("perf map: %d invalid lines ignored", x.bad))
+		out = append(out, fmt.Sprintf("perf map: %s ignored", plural.Of(x.bad, "invalid line")))
 	}
 	if x.reuse.Dropped > 0 {
 		out = append(out, fmt.Sprintf("perf map: %d replaced pieces of code have unknown times", x.reuse.Dropped))

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sliverprof/sliver/internal/plural"
 	"github.com/sliverprof/sliver/stack"
 )
 
@@ -111,7 +112,7 @@ func (l *LeftOut) Lines() (out []string) {
 			time.Duration(missing).Round(time.Millisecond), time.Duration(used).Round(time.Millisecond)))
 	}
 	if l.Lost > 0 {
-		out = append(out, fmt.Sprintf("%d reports of new processes lost: some processes are missing", l.Lost))
+		out = append(out, fmt.Sprintf("%s of new processes lost: some processes are missing", plural.Of(l.Lost, "report")))
 	}
 	return out
 }
@@ -149,10 +150,7 @@ func (l *LeftOut) Missing() (missing, used int64) {
 }
 
 func processes(n int) string {
-	if n == 1 {
-		return "1 process"
-	}
-	return fmt.Sprintf("%d processes", n)
+	return plural.Of(n, "process")
 }
 
 // Left records which processes are left out.

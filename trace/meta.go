@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sliverprof/sliver/internal/plural"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/wait/kind"
 )
@@ -305,10 +306,7 @@ type Unrecorded struct {
 
 // String returns a text such as "3 threads not recorded: the kernel refuses".
 func (u Unrecorded) String() string {
-	if u.Threads == 1 {
-		return "1 thread not recorded: " + u.Why
-	}
-	return fmt.Sprintf("%d threads not recorded: %s", u.Threads, u.Why)
+	return fmt.Sprintf("%s not recorded: %s", plural.Of(u.Threads, "thread"), u.Why)
 }
 
 // Missing returns how many threads were not recorded.

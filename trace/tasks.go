@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/sliverprof/sliver/internal/plural"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace/event"
 )
@@ -88,20 +89,14 @@ func (l LostTasks) String() string {
 	if l.N == 0 {
 		return ""
 	}
-	what, looks := "task", "looks"
+	what := "task"
 	switch l.What { // a hostile recording may have other values
 	case "goroutine", "virtual thread":
 		what = l.What
 	case "asyncio":
 		what = "asyncio task"
 	}
-	if l.N != 1 {
-		what += "s"
-	}
-	if l.Looks == 1 {
-		looks = "look"
-	}
-	return fmt.Sprintf("%d %s missing in %d of %d %s at all of them", l.N, what, l.In, l.Looks, looks)
+	return fmt.Sprintf("%s missing in %d of %s at all of them", plural.Of(l.N, what), l.In, plural.Of(l.Looks, "look"))
 }
 
 // Tasks records a scan of all tasks.

@@ -134,7 +134,7 @@ func TestImport(t *testing.T) {
 			t.Errorf("%s: %+v, want %q", name, r, want)
 		}
 	}
-	if r := sliver(t, dir, "export", "chrome.gz", "--format", "collapsed", "-o", "-"); !strings.Contains(r.errors, "1 events were skipped because they are not calls") {
+	if r := sliver(t, dir, "export", "chrome.gz", "--format", "collapsed", "-o", "-"); !strings.Contains(r.errors, "1 event was skipped because it is not a call") {
 		t.Errorf("%+v", r)
 	}
 	if r := sliver(t, dir, "sql", "old.txt", "--format", "csv", "select state, dur from states order by ts"); r.out != "state,dur\nrunning,4\nblocked,4\nrunning,0\n" {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/sliverprof/sliver/export"
 	"github.com/sliverprof/sliver/internal/outfile"
+	"github.com/sliverprof/sliver/internal/plural"
 	"github.com/sliverprof/sliver/ringbuf/ringfile"
 	"github.com/sliverprof/sliver/session"
 	"github.com/sliverprof/sliver/symbol/naming"
@@ -268,7 +269,7 @@ func listRecorder(w io.Writer, s *control.Status) {
 		fmt.Fprintf(w, "  waits for %s\n", printable(s.Waiting))
 	}
 	for _, t := range s.Targets {
-		fmt.Fprintf(w, "  watches %s (%d), %d threads, %s of rings\n", printable(t.Name), t.PID, t.Threads, bytesText(t.Bytes))
+		fmt.Fprintf(w, "  watches %s (%d), %s, %s of rings\n", printable(t.Name), t.PID, plural.Of(t.Threads, "thread"), bytesText(t.Bytes))
 	}
 	for _, d := range s.Dumps {
 		fmt.Fprintf(w, "  %s  %-9s %s\n", d.At.Local().Format("2006-01-02 15:04:05"), d.Reason, printable(strings.Join(d.Files, " ")))
@@ -357,7 +358,7 @@ func recoverFile(e *env, path string, d session.Dump, o naming.Options, remove b
 		fmt.Fprintf(e.stderr, "sliver: %s\n", oneLine(errors.New(x)))
 	}
 	f := res.Files[0]
-	fmt.Fprintf(e.stderr, "wrote %s (%s): %d threads of %s (%d), %.1f s\n", f.Path, bytesText(f.Bytes), res.Threads, printable(p.Comm), p.PID,
+	fmt.Fprintf(e.stderr, "wrote %s (%s): %s of %s (%d), %.1f s\n", f.Path, bytesText(f.Bytes), plural.Of(res.Threads, "thread"), printable(p.Comm), p.PID,
 		float64(res.To-res.From)/1e9)
 	if remove {
 		watch.ForgetRing(path)

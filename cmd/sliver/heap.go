@@ -19,6 +19,7 @@ import (
 	"github.com/sliverprof/sliver/heap/leak"
 	"github.com/sliverprof/sliver/internal/caps"
 	"github.com/sliverprof/sliver/internal/outfile"
+	"github.com/sliverprof/sliver/internal/plural"
 )
 
 // heapFlags are the common flags of all actions of sliver heap.
@@ -216,7 +217,7 @@ func (f *heapFlags) openBy(e *env, path, name string, make func(graph.Options) (
 	if err != nil {
 		return nil, (&hprofInput{path: path, name: name}).explain(plainPath(err))
 	}
-	note := fmt.Sprintf("sliver: %s: %d objects, level %s; %.2f s", name, g.Len(), g.Level(), time.Since(begin).Seconds())
+	note := fmt.Sprintf("sliver: %s: %s, level %s; %.2f s", name, plural.Of(g.Len(), "object"), g.Level(), time.Since(begin).Seconds())
 	if g.Len() >= 100_000 && g.PeakBytes() > 0 {
 		note += fmt.Sprintf(", %d bytes an object", g.PeakBytes()/int64(g.Len()))
 	}

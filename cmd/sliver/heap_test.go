@@ -56,7 +56,7 @@ func TestHeapCommands(t *testing.T) {
 		{[]string{"histo", now}, []string{"400        806400          806400  byte[]"}},
 		{[]string{"diff", old, now}, []string{"+300 objects  class app.Cache → java.lang.Object[] → byte[]", "+605 kB"}},
 		{[]string{"show", now, "app.Cache"}, []string{"class app.Cache", "static </script>entries: java.lang.Object[] " + id}},
-		{[]string{"show", now, id, "--top", "2"}, []string{"elements (2 of 400)", "dominated by class app.Cache", "referred to by 1 objects"}},
+		{[]string{"show", now, id, "--top", "2"}, []string{"elements (2 of 400)", "dominated by class app.Cache", "referred to by 1 object"}},
 		{[]string{"path", now, id}, []string{"root: system class: class app.Cache", "→ static " + field + ": java.lang.Object[] " + id}},
 	} {
 		r := sliver(t, dir, append([]string{"heap"}, c.args...)...)

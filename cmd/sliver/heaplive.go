@@ -18,6 +18,7 @@ import (
 	"github.com/sliverprof/sliver/heap/hprof"
 	"github.com/sliverprof/sliver/heap/leak"
 	"github.com/sliverprof/sliver/heap/snapshot"
+	"github.com/sliverprof/sliver/internal/plural"
 	"github.com/sliverprof/sliver/target"
 )
 
@@ -49,9 +50,9 @@ func (f *heapFlags) take(ctx context.Context, p *target.Process) (*snapshot.Java
 	if j.Tries > 1 {
 		note += fmt.Sprintf(" (try %d)", j.Tries)
 	}
-	note += fmt.Sprintf("; HotSpot %d, %s, %d objects in %.2f s", j.VM.Major, j.VM.Collector, j.Heap.Objects, j.Scan.Seconds())
+	note += fmt.Sprintf("; HotSpot %d, %s, %s in %.2f s", j.VM.Major, j.VM.Collector, plural.Of(j.Heap.Objects, "object"), j.Scan.Seconds())
 	if j.Heap.Gaps > 0 {
-		note += fmt.Sprintf(", %d bytes skipped at %d places without an object", j.Heap.Skipped, j.Heap.Gaps)
+		note += fmt.Sprintf(", %d bytes skipped at %s without an object", j.Heap.Skipped, plural.Of(j.Heap.Gaps, "place"))
 	}
 	f.notes = append(f.notes, note)
 	if f.live {
@@ -150,8 +151,8 @@ func heapPython(ctx context.Context, e *env, f *heapFlags, p *target.Process) er
 		h.Lines[i].Bytes += t.Bytes
 	}
 	sortCounts(h.Lines)
-	f.notes = append(f.notes, fmt.Sprintf("sliver: process %d: copied, stopped for %s; CPython, %d objects in %s, %.2f s; buffers outside of objects are not counted",
-		p.PID(), millis(c.Frozen), c.Objects, size(int64(c.Scanned)), c.Scan.Seconds()))
+	f.notes = append(f.notes, fmt.Sprintf("sliver: process %d: copied, stopped for %s; CPython, %s in %s, %.2f s; buffers outside of objects are not counted",
+		p.PID(), millis(c.Frozen), plural.Of(c.Objects, "object"), size(int64(c.Scanned)), c.Scan.Seconds()))
 	if c.Left != nil {
 		f.notes = append(f.notes, fmt.Sprintf("sliver: process %d: %v", p.PID(), c.Left))
 	}
@@ -194,7 +195,7 @@ func heapHolders(ctx context.Context, e *env, f *heapFlags, p *target.Process) e
 	if h.Looked < h.Objects {
 		fmt.Fprintf(w, "%12d  not looked at\n", h.Objects-h.Looked)
 	}
-	fmt.Fprintf(w, "%12d  all, %d ways\n", h.Objects, len(h.Paths))
+	fmt.Fprintf(w, "%12d  all, %s\n", h.Objects, plural.Of(len(h.Paths), "way"))
 	return w.Flush()
 }
 
@@ -453,14 +454,14 @@ func (d *dumper) fifo(w io.Writer) error {
 
 // streamed adds a line about what HotSpot has written.
 func (d *dumper) streamed(objects, classes int64) {
-	d.f.notes = append(d.f.notes, fmt.Sprintf("sliver: process %d: written by HotSpot itself, stopped for %s; %d objects, %d classes", d.p.PID(), millis(d.stood), objects, classes))
+	d.f.notes = append(d.f.notes, fmt.Sprintf("sliver: process %d: written by HotSpot itself, stopped for %s; %s, %s", d.p.PID(), millis(d.stood), plural.Of(objects, "object"), plural.Of(classes, "class")))
 }
 
 // say adds a line about what the dump of a copy has.
 func (d *dumper) say(n *hotspot.Dump) {
-	note := fmt.Sprintf("sliver: process %d: dumped %d objects, %d classes, %d roots (%d of stacks, conservative)", d.p.PID(), n.Objects, n.Classes, n.Roots, n.Frames)
+	note := fmt.Sprintf("sliver: process %d: dumped %s, %s, %s (%d of stacks, conservative)", d.p.PID(), plural.Of(n.Objects, "object"), plural.Of(n.Classes, "class"), plural.Of(n.Roots, "root"), n.Frames)
 	if lost := n.Nulled(); lost > 0 {
-		note += fmt.Sprintf("; %d references to no object written as null", lost)
+		note += fmt.Sprintf("; %s to no object written as null", plural.Of(lost, "reference"))
 	}
 	if k, why := n.Untraced(); k > 0 {
 		note += fmt.Sprintf("; stacks of %d threads incomplete (%s)", k, why)
@@ -469,7 +470,7 @@ func (d *dumper) say(n *hotspot.Dump) {
 		note += fmt.Sprintf("; %s fill gaps, written as int[]", size(int64(b)))
 	}
 	if n.Truncated > 0 {
-		note += fmt.Sprintf("; %d arrays of more than 4 GB truncated", n.Truncated)
+		note += fmt.Sprintf("; %s of more than 4 GB truncated", plural.Of(n.Truncated, "array"))
 	}
 	d.f.notes = append(d.f.notes, note)
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sliverprof/sliver/heap/graph"
 	"github.com/sliverprof/sliver/heap/leak"
+	"github.com/sliverprof/sliver/internal/plural"
 )
 
 func writeJSON(e *env, v any) error {
@@ -57,7 +58,7 @@ func heapHisto(ctx context.Context, e *env, f *heapFlags, args []string) error {
 	for _, l := range lines[:min(f.top, all)] {
 		fmt.Fprintf(w, "%12d  %12d  %14s  %s\n", l.Count, l.Bytes, known(l.Retained), printable(l.Class.Name))
 	}
-	fmt.Fprintf(w, "%12d  %12d  %14s  all %d classes with objects\n", count, bytes, "", all)
+	fmt.Fprintf(w, "%12d  %12d  %14s  all %s with objects\n", count, bytes, "", plural.Of(all, "class"))
 	return w.Flush()
 }
 

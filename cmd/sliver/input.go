@@ -12,6 +12,7 @@ import (
 
 	"github.com/sliverprof/sliver/export"
 	"github.com/sliverprof/sliver/export/foreign"
+	"github.com/sliverprof/sliver/internal/plural"
 	"github.com/sliverprof/sliver/internal/safefile"
 	"github.com/sliverprof/sliver/session"
 	"github.com/sliverprof/sliver/symbol/naming"
@@ -111,7 +112,7 @@ func warnDamage(w io.Writer, path string, rec *trace.Recording) bool {
 	case 1:
 		fmt.Fprintf(w, "sliver: %s%s\n", path, damage[0])
 	default:
-		fmt.Fprintf(w, "sliver: %s%s; and %s\n", path, damage[0], plural(len(damage)-1, "more problem"))
+		fmt.Fprintf(w, "sliver: %s%s; and %s\n", path, damage[0], plural.Of(len(damage)-1, "more problem"))
 	}
 	return true
 }
@@ -123,7 +124,7 @@ func addNames(w io.Writer, rec *trace.Recording, o naming.Options) {
 	rec.Named = true
 	for i, p := range problems {
 		if i == 5 {
-			fmt.Fprintf(w, "sliver: and %d more problems with names\n", len(problems)-i)
+			fmt.Fprintf(w, "sliver: and %s with names\n", plural.Of(len(problems)-i, "more problem"))
 			break
 		}
 		fmt.Fprintf(w, "sliver: %s\n", oneLine(errors.New(p)))

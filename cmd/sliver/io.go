@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/sliverprof/sliver/export/report"
+	"github.com/sliverprof/sliver/internal/plural"
 	"github.com/sliverprof/sliver/iowatch"
 	"github.com/sliverprof/sliver/session/canary"
 	"github.com/sliverprof/sliver/session/oneshot"
@@ -152,7 +153,7 @@ func (f *ioFlags) watch(ctx context.Context, e *env, p *target.Process, cmd *tar
 			fmt.Fprint(w, "\x1b[H\x1b[2J")
 			f.table(w, c, func(iowatch.StackID) string { return "" }) // names can wait
 			f.rings(w, c)
-			fmt.Fprintf(w, "\n%d findings; Ctrl-C shows them\n", len(c.Engine.Findings()))
+			fmt.Fprintf(w, "\n%s; Ctrl-C shows them\n", plural.Of(len(c.Engine.Findings()), "finding"))
 			_ = w.Flush() // e.stdout keeps the error
 		}
 	})
@@ -239,13 +240,13 @@ func (f *ioFlags) table(w io.Writer, c *canary.Canary, opened func(iowatch.Stack
 	fmt.Fprintf(w, "%6s %5s %9s %7s %9s %9s %9s %9s %9s %9s%s%s%s  %s\n", "opens", "open", "ops", "syncs", "read", "written", "time", "p50", "p99", "max", waits("misses", "time"), waits("faults", "time"), column("opened in"), "file")
 	for i := range files {
 		if f.rows > 0 && i == f.rows {
-			fmt.Fprintf(w, "%d more files\n", all-shown)
+			fmt.Fprintf(w, "%s\n", plural.Of(all-shown, "more file"))
 			break
 		}
 		x := &files[i]
 		path := printable(x.Path)
 		if x.Files > 0 {
-			path = fmt.Sprintf("%s (%d files)", path, x.Files)
+			path = fmt.Sprintf("%s (%s)", path, plural.Of(x.Files, "file"))
 		}
 		shown += max(x.Files, 1)
 		fmt.Fprintf(w, "%6d %5d %9d %7d %9s %9s %9s %9s %9s %9s%s%s%s  %s\n", x.Opens, x.Open, x.Ops, x.Syncs, report.Amount(x.Got-x.Written), report.Amount(x.Written),
@@ -263,7 +264,7 @@ func (f *ioFlags) rings(w io.Writer, c *canary.Canary) {
 	fmt.Fprintf(w, "\n%9s %7s %7s %7s %9s %9s %9s %9s  through io_uring\n", "ops", "syncs", "others", "errors", "read", "written", "time", "max")
 	for i := range files {
 		if f.rows > 0 && i == f.rows {
-			fmt.Fprintf(w, "%d more files\n", len(files)-i)
+			fmt.Fprintf(w, "%s\n", plural.Of(len(files)-i, "more file"))
 			break
 		}
 		x := &files[i]
@@ -286,7 +287,7 @@ func (f *ioFlags) findings(w io.Writer, c *canary.Canary) {
 		thread := c.Thread(x.TID)
 		fmt.Fprintf(w, "%s  %s  thread %s (%d)\n  %s\n", x.Rule, printable(x.Path), printable(thread), x.TID, printable(x.Advice()))
 		if x.Ops > 0 && x.Call == "" {
-			fmt.Fprintf(w, "  %d operations, %s requested, at most %s at once, %s", x.Ops, report.Amount(x.Bytes), report.Amount(x.Buffer), callTime(x.Cost))
+			fmt.Fprintf(w, "  %s, %s requested, at most %s at once, %s", plural.Of(x.Ops, "operation"), report.Amount(x.Bytes), report.Amount(x.Buffer), callTime(x.Cost))
 			if x.Size >= 0 {
 				fmt.Fprintf(w, "; the file has %s", report.Amount(uint64(x.Size)))
 			}
@@ -429,12 +430,12 @@ func (f *ioFlags) outside(ctx context.Context, e *env, p *target.Process) error 
 		return errors.Join(enc.Encode(r), w.Flush())
 	}
 	if r.Read >= 0 {
-		fmt.Fprintf(w, "in %v: %s read by %d calls, %s written by %d; storage: %s in, %s out\n", r.Span.Round(time.Millisecond), report.Amount(uint64(r.Read)), r.ReadCalls,
+		fmt.Fprintf(w, "in %v: %s read by %s, %s written by %d; storage: %s in, %s out\n", r.Span.Round(time.Millisecond), report.Amount(uint64(r.Read)), plural.Of(r.ReadCalls, "call"),
 			report.Amount(uint64(r.Written)), r.WriteCalls, report.Amount(uint64(max(r.Disk, 0))), report.Amount(uint64(max(r.DiskOut, 0))))
 	}
 	for _, k := range slices.Sorted(maps.Keys(r.After)) {
 		if n := r.After[k] - r.Before[k]; n > 0 {
-			fmt.Fprintf(w, "%d more descriptors of kind %s are open than before (%d)\n", n, printable(k), r.After[k])
+			fmt.Fprintf(w, "%s of kind %s %s open than before (%d)\n", plural.Of(n, "more descriptor"), printable(k), plural.Word(n, "is", "are"), r.After[k])
 		}
 	}
 	for _, b := range r.Blocked {

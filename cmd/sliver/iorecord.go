@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/sliverprof/sliver/internal/plural"
 	"github.com/sliverprof/sliver/iowatch"
 	"github.com/sliverprof/sliver/session"
 	"github.com/sliverprof/sliver/trace"
@@ -63,18 +64,18 @@ func writeIO(w io.Writer, of string, x *trace.IO) {
 		ops, syncs = ops+x.Files[i].Ops, syncs+x.Files[i].Syncs
 	}
 	if ops+syncs > 0 {
-		fmt.Fprintf(w, "  I/O%s: %d reads and writes and %d syncs of %d files and sockets, %d findings\n", of, ops, syncs, len(x.Files)+x.MoreFiles, len(x.Findings))
+		fmt.Fprintf(w, "  I/O%s: %s and %s of %s, %s\n", of, plural.Either(ops, "read or write", "reads and writes"), plural.Of(syncs, "sync"), plural.Either(len(x.Files)+x.MoreFiles, "file or socket", "files and sockets"), plural.Of(len(x.Findings), "finding"))
 	}
 	for i := range x.Findings {
 		if i == maxIOLines {
-			fmt.Fprintf(w, "  %d more findings ('sliver report' shows them)\n", len(x.Findings)-i)
+			fmt.Fprintf(w, "  %s ('sliver report' shows them)\n", plural.Of(len(x.Findings)-i, "more finding"))
 			break
 		}
 		f := &x.Findings[i]
 		fmt.Fprintf(w, "  %s: %s\n", f.Rule, printable(f.Advice))
 	}
 	if x.Skipped > 0 {
-		fmt.Fprintf(w, "  %d reads and writes are in the sums only: their threads had more than 20000 in a second\n", x.Skipped)
+		fmt.Fprintf(w, "  %s in the sums only: their threads had more than 20000 in a second\n", plural.Either(x.Skipped, "read or write is", "reads and writes are"))
 	}
 	for _, l := range x.Lost {
 		if of != "" {

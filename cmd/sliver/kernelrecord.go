@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/sliverprof/sliver/internal/plural"
 	"github.com/sliverprof/sliver/session"
 	"github.com/sliverprof/sliver/trace"
 )
@@ -49,10 +50,10 @@ func writeSwitches(w io.Writer, of string, x *trace.Switches) {
 		fmt.Fprintln(w)
 	}
 	if x.Full > 0 {
-		fmt.Fprintf(w, "  %d switches%s have no record since the kernel's buffer was full\n", x.Full, of)
+		fmt.Fprintf(w, "  %s%s %s no record since the kernel's buffer was full\n", plural.Of(x.Full, "switch"), of, plural.Word(x.Full, "has", "have"))
 	}
 	if x.Rate > 0 {
-		fmt.Fprintf(w, "  %d switches%s have no record since their threads or CPUs had too many\n", x.Rate, of)
+		fmt.Fprintf(w, "  %s%s %s no record since their threads or CPUs had too many\n", plural.Of(x.Rate, "switch"), of, plural.Word(x.Rate, "has", "have"))
 	}
 	for _, l := range x.Lost {
 		fmt.Fprintf(w, "  %s\n", printable(l))

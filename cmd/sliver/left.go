@@ -13,6 +13,7 @@ import (
 	"github.com/sliverprof/sliver/export"
 	"github.com/sliverprof/sliver/heap/hprof"
 	"github.com/sliverprof/sliver/internal/outfile"
+	"github.com/sliverprof/sliver/internal/plural"
 	"github.com/sliverprof/sliver/ringbuf/ringfile"
 	"github.com/sliverprof/sliver/symbol/naming"
 	"github.com/sliverprof/sliver/trace"
@@ -162,7 +163,7 @@ func recoverPartial(e *env, path string, out export.Output, o naming.Options, re
 		return err
 	}
 	from, to := rec.WholeSpan()
-	fmt.Fprintf(e.stderr, "wrote %s (%s): %d threads of %s (%d), %.1f s\n", files[0].Path, bytesText(files[0].Bytes), len(rec.Threads),
+	fmt.Fprintf(e.stderr, "wrote %s (%s): %s of %s (%d), %.1f s\n", files[0].Path, bytesText(files[0].Bytes), plural.Of(len(rec.Threads), "thread"),
 		printable(rec.Process.Comm), rec.Process.PID, float64(to-from)/1e9)
 	if remove {
 		return os.Remove(path)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sliverprof/sliver/internal/limits"
 	_ "github.com/sliverprof/sliver/internal/limits/early" // reports which limit is too low to start
+	"github.com/sliverprof/sliver/internal/plural"
 	"github.com/sliverprof/sliver/target"
 )
 
@@ -39,8 +40,8 @@ func checkDescriptors(e *env, p *target.Process) error {
 		return nil // a later step reports it
 	}
 	if need := int64(ownDescriptors + threadDescriptors*len(ts)); need > most {
-		fmt.Fprintf(e.stderr, "sliver: ulimit -n allows %d open files; all %d threads need about %d: some threads are not recorded\n",
-			most, len(ts), need)
+		fmt.Fprintf(e.stderr, "sliver: ulimit -n allows %d open files; all %s need about %d: some threads are not recorded\n",
+			most, plural.Of(len(ts), "thread"), need)
 	}
 	return nil
 }
@@ -61,7 +62,7 @@ func checkTasks(e *env) error {
 	case left < leastTasks:
 		return fmt.Errorf("%s, which leaves %d more threads or processes; sampling takes %d at least, and up to %d", limit, left, leastTasks, mostTasks)
 	default:
-		fmt.Fprintf(e.stderr, "sliver: %s, which leaves %d more threads or processes; sampling takes up to %d, and ends where they do not suffice\n", limit, left, mostTasks)
+		fmt.Fprintf(e.stderr, "sliver: %s, which leaves %s; sampling takes up to %d, and ends where they do not suffice\n", limit, plural.Either(left, "more thread or process", "more threads or processes"), mostTasks)
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sliverprof/sliver/export"
 	"github.com/sliverprof/sliver/internal/outfile"
+	"github.com/sliverprof/sliver/internal/plural"
 	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/session"
 	"github.com/sliverprof/sliver/stack"
@@ -304,7 +305,7 @@ func (v *liveView) statusNow() web.Status {
 		v.status = pageStatus(st.Total, st.Tasks, st.Unrecorded, st.Pauses)
 		lines := append([]string{v.status.Losses}, v.s.Left().Lines()...)
 		if v.set != nil && v.set.Forgotten() > 0 {
-			lines = append(lines, fmt.Sprintf("%s ended early and left the page; the recording has them", pluralOf(v.set.Forgotten(), "process", "processes")))
+			lines = append(lines, fmt.Sprintf("%s ended early and left the page; the recording has them", plural.Either(v.set.Forgotten(), "process", "processes")))
 		}
 		v.status.Losses = strings.Join(slices.DeleteFunc(lines, func(s string) bool { return s == "" }), "; ")
 		v.status.Paused, v.status.Interval, v.status.Threads = paused, v.s.Interval(), v.s.Selection().String()

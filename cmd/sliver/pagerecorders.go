@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/sliverprof/sliver/internal/plural"
 	"github.com/sliverprof/sliver/watch/control"
 	"github.com/sliverprof/sliver/web"
 )
@@ -22,7 +23,7 @@ func (pageRecorders) List(ctx context.Context) ([]web.Recorder, error) {
 	for _, s := range says {
 		r := web.Recorder{Name: s.Name, PID: s.PID, Keep: s.Keep, Dir: s.Dir, Targets: []string{}, Waiting: s.Waiting, Trouble: s.Trouble, Dumps: []web.Dump{}}
 		for _, t := range s.Targets {
-			r.Targets = append(r.Targets, fmt.Sprintf("%s (%d), %d threads", t.Name, t.PID, t.Threads))
+			r.Targets = append(r.Targets, fmt.Sprintf("%s (%d), %s", t.Name, t.PID, plural.Of(t.Threads, "thread")))
 		}
 		for _, d := range s.Dumps {
 			r.Dumps = append(r.Dumps, web.Dump{At: d.At, Reason: d.Reason, Text: d.Text, File: d.Files[0], Bytes: d.Bytes})

@@ -16,6 +16,7 @@ import (
 	"github.com/sliverprof/sliver/export/push"
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/internal/caps"
+	"github.com/sliverprof/sliver/internal/plural"
 	"github.com/sliverprof/sliver/internal/safefile"
 	"github.com/sliverprof/sliver/session"
 	"github.com/sliverprof/sliver/stack"
@@ -245,7 +246,7 @@ func (w *windows) push(s *session.Session, from, to stack.Time) {
 	})
 	if n := len(failed); n > 0 {
 		w.p.Lose(n * len(w.f.sinks))
-		w.problem(fmt.Sprintf("%s lost: %v", pluralOf(n, "window is", "windows are"), failed[0]))
+		w.problem(fmt.Sprintf("%s lost: %v", plural.Either(n, "window is", "windows are"), failed[0]))
 	}
 }
 
@@ -262,6 +263,6 @@ func (w *windows) close(quiet, hurried bool) {
 	case r.Waiting > 0 || r.Lost > 0:
 		w.problem(fmt.Sprintf("%d windows were sent, %d are lost, %d wait on disk for the next recording with the same address", r.Sent, r.Lost, r.Waiting))
 	case !quiet:
-		fmt.Fprintf(w.e.stderr, "pushed %d windows\n", r.Sent)
+		fmt.Fprintf(w.e.stderr, "pushed %s\n", plural.Of(r.Sent, "window"))
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/sliverprof/sliver/internal/plural"
 	"github.com/sliverprof/sliver/session"
 	"github.com/sliverprof/sliver/session/procset"
 	"github.com/sliverprof/sliver/stack"
@@ -91,7 +92,7 @@ func others(match func(*target.Found) bool, patterns []string) string {
 	if len(found) > mostAlike {
 		more = " and others"
 	}
-	return fmt.Sprintf("; %s: %s%s; sudo gives access", pluralOf(len(found), "process of another user matches", "processes of other users match"),
+	return fmt.Sprintf("; %s: %s%s; sudo gives access", plural.Either(len(found), "process of another user matches", "processes of other users match"),
 		strings.Join(names, ", "), more)
 }
 
@@ -274,7 +275,7 @@ func sayOthers(w io.Writer, s *session.Session, p *target.Process) (stop func())
 				clear = "\r\x1b[K" // the status line
 			}
 			fmt.Fprintf(w, "%ssliver: %s has ended; %s; Ctrl-C ends the recording\n", clear,
-				printable(p.Facts().Comm), pluralOf(n, "process that it started still runs", "processes that it started still run"))
+				printable(p.Facts().Comm), plural.Either(n, "process that it started still runs", "processes that it started still run"))
 		}
 	})
 	return func() { close(done); wg.Wait() }
@@ -309,7 +310,7 @@ func writeProcesses(w io.Writer, r *session.Result) {
 		if x := p.Exit; x != nil && (x.Status != 0 || x.Signal != "") {
 			end = ", " + printable(x.String())
 		}
-		fmt.Fprintf(w, "           %s (%d): %s of CPU, %s, %s%s\n", printable(p.Comm), p.PID, moment(p.CPU), plural(p.Threads, "thread"), plural(int(p.Stats.Samples), "sample"), end)
+		fmt.Fprintf(w, "           %s (%d): %s of CPU, %s, %s%s\n", printable(p.Comm), p.PID, moment(p.CPU), plural.Of(p.Threads, "thread"), plural.Of(int(p.Stats.Samples), "sample"), end)
 	}
 	for _, l := range r.LeftOut.Lines() {
 		fmt.Fprintf(w, "  left out %s\n", printable(l))
@@ -358,17 +359,10 @@ func processesJSON(r *session.Result) (out []processJSON) {
 	return out
 }
 
-func pluralOf(n int, one, more string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, more)
-}
-
 // othersText counts the processes beside the first one.
 func othersText(r *session.Result) string {
 	if len(r.Processes) < 2 {
 		return ""
 	}
-	return " and " + pluralOf(len(r.Processes)-1, "other process", "other processes")
+	return " and " + plural.Either(len(r.Processes)-1, "other process", "other processes")
 }

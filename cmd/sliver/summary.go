@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/sliverprof/sliver/internal/plural"
 	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/session"
 	"github.com/sliverprof/sliver/stack"
@@ -83,9 +84,9 @@ func statusText(st, last session.Status) string {
 		return fmt.Sprintf("recording %s, waits for a thread that matches %s", st.Elapsed.Round(time.Second), st.Awaits)
 	}
 	s := fmt.Sprintf("recording %s, %s, %.0f samples/s, stopped %s", st.Elapsed.Round(time.Second),
-		plural(st.Threads, "thread"), float64(st.Total.Samples-last.Total.Samples)/secs, share(session.Share(st.Total)))
+		plural.Of(st.Threads, "thread"), float64(st.Total.Samples-last.Total.Samples)/secs, share(session.Share(st.Total)))
 	if st.Processes > 0 {
-		s += ", " + pluralOf(st.Processes, "process", "processes")
+		s += ", " + plural.Either(st.Processes, "process", "processes")
 	}
 	if st.LeftOut > 0 {
 		s += fmt.Sprintf(", %d left out", st.LeftOut)
@@ -99,13 +100,6 @@ func statusText(st, last session.Status) string {
 func (l *statusLine) close() {
 	close(l.stop)
 	l.wg.Wait()
-}
-
-func plural(n int, word string) string {
-	if n == 1 {
-		return "1 " + word
-	}
-	return fmt.Sprintf("%d %ss", n, word)
 }
 
 // share formats a share of one in percent with two significant digits.
@@ -252,7 +246,7 @@ func writeSummary(w io.Writer, r *session.Result, p trace.Process) {
 	})
 	for i, s := range r.Problems {
 		if i == 5 {
-			fmt.Fprintf(w, "  names    and %d more problems\n", len(r.Problems)-i)
+			fmt.Fprintf(w, "  names    and %s\n", plural.Of(len(r.Problems)-i, "more problem"))
 			break
 		}
 		fmt.Fprintf(w, "  names    %s\n", oneLine(fmt.Errorf("%s", s)))
@@ -289,7 +283,7 @@ func threadsText(r *session.Result) string {
 	if n := r.Stats.Missing(); n > 0 {
 		return fmt.Sprintf("%d of %d threads", r.Threads, r.Threads+n)
 	}
-	return plural(r.Threads, "thread")
+	return plural.Of(r.Threads, "thread")
 }
 
 // unsampled describes the CPU time that no thread of the recording has; "" if it is little.
@@ -323,7 +317,7 @@ func overruns(r *session.Result) (out []string) {
 		out = append(out, fmt.Sprintf("%s late: the samplers had to wait for a CPU, or for threads that did not stop", span(late)))
 	}
 	if late := r.Releasing; late > least {
-		out = append(out, fmt.Sprintf("%s after the last sample: detaching from %s took this long", span(late), plural(r.Threads, "thread")))
+		out = append(out, fmt.Sprintf("%s after the last sample: detaching from %s took this long", span(late), plural.Of(r.Threads, "thread")))
 	}
 	if r.Writing > least && r.Writing > time.Second {
 		out = append(out, fmt.Sprintf("%s later with the file: names were looked up and outputs written", span(r.Writing)))

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sliverprof/sliver/cmd/sliver/internal/tui"
+	"github.com/sliverprof/sliver/internal/plural"
 	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/session/procset"
 	"github.com/sliverprof/sliver/session/top/feed"
@@ -81,7 +82,7 @@ type severalSource struct {
 func (s *severalSource) PID() int { return 0 }
 
 func (s *severalSource) Comm() string {
-	return pluralOf(len(s.Table().Processes), "process", "processes")
+	return plural.Either(len(s.Table().Processes), "process", "processes")
 }
 
 // Run observes the processes until ctx ends or all have ended.

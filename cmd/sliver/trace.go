@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/sliverprof/sliver/calls"
+	"github.com/sliverprof/sliver/internal/plural"
 	"github.com/sliverprof/sliver/session/exact"
 	"github.com/sliverprof/sliver/session/methods"
 	"github.com/sliverprof/sliver/stack"
@@ -307,10 +308,7 @@ func (f *traceFlags) trace(e *env, p *target.Process, cmd *target.Command) error
 }
 
 func fnCount(n int) string {
-	if n == 1 {
-		return "1 function"
-	}
-	return fmt.Sprintf("%d functions", n)
+	return plural.Of(n, "function")
 }
 
 // listed is a function of --list as JSON.
@@ -369,13 +367,13 @@ func (f *traceFlags) showList(e *env, p *target.Process) error {
 			fmt.Fprintf(w, "  %s:%d", printable(x.File), x.Line)
 		}
 		if x.Places > 0 {
-			fmt.Fprintf(w, "  %d places", x.Places)
+			fmt.Fprintf(w, "  %s", plural.Of(x.Places, "place"))
 		}
 		if x.Blind > 0 {
-			fmt.Fprintf(w, "  %d exits that cannot be probed", x.Blind)
+			fmt.Fprintf(w, "  %s that cannot be probed", plural.Of(x.Blind, "exit"))
 		}
 		if x.Inline > 0 {
-			fmt.Fprintf(w, "  inlined into %d places", x.Inline)
+			fmt.Fprintf(w, "  inlined into %s", plural.Of(x.Inline, "place"))
 		}
 		if x.Why != "" {
 			fmt.Fprintf(w, "  not traceable: %s", printable(x.Why))
@@ -563,7 +561,7 @@ func (c *callPrinter) end() error {
 			knownTime(known, x.Total), left, names[i])
 	}
 	if quiet > 0 {
-		fmt.Fprintf(c.w, "%d more functions were not called\n", quiet)
+		fmt.Fprintf(c.w, "%s %s not called\n", plural.Of(quiet, "more function"), plural.Word(quiet, "was", "were"))
 	}
 	for i := range st.Hot {
 		h := &st.Hot[i]
@@ -577,10 +575,10 @@ func (c *callPrinter) end() error {
 		fmt.Fprintln(c.w, loss)
 	}
 	if st.Lost > 0 {
-		fmt.Fprintf(c.w, "%d entries and exits were lost: calls are missing, and some ends are wrong\n", st.Lost)
+		fmt.Fprintf(c.w, "%s lost: calls are missing, and some ends are wrong\n", plural.Either(st.Lost, "entry or exit was", "entries and exits were"))
 	}
 	if st.Dropped > 0 {
-		fmt.Fprintf(c.w, "%d calls in a recursion deeper than %d are missing\n", st.Dropped, calls.MaxOpen)
+		fmt.Fprintf(c.w, "%s in a recursion deeper than %d %s missing\n", plural.Of(st.Dropped, "call"), calls.MaxOpen, plural.Word(st.Dropped, "is", "are"))
 	}
 	return errors.Join(c.err, c.w.Flush())
 }

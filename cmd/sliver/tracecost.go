@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/sliverprof/sliver/internal/plural"
 	"github.com/sliverprof/sliver/session/exact"
 )
 
@@ -73,8 +74,8 @@ func costLine(st *exact.Stats) string {
 	if st.Hit.Assumed {
 		how = ", as assumed"
 	}
-	return fmt.Sprintf("tracing cost the program about %s, %s of a CPU: %d entries and exits, %s for an entry and %s for an exit%s", span(st.Cost),
-		share(tracedShare(st)), hitsOf(st), moment(int64(st.Hit.Enter)), moment(int64(st.Hit.Exit)), how)
+	return fmt.Sprintf("tracing cost the program about %s, %s of a CPU: %s, %s for an entry and %s for an exit%s", span(st.Cost),
+		share(tracedShare(st)), plural.Either(hitsOf(st), "entry or exit", "entries and exits"), moment(int64(st.Hit.Enter)), moment(int64(st.Hit.Exit)), how)
 }
 
 // tracedShare is the cost of tracing as a share of a CPU.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/sliverprof/sliver/internal/plural"
 	"github.com/sliverprof/sliver/session"
 	"github.com/sliverprof/sliver/session/exact"
 	"github.com/sliverprof/sliver/session/methods"
@@ -128,7 +129,7 @@ func writeCalls(w io.Writer, c *session.Calls, flags *callFlags) {
 			fmt.Fprintf(w, "  %s: not called\n", names[i])
 			continue
 		}
-		fmt.Fprintf(w, "  %s: %d calls", names[i], s.Calls)
+		fmt.Fprintf(w, "  %s: %s", names[i], plural.Of(s.Calls, "call"))
 		if s.Times.N > 0 {
 			fmt.Fprintf(w, ", p50 %s, p99 %s, longest %s", callTime(s.Times.Percentile(.5)), callTime(s.Times.Percentile(.99)), callTime(s.Times.Max))
 		}
@@ -146,7 +147,7 @@ func writeCalls(w io.Writer, c *session.Calls, flags *callFlags) {
 		fmt.Fprintf(w, "  %s\n", line)
 	}
 	if c.Lost > 0 {
-		fmt.Fprintf(w, "  %d entries and exits were lost: calls are missing, and some ends are wrong\n", c.Lost)
+		fmt.Fprintf(w, "  %s lost: calls are missing, and some ends are wrong\n", plural.Either(c.Lost, "entry or exit was", "entries and exits were"))
 	}
 	for _, loss := range methodLosses(c.LostBytes, c.Missing, c.Silent) {
 		fmt.Fprintf(w, "  %s\n", loss)
@@ -175,7 +176,7 @@ func writeLater(w io.Writer, fns []exact.Function, untraced []string) {
 	}
 	for i, why := range untraced {
 		if i == maxCallRows {
-			fmt.Fprintf(w, "  %d more functions are not traced\n", len(untraced)-i)
+			fmt.Fprintf(w, "  %s %s not traced\n", plural.Of(len(untraced)-i, "more function"), plural.Word(len(untraced)-i, "is", "are"))
 			break
 		}
 		fmt.Fprintf(w, "  not traced: %s\n", printable(why))

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/sliverprof/sliver/export"
+	"github.com/sliverprof/sliver/internal/plural"
 )
 
 // maxWrote is how many files of one format have a line each.
@@ -19,7 +20,7 @@ func eachWrote(files []export.File, yield func(line, left string)) {
 			n++
 		}
 		if n > maxWrote {
-			yield(fmt.Sprintf("%d files, the first is %s (%s, %s together)", n, files[0].Path, files[0].Format, bytesText(bytes)), files[0].Left)
+			yield(fmt.Sprintf("%s, the first is %s (%s, %s together)", plural.Of(n, "file"), files[0].Path, files[0].Format, bytesText(bytes)), files[0].Left)
 			files = files[n:]
 			continue
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/internal/plural"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 )
@@ -81,7 +82,7 @@ func (o *writer) traced() {
 		return true
 	})
 	if left > 0 {
-		o.head('i', o.base, o.v.PID(), fmt.Sprintf("%d traced calls left out: too many overlap", left), nil)
+		o.head('i', o.base, o.v.PID(), fmt.Sprintf("%s left out: too many overlap", plural.Of(left, "traced call")), nil)
 		o.print(`,"s":"p"}`)
 	}
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/sliverprof/sliver/export/tally"
 	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/internal/plural"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/wait/idle"
 )
@@ -202,7 +203,7 @@ func (g *graph) draw() {
 		notes = append(notes, fmt.Sprintf("calls deeper than %d are left out of the picture", maxRows))
 	}
 	if g.folded > 0 {
-		notes = append(notes, fmt.Sprintf("%d stacks are counted for their callers", g.folded))
+		notes = append(notes, fmt.Sprintf("%s %s counted for their callers", plural.Of(g.folded, "stack"), plural.Word(g.folded, "is", "are")))
 	}
 	bottom := top + g.rows*row
 	height := bottom + margin + len(notes)*row
@@ -210,10 +211,7 @@ func (g *graph) draw() {
 	for _, v := range g.views {
 		n += len(v.Threads)
 	}
-	threads := fmt.Sprintf("%d threads", n)
-	if n == 1 {
-		threads = "1 thread"
-	}
+	threads := plural.Of(n, "thread")
 	if left := g.left.String(); left != "" {
 		threads += ", without " + left
 	}

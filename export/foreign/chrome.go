@@ -321,11 +321,11 @@ func (c *chrome) write(w io.Writer) error {
 	}
 	last = max(last, t.last)
 	c.rep.Calls, c.rep.Threads = b.calls, t.threads
-	note(c.rep, c.other, "events were skipped because they are not calls")
-	note(c.rep, c.odd, "events were skipped because they are malformed")
-	note(c.rep, c.strayed, "ends of calls had no begin")
-	note(c.rep, c.open, "calls had no end, and end with their thread")
-	note(c.rep, c.clipped, "calls outlived their callers, and end with them")
+	note(c.rep, c.other, "event was skipped because it is not a call", "events were skipped because they are not calls")
+	note(c.rep, c.odd, "event was skipped because it is malformed", "events were skipped because they are malformed")
+	note(c.rep, c.strayed, "end of a call had no begin", "ends of calls had no begin")
+	note(c.rep, c.open, "call had no end, and ends with its thread", "calls had no end, and end with their thread")
+	note(c.rep, c.clipped, "call outlived its caller, and ends with it", "calls outlived their callers, and end with them")
 	if c.cut {
 		c.rep.Notes = append(c.rep.Notes, "the file is truncated: using the part that is complete")
 	}

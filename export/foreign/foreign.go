@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/sliverprof/sliver/internal/plural"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/trace/event"
@@ -223,9 +224,9 @@ func (t *thread) close(at stack.Time) error {
 	return t.flush()
 }
 
-// note adds a note that something happened n times.
-func note(r *Report, n int, what string) {
+// note adds a note that something happened n times; one and more are its words.
+func note(r *Report, n int, one, more string) {
 	if n > 0 {
-		r.Notes = append(r.Notes, fmt.Sprintf("%d %s", n, what))
+		r.Notes = append(r.Notes, plural.Either(n, one, more))
 	}
 }

@@ -147,9 +147,9 @@ func TestPerfettoReadsWhatWasImported(t *testing.T) {
 
 func TestNanoscope(t *testing.T) {
 	for _, c := range []struct{ in, want, note string }{
-		{"5:+a\n7:b()\n9:POP\n", "x/0 5..9 a; x/1 7..9 b()", "1 calls had no end"},
+		{"5:+a\n7:b()\n9:POP\n", "x/0 5..9 a; x/1 7..9 b()", "1 call had no end, and ends with"},
 		{"5:POP\n6:+a\r\n\n8:POP\n9:POP", "x/0 6..8 a", "2 ends of calls had no begin"},
-		{"5:+a:POP\n9:+a#meta\n3:POP\n10:POP\n", "x/0 5..10 a:POP; x/1 9..9 a#meta", "1 times fell"},
+		{"5:+a:POP\n9:+a#meta\n3:POP\n10:POP\n", "x/0 5..10 a:POP; x/1 9..9 a#meta", "1 time fell"},
 	} {
 		rec, rep, err := readNanoscope(t, c.in, "")
 		if err != nil {
@@ -202,7 +202,7 @@ func TestChrome(t *testing.T) {
 			"io/0 1000..3000 a", "2 events were skipped because they are not calls"},
 		// Calls that do not nest, stray ends, calls without an end.
 		{`[{"ph":"X","ts":1,"dur":5,"name":"a","pid":1,"tid":1},{"ph":"X","ts":4,"dur":5,"name":"b","pid":1,"tid":1},{"ph":"E","ts":9,"pid":1,"tid":1}]`,
-			"thread 1/0 1000..6000 a; thread 1/1 4000..6000 b", "1 ends of calls had no begin; 1 calls outlived"},
+			"thread 1/0 1000..6000 a; thread 1/1 4000..6000 b", "1 end of a call had no begin; 1 call outlived"},
 		{`[{"ph":"B","ts":1,"name":"a","pid":1,"tid":1},{"ph":"B","ts":2,"name":"b","pid":1,"tid":1},{"ph":"E","ts":3,"pid":1,"tid":1},{"ph":"B","ts":3,"name":"c","pid":1,"tid":1}`,
 			"thread 1/0 1000..3000 a; thread 1/1 2000..3000 b; thread 1/1 3000..3000 c", "2 calls had no end"},
 		{`[{"ph":"X","ts":1,"dur":2,"name":"a","pid":1,"tid":1},{"ph":"X","ts":1,"dur":2,"na`, "thread 1/0 1000..3000 a", "the file is truncated"},

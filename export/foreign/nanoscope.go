@@ -48,10 +48,10 @@ func ReadNanoscope(r, states io.Reader, w io.Writer, o Options) (*Report, error)
 	if err := n.statesUntil(stack.Time(maxTime)); err != nil {
 		return nil, err
 	}
-	note(n.rep, n.th.open, "calls had no end, and end with the trace")
-	note(n.rep, n.pops, "ends of calls had no begin")
-	note(n.rep, n.fell, "times fell, and are taken for the time before")
-	note(n.rep, n.deep, "calls were too deep")
+	note(n.rep, n.th.open, "call had no end, and ends with the trace", "calls had no end, and end with the trace")
+	note(n.rep, n.pops, "end of a call had no begin", "ends of calls had no begin")
+	note(n.rep, n.fell, "time fell, and is taken for the time before", "times fell, and are taken for the time before")
+	note(n.rep, n.deep, "call was too deep", "calls were too deep")
 	if err := n.th.close(n.at); err != nil {
 		return nil, err
 	}

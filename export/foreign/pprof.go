@@ -54,8 +54,8 @@ func ReadPprof(r io.Reader, w io.Writer, o Options) (*Report, error) {
 		what = fmt.Sprintf("values are %q in %q, shown as ns; a profile has no times", typ, unitName)
 	}
 	x.rep.Notes = append(x.rep.Notes, what)
-	note(x.rep, x.negative, "samples have values below 0, and are left out")
-	note(x.rep, x.deep, "stacks were too deep, and are cut")
+	note(x.rep, x.negative, "sample has a value below 0, and is left out", "samples have values below 0, and are left out")
+	note(x.rep, x.deep, "stack was too deep, and is cut", "stacks were too deep, and are cut")
 	x.rep.Threads, x.rep.Calls = len(x.threads), x.b.calls
 	return x.rep, x.b.finish(&x.names, end, "imported from a pprof profile")
 }

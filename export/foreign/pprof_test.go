@@ -188,7 +188,7 @@ func TestPprofOfBytes(t *testing.T) {
 	if got := text(rec); got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}
-	if rec.Threads[1].TID != 77 || len(rep.Notes) != 2 || !strings.Contains(rep.Notes[0], `"bytes"`) || !strings.Contains(rep.Notes[1], "1 samples have values below 0") {
+	if rec.Threads[1].TID != 77 || len(rep.Notes) != 2 || !strings.Contains(rep.Notes[0], `"bytes"`) || !strings.Contains(rep.Notes[1], "1 sample has a value below 0") {
 		t.Errorf("%+v, %q", rec.Threads, rep.Notes)
 	}
 	for what, p := range map[string]*profile.Profile{"no sample": {SampleType: heap().SampleType}, "no sample types": {}} {

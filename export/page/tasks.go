@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/internal/plural"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/web/analysis"
@@ -132,7 +133,7 @@ func (b *builder) tasks(views []*view.View) {
 		lost += without
 	}
 	if lost > 0 {
-		b.h.Notes = append(b.h.Notes, fmt.Sprintf("tasks: %d stacks of waits are not in this file: it has at most %d", lost, maxTaskStacks))
+		b.h.Notes = append(b.h.Notes, fmt.Sprintf("tasks: %s of waits %s not in this file: it has at most %d", plural.Of(lost, "stack"), plural.Word(lost, "is", "are"), maxTaskStacks))
 	}
 }
 

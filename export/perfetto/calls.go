@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/internal/plural"
 	"github.com/sliverprof/sliver/trace"
 )
 
@@ -83,7 +84,7 @@ func (e *exporter) calls(id uint64) uint64 {
 		in := newInterned(e.v)
 		id++
 		s := &sequence{out: e.out, id: id, track: e.uuid(kindExact, tracks), base: e.base}
-		name := in.words(fmt.Sprintf("%d traced calls are on no track: too many overlap", left))
+		name := in.words(fmt.Sprintf("%s %s on no track: too many overlap", plural.Of(left, "traced call"), plural.Word(left, "is", "are")))
 		in.callAnnotation()
 		at := s.begin(e.base, true)
 		in.take(e.out)

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/internal/plural"
 	"github.com/sliverprof/sliver/iowatch"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
@@ -56,7 +57,7 @@ func (e *exporter) io(id uint64) uint64 {
 	}
 	about := "Operations by file, with bytes, and stacks of slow ones."
 	if n := len(rec.IO.Files) + rec.IO.MoreFiles - len(rank); n > 0 {
-		about += fmt.Sprintf(" %d more files took less time than these and have no track.", n)
+		about += fmt.Sprintf(" %s took less time than these and %s no track.", plural.Of(n, "more file"), plural.Word(n, "has", "have"))
 	}
 	e.child(kindIO, 0, e.uuid(kindProcess, 0), "I/O", "", about, len(e.v.Threads)+1, false)
 	id = e.findings(id)

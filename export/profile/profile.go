@@ -14,6 +14,7 @@ import (
 	"github.com/sliverprof/sliver/diff"
 	"github.com/sliverprof/sliver/export/tally"
 	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/internal/plural"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 )
@@ -170,7 +171,7 @@ func (p *Profile) Comments() []string {
 		out = append(out, "loss: "+l)
 	}
 	if p.tree.Folded > 0 {
-		out = append(out, fmt.Sprintf("loss: %d stacks counted for their callers: more than %d distinct ones", p.tree.Folded, tally.MaxNodes))
+		out = append(out, fmt.Sprintf("loss: %s counted for their callers: more than %d distinct ones", plural.Of(p.tree.Folded, "stack"), tally.MaxNodes))
 	}
 	if l := p.stacks.Loss(); l != "" {
 		out = append(out, "loss: "+l)

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/internal/plural"
 	"github.com/sliverprof/sliver/iowatch"
 	"github.com/sliverprof/sliver/trace"
 )
@@ -208,7 +209,7 @@ func (f *IOFile) Name() string {
 	case f.Path == "":
 		return f.Kind
 	case f.Files > 0:
-		return fmt.Sprintf("%s (%d files)", f.Path, f.Files)
+		return fmt.Sprintf("%s (%s)", f.Path, plural.Of(f.Files, "file"))
 	}
 	return f.Path
 }
@@ -308,7 +309,7 @@ func (r *Report) textFindings(w io.Writer) {
 		f := &r.IO.Findings[i]
 		fmt.Fprintf(w, "  %s  %s\n    %s\n    thread %s (%d) at %s", f.Rule, cell(f.Path), f.Advice, cell(f.Thread), f.TID, duration(f.At))
 		if f.Ops > 0 {
-			fmt.Fprintf(w, "; %s, %s requested, %s", count(f.Ops, "operation"), Amount(f.Requested), duration(f.Total))
+			fmt.Fprintf(w, "; %s, %s requested, %s", plural.Of(f.Ops, "operation"), Amount(f.Requested), duration(f.Total))
 		}
 		fmt.Fprintln(w)
 		for i, path := range f.Also {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sliverprof/sliver/export/between"
 	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/internal/plural"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 )
@@ -186,7 +187,7 @@ func (r *Report) textProcesses(b *bufio.Writer, top int) {
 	var parts []string
 	for i, p := range r.OnPath {
 		if i == maxOnPath {
-			parts = append(parts, fmt.Sprintf("%d more programs", len(r.OnPath)-i))
+			parts = append(parts, plural.Of(len(r.OnPath)-i, "more program"))
 			break
 		}
 		parts = append(parts, fmt.Sprintf("%s in %s (%s)", duration(p.Total), cell(p.Name), processes(p.Processes)))
@@ -217,10 +218,7 @@ func (s *Step) waiter() string {
 const maxOnPath = 8
 
 func processes(n int) string {
-	if n == 1 {
-		return "1 process"
-	}
-	return fmt.Sprintf("%d processes", n)
+	return plural.Of(n, "process")
 }
 
 // Beside counts the other processes of the recording, as words behind the name of the first one; "" if there are none.
@@ -228,10 +226,8 @@ func (x *Recording) Beside() string {
 	switch x.Others {
 	case 0:
 		return ""
-	case 1:
-		return " and 1 other process"
 	}
-	return fmt.Sprintf(" and %d other processes", x.Others)
+	return " and " + plural.Of(x.Others, "other process")
 }
 
 // arguments splits a line of view.Command. A quoted argument, such as the script behind sh -c, is one.

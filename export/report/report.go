@@ -14,6 +14,7 @@ import (
 
 	"github.com/sliverprof/sliver/export/contend"
 	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/internal/plural"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/wait/idle"
@@ -212,7 +213,7 @@ func (x *Wait) Hidden() string {
 	case 1:
 		return "1 native frame of the interpreter not shown"
 	}
-	return fmt.Sprintf("%d native frames of the interpreter not shown", n)
+	return fmt.Sprintf("%s of the interpreter not shown", plural.Of(n, "native frame"))
 }
 
 // Frame is a call of a stack.

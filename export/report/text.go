@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/internal/plural"
 )
 
 // WriteJSON writes the document of docs/report-json.md and a newline.
@@ -58,17 +59,6 @@ func percent(part, whole int64) string {
 		return ""
 	}
 	return fmt.Sprintf(" %.0f%%", 100*float64(part)/float64(whole))
-}
-
-// count formats a number of things; "" for 0.
-func count(n uint64, what string) string {
-	if n == 0 {
-		return ""
-	}
-	if n != 1 {
-		what += "s"
-	}
-	return strconv.FormatUint(n, 10) + " " + what
 }
 
 // maxCell is the maximum width of a name in a text table, in characters.
@@ -139,12 +129,12 @@ func (r *Report) WriteText(w io.Writer) error {
 	r.textCalls(b)
 	r.textThreads(b)
 	c := &r.Cost
-	p("\nWhat sliver took\n  %d samples, %d with a stop; the threads were held for %s in all, %.3f%% of their time\n", c.Samples, c.Stops, duration(c.Held), 100*c.Share)
+	p("\nWhat sliver took\n  %s, %d with a stop; the threads were held for %s in all, %.3f%% of their time\n", plural.Of(c.Samples, "sample"), c.Stops, duration(c.Held), 100*c.Share)
 	if c.Stops > 0 {
 		p("  a stop: mean %s, p99 %s, longest %s\n", duration(c.Mean), duration(c.P99), duration(c.Max))
 	}
 	if c.Restarted > 0 {
-		p("  %s put back\n", count(c.Restarted, "interrupted call"))
+		p("  %s put back\n", plural.Of(c.Restarted, "interrupted call"))
 	}
 	if c.Self > 0 {
 		p("  CPU time of sliver itself: %s\n", duration(c.Self))
@@ -159,7 +149,7 @@ func (r *Report) WriteText(w io.Writer) error {
 			p("  %s\n", l)
 		}
 		if n := len(r.Losses) - len(shown); n > 0 {
-			p("  and %d more lines; --rows shows more\n", n)
+			p("  and %s; --rows shows more\n", plural.Of(n, "more line"))
 		}
 	}
 	if err := b.Flush(); err != nil {
@@ -235,7 +225,7 @@ func (r *Report) textTasks(w io.Writer) {
 		fmt.Fprintf(w, ", in %s", processes(x.Processes))
 	}
 	if x.Idle > 0 {
-		fmt.Fprintf(w, "; %s of the runtime left out, --idle shows them", count(uint64(x.Idle), "goroutine"))
+		fmt.Fprintf(w, "; %s of the runtime left out, --idle shows them", plural.Of(uint64(x.Idle), "goroutine"))
 	}
 	fmt.Fprintln(w, more(r.More.TaskFuncs))
 	t := newTable(w, "ran", "ready", "waited", "goroutines", "process", "function")
@@ -298,7 +288,7 @@ func (r *Report) textTogether(w io.Writer) {
 	if x.cpu+x.runnable+x.waits+x.stopped+r.Recording.Unsampled == 0 {
 		return
 	}
-	fmt.Fprintf(w, "%s: %s on a CPU", count(uint64(x.threads), "thread"), duration(x.cpu))
+	fmt.Fprintf(w, "%s: %s on a CPU", plural.Of(uint64(x.threads), "thread"), duration(x.cpu))
 	if r.Recording.Duration > 0 {
 		fmt.Fprintf(w, " (%s of one)", strings.TrimSpace(cmp.Or(percent(x.cpu, r.Recording.Duration), "0%")))
 	}

@@ -72,7 +72,7 @@ func TestTracedFunctions(t *testing.T) {
 	}
 	losses := strings.Join(r.Losses, "\n")
 	if !strings.Contains(losses, "3 entries and exits of traced functions lost") || !strings.Contains(losses, "odd no longer traced: 100000 entries") ||
-		!strings.Contains(losses, "1 traced functions of files that were loaded later") {
+		!strings.Contains(losses, "1 traced function of files that were loaded later") {
 		t.Error(losses)
 	}
 	var text, page, js bytes.Buffer

@@ -1,6 +1,10 @@
 package tally
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/sliverprof/sliver/internal/plural"
+)
 
 // Limits for formats that write every frame of every stack (collapsed stacks, pprof,
 // OTLP). Their size is the sum of all depths: a call 65,536 frames deep, sampled at each
@@ -68,12 +72,12 @@ func (c *Cutter) Path(n int32, dst []int32) (path []int32, inner, omitted int) {
 }
 
 // Omitted returns the name of the frame that represents n omitted frames.
-func Omitted(n int) string { return fmt.Sprintf("[%d frames left out]", n) }
+func Omitted(n int) string { return fmt.Sprintf("[%s left out]", plural.Of(n, "frame")) }
 
 // Loss describes the stacks that were cut; "" if there are none.
 func (c *Cutter) Loss() string {
 	if c.Stacks == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d stacks deeper than %d frames are cut: %d frames left out", c.Stacks, CutDepth, c.Frames)
+	return fmt.Sprintf("%s deeper than %d frames %s cut: %s left out", plural.Of(c.Stacks, "stack"), CutDepth, plural.Word(c.Stacks, "is", "are"), plural.Of(c.Frames, "frame"))
 }

@@ -24,6 +24,7 @@ import (
 	"strings"
 
 	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/internal/plural"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/trace/event"
@@ -366,10 +367,10 @@ func (p *picture) notes() []string {
 		}
 	}
 	if deeper > 0 {
-		notes = append(notes, fmt.Sprintf("the deepest calls of %d threads are left out of the picture", deeper))
+		notes = append(notes, fmt.Sprintf("the deepest calls of %s are left out of the picture", plural.Of(deeper, "thread")))
 	}
 	if p.leftOut > 0 {
-		notes = append(notes, fmt.Sprintf("%d more threads are left out of the picture (--threads chooses)", p.leftOut))
+		notes = append(notes, fmt.Sprintf("%s %s left out of the picture (--threads chooses)", plural.Of(p.leftOut, "more thread"), plural.Word(p.leftOut, "is", "are")))
 	}
 	return notes
 }
@@ -457,7 +458,7 @@ func (p *picture) lane(c canvas, l *lane, y float64) float64 {
 
 // within lists the calls that are always open, innermost ones if not all fit.
 func within(n int, outer []string) string {
-	text := fmt.Sprintf("always in %d calls: ", n)
+	text := fmt.Sprintf("always in %s: ", plural.Of(n, "call"))
 	if n == 1 {
 		text = "always in "
 	}
@@ -483,7 +484,7 @@ func (p *picture) box(c canvas, v *view.View, b *box, y float64) {
 	wide := max(b.x1-b.x0, .3)
 	title := fmt.Sprintf("%s %s", name, view.Short(b.ns))
 	if b.calls > 1 {
-		title = fmt.Sprintf("%d calls, %s; the longest: %s", b.calls, view.Short(b.ns), name)
+		title = fmt.Sprintf("%s, %s; the longest: %s", plural.Of(b.calls, "call"), view.Short(b.ns), name)
 	}
 	gap := 0.0
 	if wide > 3 {

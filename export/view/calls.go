@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/sliverprof/sliver/calls"
+	"github.com/sliverprof/sliver/internal/plural"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/trace/event"
@@ -111,10 +112,10 @@ func tracedLosses(t *trace.Traced) (out []string) {
 		return nil
 	}
 	if t.Lost > 0 {
-		out = append(out, fmt.Sprintf("%d entries and exits of traced functions lost: calls are missing, and some ends are wrong", t.Lost))
+		out = append(out, fmt.Sprintf("%s of traced functions lost: calls are missing, and some ends are wrong", plural.Either(t.Lost, "entry or exit", "entries and exits")))
 	}
 	if t.Dropped > 0 {
-		out = append(out, fmt.Sprintf("%d traced calls in a recursion deeper than %d left out", t.Dropped, calls.MaxOpen))
+		out = append(out, fmt.Sprintf("%s in a recursion deeper than %d left out", plural.Of(t.Dropped, "traced call"), calls.MaxOpen))
 	}
 	if t.LostBytes > 0 {
 		out = append(out, fmt.Sprintf("%d bytes of records of traced calls lost, since the buffers of the runtime were full: calls are missing", t.LostBytes))
@@ -139,10 +140,10 @@ func tracedLosses(t *trace.Traced) (out []string) {
 		}
 	}
 	if hot > maxReasons {
-		out = append(out, fmt.Sprintf("%d more functions no longer traced", hot-maxReasons))
+		out = append(out, fmt.Sprintf("%s no longer traced", plural.Of(hot-maxReasons, "more function")))
 	}
 	if later > 0 {
-		out = append(out, fmt.Sprintf("%d traced functions of files that were loaded later: their first calls may be missing", later))
+		out = append(out, fmt.Sprintf("%s of files that were loaded later: their first calls may be missing", plural.Of(later, "traced function")))
 	}
 	return out
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/sliverprof/sliver/internal/plural"
 	"github.com/sliverprof/sliver/iowatch"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
@@ -129,7 +130,7 @@ func ioLosses(x *trace.IO) (out []string) {
 		return nil
 	}
 	if x.Skipped > 0 {
-		out = append(out, fmt.Sprintf("%d reads and writes are in the sums only: their threads had too many in a second", x.Skipped))
+		out = append(out, fmt.Sprintf("%s in the sums only: their threads had too many in a second", plural.Either(x.Skipped, "read or write is", "reads and writes are")))
 	}
 	for i, l := range x.Lost {
 		if i == maxReasons {

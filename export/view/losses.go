@@ -3,6 +3,7 @@ package view
 import (
 	"fmt"
 
+	"github.com/sliverprof/sliver/internal/plural"
 	"github.com/sliverprof/sliver/trace"
 )
 
@@ -61,11 +62,8 @@ const maxLines = 200
 func countedLosses(t trace.ThreadStats) []string {
 	var out []string
 	add := func(n uint64, what, how string) {
-		if n > 1 {
-			what += "s"
-		}
 		if n > 0 {
-			out = append(out, count(n)+" "+what+" "+how)
+			out = append(out, plural.Of(n, what)+" "+how)
 		}
 	}
 	add(t.Late, "tick", "late and left out")
@@ -124,7 +122,7 @@ func (v *View) Unsampled() int64 {
 func FewLosses(all []*View) []string {
 	notes := Losses(all)
 	if n := len(notes) - fewLosses; n > 1 {
-		notes = append(notes[:fewLosses], fmt.Sprintf("and %d more losses", n))
+		notes = append(notes[:fewLosses], fmt.Sprintf("and %s", plural.Of(n, "more loss")))
 	}
 	return notes
 }

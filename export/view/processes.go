@@ -3,6 +3,7 @@ package view
 import (
 	"fmt"
 
+	"github.com/sliverprof/sliver/internal/plural"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 )
@@ -60,6 +61,6 @@ func Title(all []*View) string {
 	case 1:
 		return all[0].Process() + " and 1 other process"
 	default:
-		return fmt.Sprintf("%s and %d other processes", all[0].Process(), n)
+		return fmt.Sprintf("%s and %s", all[0].Process(), plural.Of(n, "other process"))
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/sliverprof/sliver/heap/graph"
+	"github.com/sliverprof/sliver/internal/plural"
 )
 
 // A container is a class of collections: the field with its array, and the one with how
@@ -207,7 +208,7 @@ func (f *fillCount) report() {
 			break
 		}
 		found := Finding{Kind: KindCollections, Class: k.class, Count: n, Bytes: bytes, object: k.best,
-			Title: fmt.Sprintf("%d %s of %s %s at most half full: %s of capacity without elements", n, one(n, "object", "objects"), k.class, one(n, "is", "are"), Bytes(bytes)),
+			Title: fmt.Sprintf("%d %s of %s %s at most half full: %s of capacity without elements", n, plural.Word(n, "object", "objects"), k.class, plural.Word(n, "is", "are"), Bytes(bytes)),
 			Notes: []string{"the path leads to the one with most of it"}}
 		for i, u := range k.fill {
 			if u.Count > 0 {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sliverprof/sliver/heap/graph"
 	"github.com/sliverprof/sliver/heap/hprof"
+	"github.com/sliverprof/sliver/internal/plural"
 )
 
 const (
@@ -367,7 +368,7 @@ func (c *contents) reportConstants() {
 			break
 		}
 		c.s.add(Finding{Kind: KindConstant, Class: k.name, Count: k.count, Bytes: k.bytes, object: c.objectOf(k.best),
-			Title: fmt.Sprintf("%d %s %s alone %s %s", k.count, one(k.count, "array", "arrays"), k.name, one(k.count, "takes", "take"), Bytes(k.bytes)), Notes: []string{"the path leads to the largest of them"}})
+			Title: fmt.Sprintf("%d %s %s alone %s %s", k.count, plural.Word(k.count, "array", "arrays"), k.name, plural.Word(k.count, "takes", "take"), Bytes(k.bytes)), Notes: []string{"the path leads to the largest of them"}})
 	}
 }
 
@@ -378,7 +379,7 @@ func (c *contents) reportNulls() {
 	}
 	first := c.nulls[0]
 	f := Finding{Kind: KindNulls, Class: first.class.Name, Count: c.nullArrays, Bytes: c.nullBytes, object: c.objectOf(first.id),
-		Title: fmt.Sprintf("%d large %s mostly null: %s of empty elements", c.nullArrays, one(c.nullArrays, "array is", "arrays are"), Bytes(c.nullBytes))}
+		Title: fmt.Sprintf("%d large %s mostly null: %s of empty elements", c.nullArrays, plural.Word(c.nullArrays, "array is", "arrays are"), Bytes(c.nullBytes))}
 	for _, n := range c.nulls[:min(len(c.nulls), 5)] {
 		f.Content = append(f.Content, Class{Name: fmt.Sprintf("%s %s: %d of %d are null", n.class.Name, hex(c.idOf(n.id)), n.nulls, n.length), Count: 1, Bytes: n.bytes, Retained: -1})
 	}
@@ -405,7 +406,7 @@ func (c *contents) duplicates() {
 		return cmp.Or(cmp.Compare(cost(&b), cost(&a)), cmp.Compare(a.example, b.example))
 	})
 	f := Finding{Kind: KindStrings, Count: count, Bytes: waste, Class: c.classes[all[0].class].Name, object: c.objectOf(all[0].example),
-		Title: fmt.Sprintf("%d %s the content of another one: %s for copies", count, one(count, "array has", "arrays have"), Bytes(waste))}
+		Title: fmt.Sprintf("%d %s the content of another one: %s for copies", count, plural.Word(count, "array has", "arrays have"), Bytes(waste))}
 	for i := range all[:min(len(all), 10)] {
 		k, text := &all[i], ""
 		class := c.classes[k.class].Name
@@ -419,7 +420,7 @@ func (c *contents) duplicates() {
 	if o := f.object; o != 0 && g.HasTree() {
 		if h := g.Dominator(o); h != 0 {
 			if _, holder := g.Holder(h); !holder && g.Class(h).Name == "java.lang.String" {
-				f.Title = fmt.Sprintf("%d strings and arrays have the content of another one: %s for copies", count, Bytes(waste))
+				f.Title = fmt.Sprintf("%s the content of another one: %s for copies", plural.Either(count, "string or array has", "strings and arrays have"), Bytes(waste))
 			}
 		}
 	}

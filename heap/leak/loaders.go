@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/sliverprof/sliver/heap/graph"
+	"github.com/sliverprof/sliver/internal/plural"
 )
 
 // loaders finds classes that several class loaders have loaded each for itself: what a
@@ -84,7 +85,7 @@ func (s *search) loadedTwice(t *loaderSet) (f Finding, ok bool) {
 	all := slices.Sorted(maps.Keys(t.loaders))
 	return Finding{Kind: KindLoaders, Class: name, Count: len(all), Bytes: s.retainedByAll(all), object: s.easiest(all),
 		Title: fmt.Sprintf("%d class loaders of %s have each loaded %s", len(all), t.loader.Name, name),
-		Notes: []string{fmt.Sprintf("%d %s there more than once", len(t.classes), one(len(t.classes), "class is", "classes are")), "the path leads to one of the loaders"}}, true
+		Notes: []string{fmt.Sprintf("%d %s there more than once", len(t.classes), plural.Word(len(t.classes), "class is", "classes are")), "the path leads to one of the loaders"}}, true
 }
 
 // retainedByAll returns what the objects keep. With a tree it is the sum for each alone, since
@@ -129,6 +130,6 @@ func (s *search) finalizers() error {
 		return nil
 	}
 	s.add(Finding{Kind: KindFinalizers, Count: len(objects), Bytes: bytes, Content: s.contentOf(objects), object: largest(objects, s.g.Retained),
-		Title: fmt.Sprintf("%d %s %s", len(objects), one(len(objects), "object waits for its finalizer and keeps", "objects wait for their finalizers and keep"), Bytes(bytes))})
+		Title: fmt.Sprintf("%d %s %s", len(objects), plural.Word(len(objects), "object waits for its finalizer and keeps", "objects wait for their finalizers and keep"), Bytes(bytes))})
 	return nil
 }

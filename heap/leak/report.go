@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/sliverprof/sliver/heap/graph"
+	"github.com/sliverprof/sliver/internal/plural"
 )
 
 // Version is of the report's JSON.
@@ -173,13 +174,13 @@ func (s *search) losses() {
 		lose("the dump is damaged: %v; this report covers the part before the damage", g.Damage)
 	}
 	if g.Dangled > 0 {
-		lose("%d references lead to objects that the dump does not have", g.Dangled)
+		lose("%s to objects that the dump does not have", plural.Either(g.Dangled, "reference leads", "references lead"))
 	}
 	if g.LostRoots > 0 {
-		lose("%d roots name objects that the dump does not have", g.LostRoots)
+		lose("%s objects that the dump does not have", plural.Either(g.LostRoots, "root names", "roots name"))
 	}
 	if g.Twice > 0 {
-		lose("%d objects are in the dump more than once; the first counts", g.Twice)
+		lose("%s in the dump more than once; the first counts", plural.Either(g.Twice, "object is", "objects are"))
 	}
 	if g.Dumps() > 1 {
 		r.Dumps = g.Dumps()
@@ -274,7 +275,7 @@ func PathTo(g *graph.Graph, o graph.Object) []Step {
 	steps = collapse(steps)
 	if len(steps) > maxSteps {
 		cut := len(steps) - maxSteps
-		gap := Step{Ref: fmt.Sprintf("… %d steps left out …", cut)}
+		gap := Step{Ref: fmt.Sprintf("… %s left out …", plural.Of(cut, "step"))}
 		steps = append(append(steps[:maxSteps/2:maxSteps/2], gap), steps[maxSteps/2+cut:]...)
 	}
 	return steps

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sliverprof/sliver/heap/graph"
 	"github.com/sliverprof/sliver/heap/hprof"
+	"github.com/sliverprof/sliver/internal/plural"
 )
 
 // Shown is all about one object.
@@ -152,7 +153,7 @@ func ShowObject(to io.Writer, g *graph.Graph, o graph.Object, top int, asJSON bo
 	}
 	list("fields", s.Fields)
 	list(fmt.Sprintf("elements (%d of %d)", len(s.Elements), s.Length), s.Elements)
-	list(fmt.Sprintf("referred to by %d objects", s.Held), s.Holders)
+	list(fmt.Sprintf("referred to by %s", plural.Of(s.Held, "object")), s.Holders)
 	if len(s.Dominates) > 0 {
 		fmt.Fprintf(w, "\ndominates directly\n")
 		for _, c := range s.Dominates {
@@ -217,7 +218,7 @@ func ShowClass(to io.Writer, g *graph.Graph, classes []*graph.Class, top int, as
 		if s.Super != "" {
 			fmt.Fprintf(w, " extends %s", s.Super)
 		}
-		fmt.Fprintf(w, "\nloaded by %s\n%d objects, %s", s.Loader, s.Objects, Bytes(s.Bytes))
+		fmt.Fprintf(w, "\nloaded by %s\n%s, %s", s.Loader, plural.Of(s.Objects, "object"), Bytes(s.Bytes))
 		if s.Retained >= 0 {
 			fmt.Fprintf(w, ", keep %s together", Bytes(s.Retained))
 		}
@@ -258,7 +259,7 @@ func largestOf(g *graph.Graph, c *graph.Class, top int) []ShownField {
 		if text, ok := g.Text(o, 80); ok {
 			f.Value = fmt.Sprintf("%q", short(text, 80))
 		} else if n := g.Length(o); n > 0 {
-			f.Value = fmt.Sprintf("%d elements", n)
+			f.Value = plural.Of(n, "element")
 		}
 		out = append(out, f)
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/sliverprof/sliver/heap/graph"
+	"github.com/sliverprof/sliver/internal/plural"
 )
 
 // largest returns the first of the elements with the largest key.
@@ -17,14 +18,6 @@ func sortedBy[T any](all []T, key func(T) int64) []T {
 	all = slices.Clone(all)
 	slices.SortStableFunc(all, func(a, b T) int { return cmp.Compare(key(b), key(a)) })
 	return all
-}
-
-// one returns the first text for one thing, and the second one for another number of things.
-func one[N int | int64](n N, single, several string) string {
-	if n == 1 {
-		return single
-	}
-	return several
 }
 
 // accumulates is the part of what an object keeps from which on its largest child is
@@ -95,7 +88,7 @@ func (s *search) suspects() error {
 	for _, l := range large[:min(len(large), maxFindings)] {
 		most := slices.MaxFunc(l.objects, func(a, b graph.Object) int { return cmp.Compare(g.Retained(a), g.Retained(b)) })
 		s.add(Finding{Kind: KindGroup, Class: l.class.Name, Count: len(l.objects), Bytes: l.bytes, object: most,
-			Title:   fmt.Sprintf("%d objects of %s keep %s together", len(l.objects), l.class.Name, Bytes(l.bytes)),
+			Title:   fmt.Sprintf("%s of %s %s %s together", plural.Of(len(l.objects), "object"), l.class.Name, plural.Word(len(l.objects), "keeps", "keep"), Bytes(l.bytes)),
 			Content: s.contentOf(l.objects), Notes: []string{"the path leads to the largest of them"}})
 	}
 	return nil
@@ -188,7 +181,7 @@ func (s *search) suspect(o graph.Object) {
 		f.Title = fmt.Sprintf("thread %q keeps %s", short(g.ThreadName(o), 60), Bytes(bytes))
 	}
 	if n := len(children); n > 0 {
-		f.Notes = append(f.Notes, fmt.Sprintf("it dominates %d %s %s", n, one(n, "object directly, which has", "objects directly; the largest has"), Bytes(g.Retained(largest(children, g.Retained)))))
+		f.Notes = append(f.Notes, fmt.Sprintf("it dominates %d %s %s", n, plural.Word(n, "object directly, which has", "objects directly; the largest has"), Bytes(g.Retained(largest(children, g.Retained)))))
 	}
 	// The owner: the nearest object above whose class is not the platform's.
 	for d, i := o, 0; d != 0 && i < 100; d, i = g.Dominator(d), i+1 {
@@ -281,7 +274,7 @@ func (s *search) suspectsWithoutTree() error {
 		if bytes >= limit {
 			s.add(Finding{Kind: KindDominator, Class: g.Class(o).Name, Count: 1, Bytes: bytes, object: o,
 				Title: fmt.Sprintf("one %s keeps %s", Name(g, o), Bytes(bytes)),
-				Notes: []string{fmt.Sprintf("%d %s be free without it", objects, one(objects, "object would", "objects would"))}})
+				Notes: []string{fmt.Sprintf("%d %s be free without it", objects, plural.Word(objects, "object would", "objects would"))}})
 		}
 	}
 	return nil

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/sliverprof/sliver/internal/plural"
 )
 
 // WriteText writes a report for a terminal.
 func (r *Report) WriteText(to io.Writer) error {
 	w := bufio.NewWriter(to)
-	fmt.Fprintf(w, "%s: %s, %d objects, %d classes, %d roots, %s\n", r.File, r.Format, r.Objects, r.Classes, r.Roots, Bytes(r.Bytes))
+	fmt.Fprintf(w, "%s: %s, %s, %s, %s, %s\n", r.File, r.Format, plural.Of(r.Objects, "object"), plural.Of(r.Classes, "class"), plural.Of(r.Roots, "root"), Bytes(r.Bytes))
 	fmt.Fprintf(w, "level %s\n", r.Level)
 	if len(r.Held) > 0 {
 		for i, h := range r.Held {

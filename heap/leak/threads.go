@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/sliverprof/sliver/heap/graph"
+	"github.com/sliverprof/sliver/internal/plural"
 )
 
 // maxThreads bounds the threads that are looked at.
@@ -103,7 +104,7 @@ func (s *search) threadLocals() error {
 			break
 		}
 		f := Finding{Kind: KindThreadLocals, Class: l.value.Name, Count: len(l.threads), Bytes: l.bytes, object: l.best,
-			Title: fmt.Sprintf("%d %s %s in %s", len(l.threads), one(len(l.threads), "thread keeps", "threads keep"), Bytes(l.bytes), s.localName(l.key)),
+			Title: fmt.Sprintf("%d %s %s in %s", len(l.threads), plural.Word(len(l.threads), "thread keeps", "threads keep"), Bytes(l.bytes), s.localName(l.key)),
 			Notes: []string{fmt.Sprintf("the values are of %s, %s a thread", l.value.Name, Bytes(l.bytes/int64(len(l.threads))))}}
 		if l.key == 0 {
 			f.Notes = append(f.Notes, "no ThreadLocal leads to these entries any more: they stay until the thread ends or its table is cleaned")
@@ -269,7 +270,7 @@ func (p *parked) report(class *graph.Class) {
 		return cmp.Or(cmp.Compare(b.bytes, a.bytes), cmp.Compare(a.name, b.name))
 	})
 	f := Finding{Kind: KindVirtual, Class: class.Name, Count: p.total, Bytes: p.bytes, object: all[0].best,
-		Title: fmt.Sprintf("%d parked virtual %s %s", p.total, one(p.total, "thread keeps", "threads keep"), Bytes(p.bytes))}
+		Title: fmt.Sprintf("%d parked virtual %s %s", p.total, plural.Word(p.total, "thread keeps", "threads keep"), Bytes(p.bytes))}
 	for _, t := range all[:min(len(all), 5)] {
 		f.Content = append(f.Content, Class{Name: "parked in " + t.name, Count: uint64(t.count), Bytes: t.bytes, Retained: t.bytes})
 	}

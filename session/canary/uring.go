@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/sliverprof/sliver/engine/kernel"
+	"github.com/sliverprof/sliver/internal/plural"
 	"github.com/sliverprof/sliver/iowatch"
 )
 
@@ -104,5 +105,5 @@ func (c *Canary) uringLine() string {
 	if err := c.io.Rings(func(u *kernel.RingUse) { n += u.Ops }); err != nil {
 		return fmt.Sprintf("operations through io_uring: they pass by these system calls, so that no rule sees them, and their sums are not known: %v", err)
 	}
-	return fmt.Sprintf("%d operations through io_uring: they pass by these system calls, so that no rule sees them; their sums are apart", n)
+	return fmt.Sprintf("%s through io_uring, which passes by these system calls, so that no rule sees it; the sums are apart", plural.Of(n, "operation"))
 }

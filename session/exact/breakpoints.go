@@ -6,6 +6,7 @@ import (
 
 	"github.com/sliverprof/sliver/calls"
 	"github.com/sliverprof/sliver/engine/breakpoint"
+	"github.com/sliverprof/sliver/internal/plural"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"
 )
@@ -18,7 +19,7 @@ func (t *Tracer) breakpoints() (Engine, error) {
 	}
 	if places > breakpoint.MaxProbes {
 		return nil, fmt.Errorf("trace: %s with %d entries and exits; the CPU has %d breakpoints for each thread, so choose fewer functions",
-			count(len(t.Functions), "function"), places, breakpoint.MaxProbes)
+			plural.Of(len(t.Functions), "function"), places, breakpoint.MaxProbes)
 	}
 	t.inside(t.Functions, breakpoint.MaxProbes-places)
 	e, err := t.openBreakpoints()

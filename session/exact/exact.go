@@ -261,13 +261,6 @@ func Try(pid int) (kernelWhy, cpuWhy error) {
 // MaxPlaces is how many entries and exits the engine CPU can trace at once.
 const MaxPlaces = breakpoint.MaxProbes
 
-func count(n int, what string) string {
-	if n != 1 {
-		what += "s"
-	}
-	return fmt.Sprintf("%d %s", n, what)
-}
-
 // Times of Run.
 const (
 	// Buffers are emptied at least every readEvery, every readSoon while there are hits, and every readHot while they may

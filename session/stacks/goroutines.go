@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sliverprof/sliver/internal/plural"
 	"github.com/sliverprof/sliver/stack"
 )
 
@@ -53,7 +54,7 @@ func (s *Snapshot) goroutines(b *bufio.Writer) {
 	if s.Goroutines == nil && s.Unread == 0 {
 		return
 	}
-	fmt.Fprintf(b, "\n%d %s", len(s.Goroutines), plural(len(s.Goroutines), "goroutine"))
+	fmt.Fprintf(b, "\n%s", plural.Of(len(s.Goroutines), "goroutine"))
 	if s.Unread > 0 {
 		fmt.Fprintf(b, ", %d more could not be read", s.Unread)
 	}
@@ -63,7 +64,7 @@ func (s *Snapshot) goroutines(b *bufio.Writer) {
 		if len(a.ids) == 1 {
 			fmt.Fprintf(b, "\ngoroutine %d, %s", g.ID, g.Status)
 		} else {
-			fmt.Fprintf(b, "\n%d goroutines, %s", len(a.ids), g.Status)
+			fmt.Fprintf(b, "\n%s, %s", plural.Of(len(a.ids), "goroutine"), g.Status)
 		}
 		if g.Wait != "" {
 			fmt.Fprintf(b, ": %s", plain(g.Wait))

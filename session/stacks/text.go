@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sliverprof/sliver/internal/plural"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace/event"
 	"github.com/sliverprof/sliver/wait"
@@ -19,7 +20,7 @@ import (
 // its wait and its stack, then deadlocks and convoys.
 func (s *Snapshot) WriteText(w io.Writer) error {
 	b := bufio.NewWriter(w)
-	fmt.Fprintf(b, "PID %d (%s), %d %s, %s\n", s.PID, plain(s.Comm), len(s.Threads), plural(len(s.Threads), "thread"),
+	fmt.Fprintf(b, "PID %d (%s), %s, %s\n", s.PID, plain(s.Comm), plural.Of(len(s.Threads), "thread"),
 		s.Time.Format("2006-01-02 15:04:05.000 MST"))
 	for i := range s.Threads {
 		s.thread(b, &s.Threads[i])
@@ -32,13 +33,6 @@ func (s *Snapshot) WriteText(w io.Writer) error {
 	}
 	s.goroutines(b)
 	return b.Flush()
-}
-
-func plural(n int, word string) string {
-	if n == 1 {
-		return word
-	}
-	return word + "s"
 }
 
 // plain replaces control characters in strings of the target: names of threads and files may
@@ -140,7 +134,7 @@ func (s *Snapshot) frames(b *bufio.Writer, fs []Frame, cut stack.Reason) {
 		fmt.Fprintf(b, "      the stack goes on: %s\n", cut)
 	}
 	if hidden > 0 {
-		fmt.Fprintf(b, "      … %d native %s of the interpreter not shown (--full)\n", hidden, plural(hidden, "frame"))
+		fmt.Fprintf(b, "      … %s of the interpreter not shown (--full)\n", plural.Of(hidden, "native frame"))
 	}
 }
 
@@ -208,7 +202,7 @@ func (s *Snapshot) name(t *graph.Thread) string {
 }
 
 func (s *Snapshot) deadlock(b *bufio.Writer, d *graph.Deadlock) {
-	fmt.Fprintf(b, "\nDEADLOCK of %d %s", len(d.Threads), plural(len(d.Threads), "thread"))
+	fmt.Fprintf(b, "\nDEADLOCK of %s", plural.Of(len(d.Threads), "thread"))
 	if d.Timed {
 		b.WriteString(", one of which will give up in time")
 	}
@@ -223,7 +217,7 @@ func (s *Snapshot) deadlock(b *bufio.Writer, d *graph.Deadlock) {
 const maxListed = 16
 
 func (s *Snapshot) convoy(b *bufio.Writer, c *graph.Convoy) {
-	fmt.Fprintf(b, "\nCONVOY of %d %s behind %s\n", len(c.Waiters), plural(len(c.Waiters), "thread"), plain(c.Lock.String()))
+	fmt.Fprintf(b, "\nCONVOY of %s behind %s\n", plural.Of(len(c.Waiters), "thread"), plain(c.Lock.String()))
 	fmt.Fprintf(b, "    %s\n", s.holder(c.Lock))
 	if t := s.Thread(c.Lock.Holder.TID); t != nil {
 		s.frames(b, t.Frames, t.Truncated)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"unicode/utf8"
 
+	"github.com/sliverprof/sliver/internal/plural"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/wait/idle"
 )
@@ -44,15 +45,12 @@ func (t *Table) WriteText(w io.Writer, h *Head, l *Layout) error {
 		ended = ", ended"
 	}
 	n := len(t.Threads) + t.Left.Threads
-	threads := fmt.Sprintf("%d threads", n)
-	if n == 1 {
-		threads = "1 thread"
-	}
+	threads := plural.Of(n, "thread")
 	what := fmt.Sprintf("PID %d (%s)", h.PID, h.Comm)
 	if t.Processes != nil {
 		what = h.Comm
 	}
-	line("%s%s: %s, CPU %s, %d samples, window %.2gs", what, ended, threads, Share(t.CPU(), span), h.Samples, t.Span.Seconds())
+	line("%s%s: %s, CPU %s, %s, window %.2gs", what, ended, threads, Share(t.CPU(), span), plural.Of(h.Samples, "sample"), t.Span.Seconds())
 	if loss := t.Losses(h.Losses); loss != "" {
 		line("losses: %s", loss)
 	}

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/sliverprof/sliver/internal/plural"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace/event"
 )
@@ -113,7 +114,7 @@ func Wakers(waits []Wait, slcs []Slice) []Waker {
 				out[i] = Waker{TID: tid, By: event.KnownByInferred, Func: s.Func, Left: s.End}
 			}
 		default:
-			out[i].Why = fmt.Sprintf("%d threads left a function that takes the lock when the wait ended", len(found))
+			out[i].Why = fmt.Sprintf("%s left a function that takes the lock when the wait ended", plural.Of(len(found), "thread"))
 		}
 	}
 	return out

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
+	"github.com/sliverprof/sliver/internal/plural"
 	"github.com/sliverprof/sliver/trace/event"
 	"github.com/sliverprof/sliver/wait/kind"
 )
@@ -370,7 +371,7 @@ func (r *recogniser) writerOf(b []byte) {
 	case writer != 0:
 		r.owner(writer, event.KnownByWord)
 	case n > 0 && readers&rwWrphaseBit == 0:
-		r.l.Holder = Holder{Readers: int(n), Why: fmt.Sprintf("held by %d readers; the lock does not say who they are", n)}
+		r.l.Holder = Holder{Readers: int(n), Why: fmt.Sprintf("held by %s; the lock does not say who they are", plural.Of(n, "reader"))}
 		if n == 1 {
 			r.l.Holder.Why = "held by one reader; the lock does not say who it is"
 		}

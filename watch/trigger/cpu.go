@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/sliverprof/sliver/internal/plural"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace/event"
 )
@@ -71,7 +72,7 @@ func (s *Set) cpu(r *state, l *Look) (out []Fired) {
 			return
 		}
 		out = append(out, Fired{At: l.Now - stack.Time(since*int64(r.Checks)), TID: k.tid,
-			Text: fmt.Sprintf("%s uses %.0f%% of a CPU, over %.0f%% at %d checks in a row", who, share*100, r.Share*100, r.Checks),
+			Text: fmt.Sprintf("%s uses %.0f%% of a CPU, over %.0f%% at %s in a row", who, share*100, r.Share*100, plural.Of(r.Checks, "check")),
 			Values: []Value{{"cpu", fmt.Sprintf("%.1f%%", share*100)}, {"limit", fmt.Sprintf("%.0f%%", r.Share*100)},
 				{"checks", strconv.Itoa(r.Checks)}}})
 	}

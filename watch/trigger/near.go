@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/sliverprof/sliver/internal/plural"
 )
 
 // Memory, FDs, Threads: memory, descriptors, threads near their limit. JavaHeap: the Java heap near its
@@ -135,8 +137,8 @@ func (r *state) near(l *Look, g *gauge) []Fired {
 	if !r.edge(k, r.inRow[k] >= r.Checks) {
 		return nil
 	}
-	return []Fired{{At: l.Now, Text: fmt.Sprintf("%s: %s of %s in use (%.0f%% of the %s), over %.0f%% at %d checks in a row", g.what,
-		g.amount(g.used), g.amount(g.limit), share*100, g.of, most*100, r.Checks),
+	return []Fired{{At: l.Now, Text: fmt.Sprintf("%s: %s of %s in use (%.0f%% of the %s), over %.0f%% at %s in a row", g.what,
+		g.amount(g.used), g.amount(g.limit), share*100, g.of, most*100, plural.Of(r.Checks, "check")),
 		Values: []Value{{"used", g.amount(g.used)}, {"limit", g.amount(g.limit)}, {"of", g.of}, {"share", fmt.Sprintf("%.1f%%", share*100)},
 			{"threshold", fmt.Sprintf("%.0f%%", most*100)}, {"checks", strconv.Itoa(r.Checks)}}}}
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sliverprof/sliver/internal/plural"
 	"github.com/sliverprof/sliver/lang"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/symbol"
@@ -243,7 +244,7 @@ func (r *Runtimes) Find(addr uint64) (symbol.Frame, bool) {
 // Problems returns the reasons why functions of a runtime are missing, if they should be reported.
 func (r *Runtimes) Problems() (out []string) {
 	if n := r.t.left.Load(); n > 0 {
-		out = append(out, fmt.Sprintf("%d mapped files with code were not opened: at most %d of a process are", n, codeFiles()))
+		out = append(out, fmt.Sprintf("%s with code %s not opened: at most %d of a process are", plural.Of(n, "mapped file"), plural.Word(n, "was", "were"), codeFiles()))
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gdamore/tcell/v2"
 
+	"github.com/sliverprof/sliver/internal/plural"
 	"github.com/sliverprof/sliver/session/top"
 	"github.com/sliverprof/sliver/stack"
 )
@@ -99,9 +100,9 @@ func (u *ui) head() {
 	if n := len(t.Processes); n == 1 {
 		what = fmt.Sprintf("%d %s", t.Processes[0].PID, t.Processes[0].Comm)
 	} else if n > 1 || u.o.PID == 0 {
-		what = fmt.Sprintf("%d processes", n)
+		what = plural.Of(n, "process")
 	}
-	left := fmt.Sprintf("sliver top %s  %d threads  CPU %s  %.0f samples/s", what, live,
+	left := fmt.Sprintf("sliver top %s  %s  CPU %s  %.0f samples/s", what, plural.Of(live, "thread"),
 		top.Share(t.CPU(), int64(t.Span)), u.rate)
 	clock := u.at.Format("15:04:05")
 	u.fill(0, left, titled)
