@@ -170,12 +170,13 @@ func TestShareAnswers(t *testing.T) {
 			queries = append(queries, client.Query{Op: "task", Task: id, At: at})
 		}
 	}
+	queries = append(queries, client.Query{Op: "analysis", ByThread: true}, client.Query{Op: "analysis", T0: 200e6, T1: 700e6}, client.Query{Op: "analysis", T0: 100e6, T1: 900e6})
 	compareShared(t, rec, queries...)
 }
 
 // TestShareAnswersSeveral compares what a page says of several processes.
 func TestShareAnswersSeveral(t *testing.T) {
-	compareShared(t, severalProcesses(t, 3), client.Query{Op: "processes"}, client.Query{Op: "arrows"}, client.Query{Op: "path"}, client.Query{Op: "lanes", N: 7})
+	compareShared(t, severalProcesses(t, 3), client.Query{Op: "processes"}, client.Query{Op: "arrows"}, client.Query{Op: "path"}, client.Query{Op: "lanes", N: 7}, client.Query{Op: "analysis", ByThread: true})
 }
 
 // TestShareTasksSeveral compares the tasks of each of several processes.

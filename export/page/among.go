@@ -1,6 +1,7 @@
 package page
 
 import (
+	"github.com/sliverprof/sliver/export/report"
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/web/analysis"
@@ -50,6 +51,7 @@ func (b *builder) of(views []*view.View, n int) {
 	if len(views) > 1 {
 		b.pid = b.v.PID()
 	}
+	b.waited = report.LockWaits(b.v)
 }
 
 // number returns the number of a thread of the process at hand.

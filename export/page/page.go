@@ -21,6 +21,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/sliverprof/sliver/export/report"
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
@@ -45,6 +46,7 @@ var columns = []string{
 	"locktime", "locklen", "lock",
 	"pausetime", "pauselen",
 	"gaptime", "gaplen", "gap",
+	"heldtime", "heldlen", "held", // waits for locks as package report counts them: begin since the one before, length, index of the words times 8 (1: idle, 2: fitted, 4: it is of the same wait as the one before)
 	"misstime", "misslen", "miss", // CPU time, ns, that no sample has: since the end of the one before, length
 }
 
@@ -62,6 +64,7 @@ type header struct {
 	Places   [][2]int           `json:"places"` // function, line
 	Waits    []string           `json:"waits"`
 	Locks    []lock             `json:"locks"`
+	Held     []report.LockWords `json:"held"`
 	Threads  []thread           `json:"threads"`
 	Samples  uint64             `json:"samples"`
 	Lost     uint64             `json:"lost"`      // ticks and events that left no sample
@@ -110,7 +113,7 @@ type thread struct {
 func Write(w io.Writer, rec *trace.Recording, o view.Options) error {
 	views := view.All(rec, o)
 	base, end := view.Span(views)
-	b := &builder{base: base, defined: map[fn]int{}, places: map[[2]int]int{}, waits: map[string]int{}, locks: map[lock]int{}}
+	b := &builder{base: base, defined: map[fn]int{}, places: map[[2]int]int{}, waits: map[string]int{}, locks: map[lock]int{}, held: map[report.LockWords]int{}}
 	first := views[0].Rec
 	b.h = header{Version: Version, Unit: unit, Base: int64(base), Process: first.Process, To: int64(end - base), Program: first.Process.Sliver, Notes: analysis.Notes(views), Columns: columns,
 		Interval: first.Process.Interval}
@@ -174,13 +177,15 @@ type builder struct {
 	places  map[[2]int]int
 	waits   map[string]int
 	locks   map[lock]int
+	held    map[report.LockWords]int
 	body    bytes.Buffer
 
 	// Of the process at hand.
-	nth   int
-	v     *view.View
-	pid   int // 0: it is the only one
-	funcs map[int]int
+	nth    int
+	v      *view.View
+	pid    int // 0: it is the only one
+	funcs  map[int]int
+	waited []report.LockWait // that are not written yet, by thread
 
 	// Of the thread at hand.
 	cols   []column
@@ -231,6 +236,9 @@ const (
 	colGapTime
 	colGapLen
 	colGap
+	colHeldTime
+	colHeldLen
+	colHeld
 	colMissTime
 	colMissLen
 	colMiss
@@ -247,12 +255,36 @@ func (b *builder) thread(th *view.Thread, idle bool) {
 	b.change(end + 1)
 	b.close(end)
 	b.v.Steps(th, steps{b, end})
+	b.lockWaits(th.Index)
 	t := thread{Seq: b.number(th.Seq), Process: b.nth, TID: th.ID, Name: th.Label, Main: th.Main, Samples: b.n, Idle: idle}
 	for i := range b.cols {
 		t.Lens = append(t.Lens, b.cols[i].Len())
 		b.body.Write(b.cols[i].Bytes())
 	}
 	b.h.Threads = append(b.h.Threads, t)
+}
+
+// lockWaits writes the waits of a thread for locks, from which the page counts those of a range.
+func (b *builder) lockWaits(thread int) {
+	last := int64(0)
+	for ; len(b.waited) > 0 && b.waited[0].Thread == thread; b.waited = b.waited[1:] {
+		w := &b.waited[0]
+		value := int64(intern(b.held, &b.h.Held, w.Words)) << 3
+		if w.Idle {
+			value |= 1
+		}
+		if w.Fitted {
+			value |= 2
+		}
+		if w.GoesOn {
+			value |= 4
+		}
+		from := b.units(w.Begin)
+		b.cols[colHeldTime].put(from - last)
+		b.cols[colHeldLen].put(b.units(w.End) - from)
+		b.cols[colHeld].put(value)
+		last = from
+	}
 }
 
 // change ends the change of the stack that is under way, if t is another time.

@@ -16,22 +16,11 @@ import (
 // locks builds the table of locks: first locks with holders, then condition variables and
 // similar.
 func (r *Report) locks(v *view.View, c *contend.Contention, top int) {
-	holds := c.Holds(v)
-	in := holders(v, c, holds)
-	of := make([]int, len(c.Waits)+1) // the first of holds that is of a wait or a later one
-	for i, k := 0, 0; i < len(of); i++ {
-		for k < len(holds) && holds[k].Wait < i {
-			k++
-		}
-		of[i] = k
-	}
+	waits := partsOf(v, c)
 	out := []Lock{}
 	for i := range c.Locks {
 		l := &c.Locks[i]
-		row := Lock{Name: l.Name, Kind: l.Kind, Excludes: l.Excludes}
-		if l.Addr != 0 {
-			row.Addr = fmt.Sprintf("%#x", l.Addr)
-		}
+		row := Lock{Name: l.Name, Kind: l.Kind, Addr: addr(l), Excludes: l.Excludes}
 		l.History(c, func(h *contend.Held) { row.Most = max(row.Most, h.Waiting) })
 		var by, held, asked shares
 		for _, j := range l.Waits {
@@ -45,18 +34,12 @@ func (r *Report) locks(v *view.View, c *contend.Contention, top int) {
 			if !w.Fitted {
 				row.Longest = max(row.Longest, ns)
 			}
-			if w.Holder == 0 && w.Why != "" {
-				row.Unknown = view.Text(w.Why, 512)
-			}
-			for k := of[j]; k < of[j+1]; k++ {
-				h := &holds[k]
-				by.add(v.ThreadName(h.TID)+" ("+h.By.String()+")", j, int64(h.End-h.Begin))
-				if in[k] != "" {
-					held.add(in[k], j, int64(h.End-h.Begin))
-				}
-			}
-			if w.Asker >= 0 {
-				asked.add(v.FuncName(w.Asker), j, ns)
+			for _, x := range waits.parts(j) {
+				of := int64(x.End - x.Begin)
+				by.add(x.Words.Holder, j, of)
+				held.add(x.Words.HolderIn, j, of)
+				asked.add(x.Words.WaiterIn, j, of)
+				row.Unknown = cmp.Or(x.Words.Unknown, row.Unknown)
 			}
 		}
 		if row.Waits == 0 {
@@ -70,6 +53,13 @@ func (r *Report) locks(v *view.View, c *contend.Contention, top int) {
 	}
 	slices.SortStableFunc(out, byLock)
 	r.Locks, r.More.Locks = cut(out, top)
+}
+
+func addr(l *contend.Lock) string {
+	if l.Addr == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%#x", l.Addr)
 }
 
 // byLock orders locks as they are listed: those that a thread holds first, then by time.
@@ -96,6 +86,9 @@ const maxShares = 5
 
 // add adds a part of a wait. A wait counts once for a name; its parts follow each other.
 func (s *shares) add(name string, wait int, ns int64) {
+	if name == "" {
+		return
+	}
 	if *s == nil {
 		*s = shares{}
 	}

@@ -1,8 +1,9 @@
 // The analysis of a part of the recording that the page carries: what package web/analysis does on a
 // server. CPU time comes from the shares that were computed for the whole recording.
 
-import { type AFunc, type Analysis, type LockRow, notSampled, type OnCPU, type Share, type ThreadTime, type TreeColumns } from './analysis';
+import { type AFunc, type Analysis, notSampled, type OnCPU, type ThreadTime, type TreeColumns } from './analysis';
 import type { Calls, Recording, SharedThread } from './shared';
+import { lockTable } from './locktable';
 import { ownCode } from './own';
 
 const classLock = 1,
@@ -111,7 +112,6 @@ export function analyze(
   const out: ThreadTime[] = [];
   const calls = new Map<string, Sum>();
   const waitFuncs = new Map<string, Sum>();
-  const locks = new Map<string, Sum & { by: Map<string, number>; in: Map<string, number>; wanted: Map<string, number>; addr: string }>();
   const left = { threads: 0, ns: 0, other_threads: 0, other_ns: 0 };
   for (const t of threads) {
     let root = 0;
@@ -191,27 +191,6 @@ export function analyze(
       const what = head.waits?.[t.waits[i]! - 1] ?? 'not known';
       if (cls !== classLock) note(calls, `${what}\0${cls === classIO ? 'file' : cls === classSleep ? 'sleep' : 'call'}`, ns, t.seq);
       note(waitFuncs, asker(places), ns, t.seq);
-      if (cls !== classLock) continue;
-      const p = head.among?.processes[t.process];
-      const lock = p ? `${what} · ${p.comm} (${p.pid})` : what;
-      let l = locks.get(lock);
-      if (!l) {
-        l = { total: 0, longest: 0, waits: 0, threads: new Set(), by: new Map(), in: new Map(), wanted: new Map(), addr: '' };
-        locks.set(lock, l);
-      }
-      l.total += ns;
-      l.longest = Math.max(l.longest, ns);
-      l.waits++;
-      l.threads.add(t.seq);
-      const plus = (m: Map<string, number>, k: string): void => void m.set(k, (m.get(k) ?? 0) + ns);
-      plus(l.wanted, asker(places));
-      const k = t.locks.at(a);
-      const info = t.locks.start[k]! < b ? head.locks?.[t.locks.value[k]!] : undefined;
-      if (!info) continue;
-      l.addr = info.addr;
-      const holder = info.holder ? rec.threads.find((x) => x.tid === info.holder) : undefined;
-      if (info.holder) plus(l.by, `${holder?.name ?? info.name ?? 'thread'} (${info.holder})`);
-      if (holder) plus(l.in, asker(new Walk(holder, (a + b) / 2).stack((a + b) / 2).places));
     }
     // What the samples found off the CPUs is scaled to what the scheduler's account leaves.
     const waits = time.runnable + time.lock + time.io + time.sleep + time.other + time.idle + time.stopped;
@@ -228,25 +207,6 @@ export function analyze(
     out.push(time);
   }
   tree.sum();
-  const shares = (m: Map<string, number>): Share[] =>
-    [...m]
-      .map(([name, total_ns]) => ({ name, waits: 0, total_ns }))
-      .sort((a, b) => b.total_ns - a.total_ns)
-      .slice(0, 5);
-  const lockRows: LockRow[] = [...locks].map(([name, l]) => ({
-    name,
-    kind: 'lock',
-    addr: l.addr,
-    exclusive: l.by.size > 0,
-    waits: l.waits,
-    total_ns: l.total,
-    longest_ns: l.longest,
-    most_waiting: l.threads.size,
-    holders: shares(l.by),
-    holder_functions: shares(l.in),
-    waiter_functions: shares(l.wanted),
-    no_holder: l.by.size ? '' : 'not known',
-  }));
   return {
     from: t0,
     to: t1,
@@ -267,7 +227,7 @@ export function analyze(
           .map((f) => ({ ...f, at_ns: f.at_ns + head.analysis.from - t0 }))
           .filter((f) => f.at_ns >= 0 && f.at_ns <= t1 - t0),
       },
-      locks: lockRows.sort((a, b) => b.total_ns - a.total_ns),
+      locks: lockTable(rec, threads, t0, t1, o.idle),
       calls: [...calls]
         .map(([k, s]) => {
           const [what, kind] = k.split('\0') as [string, string];

@@ -20,6 +20,7 @@ interface Header {
   places: [number, number][];
   waits: string[] | null;
   locks: LockInfo[] | null;
+  held: LockWords[] | null;
   threads: { seq: number; process?: number; tid: number; name: string; main?: boolean; samples: number; idle?: boolean; lens: number[] }[];
   samples: number;
   lost: number;
@@ -53,6 +54,18 @@ interface TaskHead {
     spans: number;
     seen: [number, number, number][];
   }[]; // time, reason, stack
+}
+
+// LockWords are what the table of locks says about the part of a wait in which one thread held the lock.
+export interface LockWords {
+  lock: string;
+  kind: string;
+  addr?: string;
+  exclusive?: boolean;
+  holder?: string;
+  holder_in?: string;
+  waiter_in?: string;
+  no_holder?: string;
 }
 
 // Lane is a row of things that follow each other.
@@ -92,6 +105,7 @@ export interface SharedThread {
   states: Lane;
   waits: number[];
   locks: Lane;
+  held: Lane; // waits as the table of locks counts them, by holder; the value is the index in the header's held times 8 (1: idle, 2: fitted, 4: the same wait as before)
   pauses: Lane;
   gaps: Lane;
   missed: Lane; // CPU time, ns, that no sample has
@@ -307,6 +321,7 @@ function thread(t: Header['threads'][number], col: (name: string) => Column, hea
     states,
     waits: states.start.map(() => waitcol.next()),
     locks: lane(col('locktime'), col('locklen'), col('lock'), u),
+    held: lane(col('heldtime'), col('heldlen'), col('held'), u, true),
     pauses: lane(col('pausetime'), col('pauselen'), null, u),
     gaps: lane(col('gaptime'), col('gaplen'), col('gap'), u, true),
     missed: lane(col('misstime'), col('misslen'), col('miss'), u),

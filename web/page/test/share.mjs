@@ -129,6 +129,27 @@ function processes(got, want) {
   }
 }
 
+// lockTable compares the tables of locks of a range. The file has the functions of holders that the whole recording shows; a
+// server knows nothing outside of a part.
+function lockTable(got, want, part) {
+  const rows = (a) => new Map(a.report.locks.map((l) => [`${l.process ?? ''} ${l.name} ${l.addr}`, l]));
+  const [g, w] = [rows(got), rows(want)];
+  assert.deepEqual([...g.keys()].sort(), [...w.keys()].sort());
+  assert.ok(w.size > 2);
+  for (const [k, x] of w) {
+    const y = g.get(k);
+    assert.deepEqual([y.kind, y.exclusive, y.waits], [x.kind, x.exclusive, x.waits], k);
+    near(y.total_ns, x.total_ns, 2 * unit * x.waits, `total of ${k}`);
+    near(y.longest_ns, x.longest_ns, 2 * unit, `longest wait for ${k}`);
+    for (const list of part ? ['holders', 'waiter_functions'] : ['holders', 'holder_functions', 'waiter_functions'])
+      for (const s of x[list]) {
+        const t = y[list].find((o) => o.name === s.name);
+        assert.ok(t, `${list} of ${k} have no ${s.name}: ${JSON.stringify(y[list])}`);
+        near(t.total_ns, s.total_ns, 2 * unit * x.waits, `${s.name} in ${list} of ${k}`);
+      }
+  }
+}
+
 function arrows(got, want) {
   assert.deepEqual(got.arrows, want.arrows);
 }
@@ -148,7 +169,7 @@ if (answers)
     } of JSON.parse(await readFile(answers, 'utf8'))) {
       const got = await page.evaluate(([o, a]) => window.sliver.ask(o, a), [op, args]);
       try {
-        ({ lanes, tasks, task, processes, arrows, path })[op](got, value);
+        ({ lanes, tasks, task, processes, arrows, path, analysis: lockTable })[op](got, value, !!args.t1);
       } catch (e) {
         throw new Error(`${op} ${JSON.stringify(args)}: ${e.message}`, { cause: e });
       }
