@@ -274,10 +274,10 @@ func command(name, line string) string {
 
 // withoutOptions drops options, their values except for files, and files after the first time.
 func withoutOptions(words []string) (out []string) {
-	option := false
+	takes := false // the option before has no value yet
 	for i, w := range words {
-		value := option
-		option = i > 0 && strings.HasPrefix(w, "-")
+		value, option := takes, i > 0 && strings.HasPrefix(w, "-")
+		takes = option && !strings.ContainsAny(w, "0123456789={}[]:,./") // -P2, -I{} and -std=c11 have one
 		file := strings.Contains(w, "/") || strings.LastIndexByte(w, '.') > 0
 		switch {
 		case option, file && slices.Contains(out, w):

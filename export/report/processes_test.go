@@ -44,6 +44,9 @@ func TestTextOfProcesses(t *testing.T) {
 	if got := command("sh", "/bin/sh --login -e -x -u -v -c "+script); got != "sh "+script {
 		t.Errorf("sh: %q", got)
 	}
+	if got := command("xargs", `/usr/bin/xargs -P2 -I{} sh -c "gzip -9 -k {} && rm -f {} && echo {} was packed now"`); got != `xargs sh "gzip -9 -k {} && rm -f {} && echo {} was packed now"` {
+		t.Error(got)
+	}
 	if got := command("nginx", `"nginx: master process /usr/sbin/nginx -g daemon off;"`); got != `"nginx: master process /usr/sbin/nginx -g daemon off;"` {
 		t.Errorf("a title: %q", got)
 	}
