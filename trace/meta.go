@@ -337,6 +337,9 @@ func (rec *Recording) CPU() int64 {
 	return ns
 }
 
+// Imported begins the Reason of a recording that was made from another tool's trace; the format follows.
+const Imported = "imported from "
+
 // End marks the end of a complete recording.
 type End struct {
 	At     stack.Time `json:"at"`

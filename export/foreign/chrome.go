@@ -329,7 +329,7 @@ func (c *chrome) write(w io.Writer) error {
 	if c.cut {
 		c.rep.Notes = append(c.rep.Notes, "the file is truncated: using the part that is complete")
 	}
-	return b.finish(&c.names, last, "imported from Chrome JSON")
+	return b.finish(&c.names, last, trace.Imported+"Chrome JSON")
 }
 
 // chromeThread turns the sorted records of one thread after another into calls.

@@ -183,7 +183,12 @@ func (b *builder) thread(t trace.Thread) (*thread, error) {
 		return nil, err
 	}
 	th := &thread{b: b, t: t, at: t.Since}
-	return th, th.put(t.Since, event.Sync, 0)
+	if err := th.put(t.Since, event.Sync, 0); err != nil {
+		return nil, err
+	}
+	// Nothing was open before. Without this, the first calls would be those of a stack that was found open, and the
+	// recording would begin where the first of them ends.
+	return th, th.put(t.Since, event.Seen, event.SeenOf(0, 0, 0))
 }
 
 func (t *thread) put(at stack.Time, k event.Kind, payload uint64) error {

@@ -230,6 +230,20 @@ func TestChrome(t *testing.T) {
 	}
 }
 
+// TestImportBegins: a recording begins with its first call, not where the first call ends.
+func TestImportBegins(t *testing.T) {
+	rec, _, err := readChrome(t, `[{"ph":"B","ts":3,"name":"a","pid":1,"tid":1},{"ph":"B","ts":4,"name":"b","pid":1,"tid":1},{"ph":"E","ts":9,"pid":1,"tid":1},{"ph":"E","ts":12,"pid":1,"tid":1}]`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if from, to := rec.Span(); rec.Begin() != 3000 || from != 3000 || to != 12000 {
+		t.Errorf("begin %d, span %d to %d; want 3000 to 12000", rec.Begin(), from, to)
+	}
+	if rec, _, err = readNanoscope(t, "5:+a\n7:b()\n9:POP\n", ""); err != nil || rec.Begin() != 5 {
+		t.Errorf("%v, begin %d; want 5", err, rec.Begin())
+	}
+}
+
 // More records than fit the in-memory sort keep their order.
 func TestSortsOnDisk(t *testing.T) {
 	testprog.Unraced(t, "one goroutine goes through big files")

@@ -56,7 +56,7 @@ func ReadNanoscope(r, states io.Reader, w io.Writer, o Options) (*Report, error)
 		return nil, err
 	}
 	n.rep.Calls = n.b.calls
-	return n.rep, n.b.finish(&n.names, n.th.at, "imported from a Nanoscope trace")
+	return n.rep, n.b.finish(&n.names, n.th.at, trace.Imported+"a Nanoscope trace")
 }
 
 type nanoscope struct {

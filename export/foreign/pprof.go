@@ -57,7 +57,7 @@ func ReadPprof(r io.Reader, w io.Writer, o Options) (*Report, error) {
 	note(x.rep, x.negative, "sample has a value below 0, and is left out", "samples have values below 0, and are left out")
 	note(x.rep, x.deep, "stack was too deep, and is cut", "stacks were too deep, and are cut")
 	x.rep.Threads, x.rep.Calls = len(x.threads), x.b.calls
-	return x.rep, x.b.finish(&x.names, end, "imported from a pprof profile")
+	return x.rep, x.b.finish(&x.names, end, trace.Imported+"a pprof profile")
 }
 
 // isPprof recognizes a profile by its sample types, messages of one or two small numbers.

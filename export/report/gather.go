@@ -376,8 +376,8 @@ func (g *gatherer) functions(top int) ([]Function, int) {
 
 // onCPU returns the functions that were on a CPU, by the kernel's account, and the part of it that is the own
 // time of runtimes in stacks with functions that they run.
-func onCPU(v *view.View, top int) (rows []OnCPU, more int, runtime int64) {
-	c := tally.ByCalls(v, false, func(x *tally.Values) int64 { return x.CPU })
+func onCPU(v *view.View, top int, value func(*tally.Values) int64) (rows []OnCPU, more int, runtime int64) {
+	c := tally.ByCalls(v, false, value)
 	own := make([]int64, c.Len())
 	for n := range own {
 		own[n] = max(c.Self[n], 0)

@@ -10,9 +10,11 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/sliverprof/sliver/export/contend"
+	"github.com/sliverprof/sliver/export/tally"
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/internal/plural"
 	"github.com/sliverprof/sliver/stack"
@@ -87,6 +89,7 @@ type Recording struct {
 	Interval  int64     `json:"interval_ns"`
 	Shown     string    `json:"shown"`                      // "": everything, otherwise the selected side
 	Unsampled int64     `json:"unsampled_cpu_ns,omitempty"` // CPU time of the whole recording that no sample has
+	Imported  string    `json:"imported,omitempty"`         // the format of another tool's trace, which has calls alone: on_cpu has elapsed times
 	Others    int       `json:"others,omitempty"`           // other processes of the recording; the fields above are of the first one, but for the times
 }
 
@@ -294,10 +297,26 @@ func of(v *view.View, o view.Options, top, sums int) *Report {
 	r.traced(v, top)
 	r.io(v, top)
 	if o.Side != view.OffCPU {
-		r.OnCPU, r.More.OnCPU, r.Runtime = onCPU(v, sums)
+		r.OnCPU, r.More.OnCPU, r.Runtime = onCPU(v, sums, func(x *tally.Values) int64 { return x.CPU })
 		r.NoRuntime = v.Rec.HidesRuntime()
 	}
+	if from := imported(rec); from != "" && len(r.OnCPU) == 0 {
+		r.Recording.Imported = from
+		r.OnCPU, r.More.OnCPU, _ = onCPU(v, sums, func(x *tally.Values) int64 { return x.Wall })
+	}
 	return r
+}
+
+// imported returns the format of the trace that a recording without samples was made from; "" for others.
+func imported(rec *trace.Recording) string {
+	if rec.End == nil || rec.Stats.Total().Samples > 0 {
+		return ""
+	}
+	from, ok := strings.CutPrefix(rec.End.Reason, trace.Imported)
+	if !ok {
+		return ""
+	}
+	return view.Text(from, 64)
 }
 
 // maxLeft bounds a line about processes that are left out, as View.Losses does.

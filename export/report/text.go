@@ -110,7 +110,10 @@ func (r *Report) WriteText(w io.Writer) error {
 	if x.Shown != "" {
 		p("; %s", x.Shown)
 	}
-	p("\n%s\n", x.Command)
+	p("\n")
+	if x.Command != "" {
+		p("%s\n", x.Command)
+	}
 	if left := r.Idle.String(); left != "" {
 		p("left out: %s\n", left)
 	}
@@ -122,12 +125,24 @@ func (r *Report) WriteText(w io.Writer) error {
 	// then details.
 	r.textTasks(b)
 	r.textOnCPU(b)
-	r.textLocks(b)
-	r.textFunctions(b)
-	r.textTraced(b)
-	r.textLongest(b)
-	r.textCalls(b)
-	r.textThreads(b)
+	if x.Imported == "" {
+		r.textSampled(b)
+	}
+	if err := b.Flush(); err != nil {
+		return fmt.Errorf("write report: %w", err)
+	}
+	return nil
+}
+
+// textSampled writes what samples alone show, and what they missed.
+func (r *Report) textSampled(w io.Writer) {
+	p := func(format string, args ...any) { fmt.Fprintf(w, format, args...) }
+	r.textLocks(w)
+	r.textFunctions(w)
+	r.textTraced(w)
+	r.textLongest(w)
+	r.textCalls(w)
+	r.textThreads(w)
 	c := &r.Cost
 	p("\nWhat sliver took\n  %s, %d with a stop; the threads were held for %s in all, %.3f%% of their time\n", plural.Of(c.Samples, "sample"), c.Stops, duration(c.Held), 100*c.Share)
 	if c.Stops > 0 {
@@ -142,7 +157,7 @@ func (r *Report) WriteText(w io.Writer) error {
 	if len(r.Losses) > 0 {
 		p("\nMissing\n")
 		shown := r.Losses
-		if x.Others > 0 { // those of the recording as a whole come first
+		if r.Recording.Others > 0 { // those of the recording as a whole come first
 			shown = shown[:min(len(shown), max(r.top, len(r.left)))]
 		}
 		for _, l := range shown {
@@ -152,10 +167,6 @@ func (r *Report) WriteText(w io.Writer) error {
 			p("  and %s; --rows shows more\n", plural.Of(n, "more line"))
 		}
 	}
-	if err := b.Flush(); err != nil {
-		return fmt.Errorf("write report: %w", err)
-	}
-	return nil
 }
 
 // table is a text table: numbers right-aligned, the last column left-aligned.
@@ -314,7 +325,11 @@ func (r *Report) textOnCPU(w io.Writer) {
 	if len(r.OnCPU) == 0 {
 		return
 	}
-	fmt.Fprintf(w, "\nOn the CPUs, by function%s\n", more(r.More.OnCPU))
+	what := "On the CPUs, by function"
+	if from := r.Recording.Imported; from != "" {
+		what = "Elapsed, by function: " + from + " has calls, and no CPU times and waits"
+	}
+	fmt.Fprintf(w, "\n%s%s\n", what, more(r.More.OnCPU))
 	t := newTable(w, "self", "with calls", "function")
 	for _, f := range r.OnCPU {
 		t.row(duration(f.Self), duration(f.Total), cell(f.Name)+at(cell(path.Base(f.File)), f.Line))

@@ -5,11 +5,38 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sliverprof/sliver/export/foreign"
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/internal/exporttest"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 )
+
+// A trace of another tool has calls alone: the report has their functions, and no tables that only samples fill.
+func TestImported(t *testing.T) {
+	var file, out bytes.Buffer
+	const in = `[{"ph":"B","ts":3,"name":"main","pid":1,"tid":1},{"ph":"X","ts":4,"dur":5,"name":"parse","pid":1,"tid":1},{"ph":"E","ts":23,"pid":1,"tid":1}]`
+	if _, err := foreign.ReadChrome(strings.NewReader(in), &file, foreign.Options{Name: "run"}); err != nil {
+		t.Fatal(err)
+	}
+	rec, err := trace.Open(bytes.NewReader(file.Bytes()), int64(file.Len()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Of(rec, view.Options{}, 10).WriteText(&out); err != nil {
+		t.Fatal(err)
+	}
+	const want = `run (1): 20.0µs
+
+Elapsed, by function: Chrome JSON has calls, and no CPU times and waits
+    self  with calls  function
+  15.0µs      20.0µs  main
+  5.00µs      5.00µs  parse
+`
+	if got := out.String(); got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
+}
 
 // The locks of several processes are listed as those of one: first those that a thread can hold, however short the waits for
 // them were.
