@@ -1,6 +1,7 @@
 package stacks
 
 import (
+	"bufio"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -83,6 +84,24 @@ func TestText(t *testing.T) {
 }
 
 // Unreadable goroutines are reported, even without other goroutines.
+// TestNoStack: nothing goes on where nothing was read.
+func TestNoStack(t *testing.T) {
+	for _, c := range []struct {
+		frames []Frame
+		want   string
+	}{
+		{nil, "      the stack could not be read\n"},
+		{[]Frame{{Func: "f"}}, "      f\n      the stack goes on: no stack\n"},
+	} {
+		var out strings.Builder
+		b := bufio.NewWriter(&out)
+		new(Snapshot).frames(b, c.frames, stack.ReasonEmpty)
+		if err := b.Flush(); err != nil || out.String() != c.want {
+			t.Errorf("%v, %q, want %q", err, out.String(), c.want)
+		}
+	}
+}
+
 func TestUnread(t *testing.T) {
 	for _, c := range []struct {
 		s    Snapshot

@@ -130,7 +130,11 @@ func (s *Snapshot) frames(b *bufio.Writer, fs []Frame, cut stack.Reason) {
 			fmt.Fprintf(b, "      … %d more of %s\n", l.more, strings.Join(names, ", "))
 		}
 	}
-	if cut != stack.ReasonNone {
+	switch {
+	case cut == stack.ReasonNone:
+	case len(fs) == 0 && cut == stack.ReasonEmpty:
+		b.WriteString("      the stack could not be read\n")
+	default:
 		fmt.Fprintf(b, "      the stack goes on: %s\n", cut)
 	}
 	if hidden > 0 {
