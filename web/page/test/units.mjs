@@ -641,6 +641,24 @@ test('names are cut where they tell least', async () => {
   assert.equal(at('a_function_of_some_length', 9), '');
 });
 
+test('the table of locks: a wait that two threads made another one wait for', async () => {
+  const { lockTable } = await load('locktable');
+  const words = (holder, holder_in) => ({ lock: 'mutex', kind: 'lock', exclusive: true, holder, holder_in, waiter_in: 'want' });
+  // Two waits: 0 to 100, held by a until 70 and then by b, and 200 to 230, held by a and then by a in another function.
+  const held = { start: [0, 70, 200, 210], end: [70, 100, 210, 230], value: [0, 8 + 4, 0, 16 + 4] };
+  const rec = { head: { held: [words('a', 'f'), words('b', 'g'), words('a', 'h')] } };
+  const table = (t0, t1) => lockTable(rec, [{ held, process: 0 }], t0, t1, false)[0];
+  const share = (name, waits, total_ns) => ({ name, waits, total_ns });
+  const all = table(0, 300);
+  assert.deepEqual([all.waits, all.total_ns, all.longest_ns, all.most_waiting], [2, 130, 100, 1]);
+  assert.deepEqual(all.holders, [share('a', 2, 100), share('b', 1, 30)]);
+  assert.deepEqual(all.holder_functions, [share('f', 2, 80), share('g', 1, 30), share('h', 1, 20)]);
+  assert.deepEqual(all.waiter_functions, [share('want', 2, 130)]);
+  const part = table(80, 205);
+  assert.deepEqual([part.waits, part.total_ns, part.longest_ns], [2, 25, 20]);
+  assert.deepEqual(part.holders, [share('b', 1, 20), share('a', 1, 5)]);
+});
+
 test('colours differ for the colour-blind too', async () => {
   const { light, dark, fillOf } = await load('color');
   assert.equal(fillOf('main'), 8, 'a function has another colour than on an earlier visit');
