@@ -182,9 +182,15 @@ func (g *group) arrived(th *thread) {
 		s.State = stack.StateRunnable
 		th.late.owed -= g.cur.queued // the next look need not compensate for it
 	}
+	// The stopper, too, may have waited for a CPU before its request.
+	begun := 1
+	for ; begun < len(ticks) && ticks[begun] < v.Halted; begun++ {
+		g.catchUpTo(th, ticks[begun])
+		g.miss(th, ticks[begun], 1)
+	}
 	g.catchUpTo(th, v.Stopped)
 	g.stopped(th, c)
-	for _, at := range ticks[1:] {
+	for _, at := range ticks[begun:] {
 		g.catchUpTo(th, at)
 		if at < stopped && !onCPU {
 			g.unrunAt(th, at)

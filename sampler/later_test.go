@@ -42,6 +42,12 @@ func (tr *queuer) Stop(t Thread, v *View) error {
 		v.Counters = c
 		return err
 	}
+	if v.Deadline == AtOnce && tr.r.IntN(32) == 0 { // its stopper has to wait for a CPU first
+		held = tr.now + stack.Time(tr.r.Int64N(int64(40*ms)))
+		c, _, _ = th.at(held)
+		tr.coming[th] = View{Deadline: v.Deadline, Asked: held, Halted: held, Regs: &tr.regs, Call: stack.Call{Nr: -1}, Counters: c}
+		return ErrLater
+	}
 	tr.late = append(tr.late, tr.now)
 	tr.coming[th] = View{Deadline: v.Deadline, Asked: asked, Halted: tr.now, Regs: &tr.regs, Call: stack.Call{Nr: -1}, Counters: c}
 	tr.now += stack.Time(v.Deadline)
@@ -50,6 +56,9 @@ func (tr *queuer) Stop(t Thread, v *View) error {
 
 func (tr *queuer) Arrived(v *View) (Thread, error, bool) {
 	for th, x := range tr.coming {
+		if tr.now < x.Halted {
+			continue
+		}
 		if _, running, _ := th.at(x.Halted); running { // it only needed more time
 			if tr.now < x.Halted+stopTakes {
 				continue
