@@ -21,7 +21,7 @@ func TestTimesOfLeftCalls(t *testing.T) {
 	if want := "jumper: 5 calls, 5 left without a return\n"; !strings.Contains(out.String(), want) {
 		t.Errorf("%q, want %q", out.String(), want)
 	}
-	if want := "leaf: 1 calls, p50 2µs, p99 2µs, longest 2µs\n"; !strings.Contains(out.String(), want) {
+	if want := "leaf: 1 call, p50 2µs, p99 2µs, longest 2µs\n"; !strings.Contains(out.String(), want) {
 		t.Errorf("%q, want %q", out.String(), want)
 	}
 	if a, b := knownTime(0, 0), knownTime(1, 0); a != "-" || b != "0s" {

@@ -105,7 +105,9 @@ export interface SharedThread {
   states: Lane;
   waits: number[];
   locks: Lane;
-  held: Lane; // waits as the table of locks counts them, by holder; the value is the index in the header's held times 8 (1: idle, 2: fitted, 4: the same wait as before)
+  // Waits as the table of locks counts them, by holder; the value is the index in the header's held times 8 (1: idle,
+  // 2: fitted, 4: it is of the same wait as the one before).
+  held: Lane;
   pauses: Lane;
   gaps: Lane;
   missed: Lane; // CPU time, ns, that no sample has
