@@ -182,7 +182,7 @@ func (g *group) arrived(th *thread) {
 		s.State = stack.StateRunnable
 		th.late.owed -= g.cur.queued // the next look need not compensate for it
 	}
-	// The stopper, too, may have waited for a CPU before its request.
+	// What makes the request may have waited for a CPU, too.
 	begun := 1
 	for ; begun < len(ticks) && ticks[begun] < v.Halted; begun++ {
 		g.catchUpTo(th, ticks[begun])

@@ -339,9 +339,9 @@ func joined(calls []testprog.Call, samples map[int][]stack.Time) []testprog.Call
 	return out
 }
 
-// depths returns the depths that a call may have. The program notes that a function runs after the function has been
-// entered, and that it has ended before it is left: a signal that comes meanwhile is noted one level off. On a busy machine
-// many do: they are delivered when the thread gets a CPU again.
+// depths returns the depths that a call may have. A function of the program is noted after it was entered, and its end before
+// it returns. A signal in between has a depth in the log that is one level off: a busy machine delivers many of them there,
+// as the thread gets a CPU again.
 func depths(calls []testprog.Call, c *testprog.Call) []int {
 	out := []int{c.Depth}
 	signal := c.Depth

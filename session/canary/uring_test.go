@@ -38,7 +38,7 @@ func TestRings(t *testing.T) {
 	if f := got["descriptor 999"]; f.Errors != 1 || f.Ops != 0 || f.Read != 0 || len(all) != 2 {
 		t.Errorf("%+v", all)
 	}
-	if line := s.uringLine(); !strings.Contains(line, "62 operations through io_uring: they pass by these system calls, so that no rule sees them") {
+	if line := s.uringLine(); !strings.Contains(line, "62 operations through io_uring, which passes by these system calls, so that no rule sees it") {
 		t.Error(line)
 	}
 }
