@@ -89,6 +89,9 @@ type dozed struct {
 // usable reports whether read may return a reading.
 func (d *doze) usable() bool { return !d.taking.Load() && d.size.Load() <= maxAwake }
 
+// applies reports whether the sleeping threads doze, or will once all are taken up.
+func (d *doze) applies() bool { return d.taking.Load() || d.size.Load() <= maxAwake }
+
 // read reads the clock, or returns another group's reading if that is not older than since.
 func (d *doze) read(now, since stack.Time) (x dozed, ok bool) {
 	if !d.usable() {

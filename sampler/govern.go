@@ -43,6 +43,10 @@ const (
 	// chosen interval.
 	mostNap     = 6
 	mostStretch = 64
+	// dozeStretch limits it where looks at dozing threads alone exceed the bound. Each is looked at once in dozeSpan in any
+	// case, so a longer interval saves little, and takes the samples of the threads that run. stopLooks is how many
+	// looks at sleepers cost as much as one at a thread that runs.
+	dozeStretch, stopLooks = 8, 8
 	// mostLeap bounds the factor on naps of one correction.
 	mostLeap = 4
 	// leapShare is the share of looks at sleepers, below which those that find one that ran permit that.
@@ -236,7 +240,11 @@ func (v *governor) steer(s *Sampler, load, sleepers float64) {
 			return
 		}
 		v.high = 0
-		factor = min(factor*over, mostStretch, float64(MaxInterval)/float64(s.ctl.ivl.Load()))
+		most := float64(mostStretch)
+		if s.doze.applies() && load*awakeShare(sleepers) <= 1 {
+			most = max(factor, dozeStretch)
+		}
+		factor = min(factor*over, most, float64(MaxInterval)/float64(s.ctl.ivl.Load()))
 	case load < lowShare:
 		v.high = 0
 		if v.low++; v.low < lowLooks {
@@ -258,6 +266,12 @@ func (v *governor) steer(s *Sampler, load, sleepers float64) {
 	if was := v.factor(); factor != was {
 		v.stretch.Store(math.Float64bits(factor))
 	}
+}
+
+// awakeShare is the share of the cost that is due to threads that run, if that share of the looks is at sleepers.
+func awakeShare(sleepers float64) float64 {
+	awake := (1 - sleepers) * stopLooks
+	return awake / max(awake+sleepers, 1e-9)
 }
 
 // longer returns the next nap level of sleepers that cost over times too much. They nap up to napMost on their own,

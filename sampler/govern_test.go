@@ -53,6 +53,28 @@ func TestGovern(t *testing.T) {
 	}
 }
 
+// TestGovernDozes: where the looks at thousands of dozing threads alone cost too much, the interval of the others grows
+// little, as that saves nothing. Threads that wake often do not doze, and are looked at less often the longer it is.
+func TestGovernDozes(t *testing.T) {
+	for _, c := range []struct {
+		awake    int32
+		sleepers float64
+		want     float64
+	}{{3, .99, dozeStretch}, {maxAwake + 1, .99, mostStretch}, {3, .5, mostStretch}} {
+		s, err := New(&fakeTarget{}, Config{Interval: 10 * time.Millisecond, MaxOverhead: .01, Start: func(stack.ThreadInfo) Sink { return nil }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.doze.size.Store(c.awake)
+		for range 100 {
+			s.gov.steer(s, 4, c.sleepers)
+		}
+		if got := s.gov.factor(); got != c.want || s.gov.napLeast.Load() != mostNap {
+			t.Errorf("%+v: the interval is stretched by %v, sleepers nap %d", c, got, s.gov.napLeast.Load())
+		}
+	}
+}
+
 // TestGovernCost: own work counts fully if no CPU is idle, and one fifth if some are. Work that
 // is not for samples counts at most as much as work that is, and has a lower weight. Stops count
 // as a share of the target's time, without those that no longer interval saves.
