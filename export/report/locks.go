@@ -2,7 +2,6 @@ package report
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 
 	"github.com/sliverprof/sliver/export/contend"
@@ -20,7 +19,7 @@ func (r *Report) locks(v *view.View, c *contend.Contention, top int) {
 	out := []Lock{}
 	for i := range c.Locks {
 		l := &c.Locks[i]
-		row := Lock{Name: l.Name, Kind: l.Kind, Addr: addr(l), Excludes: l.Excludes}
+		row := Lock{Name: l.Name, Kind: l.Kind, Addr: waits.locks[i].Addr, Excludes: l.Excludes}
 		l.History(c, func(h *contend.Held) { row.Most = max(row.Most, h.Waiting) })
 		var by, held, asked shares
 		for _, j := range l.Waits {
@@ -53,13 +52,6 @@ func (r *Report) locks(v *view.View, c *contend.Contention, top int) {
 	}
 	slices.SortStableFunc(out, byLock)
 	r.Locks, r.More.Locks = cut(out, top)
-}
-
-func addr(l *contend.Lock) string {
-	if l.Addr == 0 {
-		return ""
-	}
-	return fmt.Sprintf("%#x", l.Addr)
 }
 
 // byLock orders locks as they are listed: those that a thread holds first, then by time.

@@ -2,6 +2,7 @@ package report
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	"github.com/sliverprof/sliver/export/contend"
@@ -47,6 +48,7 @@ func LockWaits(v *view.View) (out []LockWait) {
 type waitParts struct {
 	v     *view.View
 	c     *contend.Contention
+	locks []LockWords // of each lock: what they are for all of its waits
 	holds []contend.Hold
 	in    []string // the function of each of holds, see holders
 	of    []int    // for each wait, the first of holds that is of it or of a later one
@@ -55,6 +57,14 @@ type waitParts struct {
 func partsOf(v *view.View, c *contend.Contention) *waitParts {
 	p := &waitParts{v: v, c: c, holds: c.Holds(v), of: make([]int, len(c.Waits)+1)}
 	p.in = holders(v, c, p.holds)
+	for i := range c.Locks {
+		l := &c.Locks[i]
+		w := LockWords{Lock: l.Name, Kind: l.Kind, Excludes: l.Excludes}
+		if l.Addr != 0 {
+			w.Addr = fmt.Sprintf("%#x", l.Addr)
+		}
+		p.locks = append(p.locks, w)
+	}
 	for i, k := 0, 0; i < len(p.of); i++ {
 		for k < len(p.holds) && p.holds[k].Wait < i {
 			k++
@@ -67,9 +77,7 @@ func partsOf(v *view.View, c *contend.Contention) *waitParts {
 // parts returns the parts of wait i, one at least.
 func (p *waitParts) parts(i int) (out []LockWait) {
 	w := &p.c.Waits[i]
-	l := &p.c.Locks[w.Lock]
-	whole := LockWait{Thread: w.Thread, Begin: w.Begin, End: w.End, Idle: w.Idle, Fitted: w.Fitted,
-		Words: LockWords{Lock: l.Name, Kind: l.Kind, Addr: addr(l), Excludes: l.Excludes}}
+	whole := LockWait{Thread: w.Thread, Begin: w.Begin, End: w.End, Idle: w.Idle, Fitted: w.Fitted, Words: p.locks[w.Lock]}
 	if w.Asker >= 0 {
 		whole.Words.WaiterIn = p.v.FuncName(w.Asker)
 	}

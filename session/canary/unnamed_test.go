@@ -10,7 +10,7 @@ import (
 // A file that was opened with O_TMPFILE is not its folder.
 func TestUnnamed(t *testing.T) {
 	const tmpfile, write = 0o20200000, 0o1
-	c := &Canary{cwd: "/work"}
+	c := &Canary{cwd: "/srv"}
 	for _, x := range []struct {
 		path string
 		dir  int32
@@ -18,7 +18,7 @@ func TestUnnamed(t *testing.T) {
 	}{
 		{"/tmp", -100, "/tmp/(unnamed)"},
 		{"/tmp/", -100, "/tmp/(unnamed)"},
-		{".", -100, "/work/(unnamed)"},
+		{".", -100, "/srv/(unnamed)"},
 	} {
 		r := &kernel.IORecord{Event: iowatch.Event{Op: iowatch.OpOpen, Want: tmpfile | write, Path: x.path}, Dir: x.dir}
 		if got := c.path(r); got != x.want {
