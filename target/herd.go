@@ -3,6 +3,7 @@ package target
 import (
 	"fmt"
 	"os"
+	"sync"
 	"sync/atomic"
 	"syscall"
 
@@ -178,8 +179,18 @@ func (h *herd) bury() {
 	h.b.free(h.mem)
 }
 
+// stoppers are the processes of startStopper that may not have ended.
+var stoppers sync.Map // of int, to nothing
+
+// SharesFiles reports whether a process is one of the stoppers, of which each has all descriptors of this program.
+func SharesFiles(pid int) bool {
+	_, ok := stoppers.Load(pid)
+	return ok
+}
+
 // awaitEnd waits until a process has ended and takes its status.
 func awaitEnd(proc int) {
+	stoppers.Delete(proc)
 	for {
 		if _, err := unix.Wait4(proc, nil, unix.WALL, nil); err != unix.EINTR {
 			return
@@ -190,7 +201,11 @@ func awaitEnd(proc int) {
 // reaped reports whether a process is gone, and takes its status.
 func reaped(proc int) bool {
 	pid, err := unix.Wait4(proc, nil, unix.WALL|unix.WNOHANG, nil)
-	return pid == proc || err == unix.ECHILD
+	gone := pid == proc || err == unix.ECHILD
+	if gone {
+		stoppers.Delete(proc)
+	}
+	return gone
 }
 
 // startStopper starts a process that shares this one's memory and files, at main, an address of
@@ -209,6 +224,7 @@ func startStopper(stack []byte, main uintptr, b *stopBlock) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("start a stopper: %w", err)
 	}
+	stoppers.Store(pid, nil)
 	// While it waits for a CPU, a thread of the target may be stopped. It never runs for long,
 	// because its spin is bounded and a sleep follows.
 	if setFIFO(pid) != nil {

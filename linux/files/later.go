@@ -18,6 +18,8 @@ type Later struct {
 	// Near returns the processes whose descriptors are also read by themselves, which takes a small part of the time:
 	// pipes often connect the processes of a recording. nil: there are none.
 	Near func() []int
+	// Skip reports processes whose descriptors are not read, as those of another one are the same. nil: there are none.
+	Skip func(pid int) bool
 
 	mu      sync.Mutex
 	near    reading[ends]
@@ -35,8 +37,9 @@ type reading[T any] struct {
 	need  bool // last is too old for a descriptor, and the next read may not begin yet
 }
 
-// laterShare bounds the share of a CPU spent on a reading to 1/laterShare.
-const laterShare = 20
+// A reading for a descriptor that the last one lacks takes at most 1/laterShare of a CPU, and one that refreshes known
+// descriptors 1/freshShare: the ends of a pipe seldom change.
+const laterShare, freshShare = 20, 100
 
 // ofEnds returns the Later that reads descriptors.
 func (l *Later) ofEnds() *Later {
@@ -105,7 +108,7 @@ func start[T any](l *Later, r *reading[T], now func() int64, ttl int64, read fun
 		defer l.mu.Unlock()
 		r.last, r.begun, r.going, r.need = x, at, false, false
 		r.rest = now() + laterShare*took
-		r.until = max(now()+ttl, r.rest)
+		r.until = now() + max(ttl, freshShare*took)
 	}()
 }
 

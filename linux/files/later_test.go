@@ -204,3 +204,20 @@ func (d slow) ReadDir(name string, most int) ([]string, error) {
 type fifos struct{ Dir }
 
 func (f fifos) Stat(string) (fs.FileMode, uint64, uint64, error) { return fs.ModeNamedPipe, 0, 9, nil }
+
+// Processes of which another one has all descriptors are not read.
+func TestLaterSkips(t *testing.T) {
+	proc, sys, _, _ := fixture()
+	for _, skips := range []bool{false, true} {
+		l := &Later{Skip: func(pid int) bool { return skips && pid == 77 }}
+		l.Open = func() (Dir, Dir, func(), error) { return proc, sys, func() {}, nil }
+		tab := New(Config{PID: 50, Proc: proc, Sys: sys, Now: func() int64 { return 1 }, TTL: 1 << 40, Later: l})
+		tab.Describe(14)
+		for l.Going(1) {
+			runtime.Gosched()
+		}
+		if d := tab.Describe(14); (d.PeerPID == 77) == skips {
+			t.Errorf("the reader of the pipe, skipped %v: %+v", skips, d)
+		}
+	}
+}

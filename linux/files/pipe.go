@@ -34,7 +34,7 @@ func (t *Table) scan() {
 	}
 	if t.c.Later != nil {
 		l := t.c.Later.ofEnds()
-		e, fresh := take(l, &l.ends, t.c.Now, endsTimes*t.c.TTL, allEnds)
+		e, fresh := take(l, &l.ends, t.c.Now, endsTimes*t.c.TTL, l.allEnds)
 		if e != nil {
 			t.ends = *e
 		}
@@ -49,27 +49,29 @@ func (t *Table) scan() {
 	if t.ends.until != 0 && t.c.Now() < t.ends.until {
 		return
 	}
-	t.ends = *allEnds(nil, t.c.Sys)
+	t.ends = *allEnds(t.c.Sys, nil)
 	t.ends.until = t.c.Now() + endsTimes*t.c.TTL
 }
 
 // endsTimes is how many TTLs the table of descriptors is cached: a scan costs more than a table of sockets.
 const endsTimes = 4
 
-// allEnds reads the descriptors of all visible processes.
-func allEnds(_, sys Dir) *ends {
+// allEnds reads the descriptors of all visible processes but those that skip reports; nil: of all.
+func allEnds(sys Dir, skip func(pid int) bool) *ends {
 	names, err := sys.ReadDir(".", maxPIDs)
 	if err != nil {
 		return readEnds(sys, nil)
 	}
 	var pids []int
 	for _, name := range names {
-		if pid, err := strconv.Atoi(name); err == nil {
+		if pid, err := strconv.Atoi(name); err == nil && (skip == nil || !skip(pid)) {
 			pids = append(pids, pid)
 		}
 	}
 	return readEnds(sys, pids)
 }
+
+func (l *Later) allEnds(_, sys Dir) *ends { return allEnds(sys, l.Skip) }
 
 func (l *Later) nearEnds(_, sys Dir) *ends { return readEnds(sys, l.Near()) }
 
@@ -93,7 +95,7 @@ func (t *Table) missing(link string) {
 	}
 	l := t.c.Later.ofEnds()
 	met := t.metAt(link)
-	if !since(l, &l.ends, met, t.c.Now, endsTimes*t.c.TTL, allEnds) {
+	if !since(l, &l.ends, met, t.c.Now, endsTimes*t.c.TTL, l.allEnds) {
 		t.unsure = true
 	}
 	if l.Near != nil {

@@ -73,7 +73,7 @@ func newTarget(p *target.Process, s *Shared, onMap func(maps []stack.Mapping, at
 	if runtime.GOARCH == "arm64" {
 		arch = rule.ARM64
 	}
-	t := &Target{proc: p, shares: shares{of: s}, onMap: onMap, locks: lockReader{pid: p.PID()}, later: wait.Later{Open: openLater(p)}, changed: make(chan struct{}, 1)}
+	t := &Target{proc: p, shares: shares{of: s}, onMap: onMap, locks: lockReader{pid: p.PID()}, later: wait.Later{Open: openLater(p), Skip: target.SharesFiles}, changed: make(chan struct{}, 1)}
 	if s != nil {
 		t.later.Ends = &s.ends
 		s.joins(p.PID(), 1)

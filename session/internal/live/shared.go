@@ -61,7 +61,7 @@ type SharedFile struct {
 // NewShared returns an empty Shared. Close it after all Targets.
 func NewShared() *Shared {
 	s := &Shared{tracers: ptrace.NewTracers(), files: map[FileKey][]*SharedFile{}, engines: map[*ptrace.Engine]bool{}, pids: map[int]int{}}
-	s.ends = wait.Later{Open: openSystem, Near: s.processes}
+	s.ends = wait.Later{Open: openSystem, Near: s.processes, Skip: target.SharesFiles}
 	return s
 }
 
