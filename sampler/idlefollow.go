@@ -7,8 +7,8 @@ import (
 	"github.com/sliverprof/sliver/internal/background"
 )
 
-// followShare is the time between two looks of any process at its list of threads, if many that do not run are
-// sampled and their ends and execs are reported.
+// followShare is the time between two looks of any process at its list of threads, if many are sampled that were not
+// found running.
 const followShare = 2500 * time.Microsecond
 
 // restList is the time between two full checks of a target that has not run, if its changes are reported.
@@ -38,10 +38,10 @@ func (s *Sampler) Changed(named bool) {
 	}
 }
 
-// idleFollow returns how soon a new thread is noticed of a target that has not run: reading the lists of hundreds of
-// processes takes more CPU time than sampling those that run.
+// idleFollow returns how soon a new thread, an end and an exec are noticed of a target that was not found running since
+// the last look: reading the lists of many processes takes more CPU time than sampling those that run.
 func (s *Sampler) idleFollow() time.Duration {
-	if !s.list.reported.Load() || s.cfg.Hosts == nil {
+	if s.cfg.Hosts == nil {
 		return 0
 	}
 	return min(time.Duration(s.cfg.Hosts.count())*followShare, mostFollow)
