@@ -133,7 +133,7 @@ func (l *Lock) String() string {
 		return s + " " + l.Path
 	case l.Symbol != "":
 		s += " " + l.Symbol
-	default:
+	case l.Kind != kind.LockGoScheduler:
 		s += fmt.Sprintf(" at %#x", l.Addr)
 	}
 	if l.Shared {

@@ -39,7 +39,7 @@ func (v *View) For(w *diff.Waiting, idle bool) For {
 	}
 	d := v.Wait(w)
 	if lock := v.LockOf(w); lock != "" {
-		if d != nil && d.Lock.Single() {
+		if d != nil && d.Lock.Group() != kind.GroupLock {
 			return For{Group: d.Lock.Group()}
 		}
 		return For{kind.GroupLock, lock}

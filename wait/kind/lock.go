@@ -19,15 +19,17 @@ const (
 	LockStdio     Lock = "stdio" // the lock of a C stream
 	LockLibc      Lock = "libc"  // a lock inside libc
 	LockGoRuntime Lock = "go runtime"
-	LockChannel   Lock = "channel"    // Go's
-	LockSelect    Lock = "select"     // Go's, on several channels
-	LockWaitGroup Lock = "wait group" // Go's
-	LockSleep     Lock = "sleep"      // not a lock: for time to pass
-	LockPoll      Lock = "poll"       // a goroutine's, for a descriptor
-	LockIdle      Lock = "idle"       // not a lock: a runtime's own thread has nothing to do
-	LockSafepoint Lock = "safepoint"  // the Java virtual machine has stopped its threads
-	LockGIL       Lock = "GIL"        // an interpreter's global lock
-	LockMonitor   Lock = "monitor"    // of a Java object
+	// LockGoScheduler is not a lock: the goroutine that is bound to the thread can go on, once the scheduler hands it over.
+	LockGoScheduler Lock = "go scheduler"
+	LockChannel     Lock = "channel"    // Go's
+	LockSelect      Lock = "select"     // Go's, on several channels
+	LockWaitGroup   Lock = "wait group" // Go's
+	LockSleep       Lock = "sleep"      // not a lock: for time to pass
+	LockPoll        Lock = "poll"       // a goroutine's, for a descriptor
+	LockIdle        Lock = "idle"       // not a lock: a runtime's own thread has nothing to do
+	LockSafepoint   Lock = "safepoint"  // the Java virtual machine has stopped its threads
+	LockGIL         Lock = "GIL"        // an interpreter's global lock
+	LockMonitor     Lock = "monitor"    // of a Java object
 	// LockSynchronizer is a lock of java.util.concurrent that keeps its owner.
 	LockSynchronizer Lock = "synchronizer"
 	// LockClassInit is the initialization of a Java class by another thread. The lock's type is the class.
@@ -66,6 +68,7 @@ var locks = map[Lock]lockTraits{
 	LockStdio:        {},
 	LockLibc:         {inner: true},
 	LockGoRuntime:    {waker: WakerTold, shares: true},
+	LockGoScheduler:  {waker: WakerTold, shares: true, single: true},
 	LockChannel:      {shares: true},
 	LockSelect:       {shares: true},
 	LockWaitGroup:    {shares: true},

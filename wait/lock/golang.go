@@ -59,8 +59,9 @@ func (r *recogniser) golang() bool {
 	r.l.Note = fmt.Sprintf("goroutine %d, which is bound to this thread, is blocked", g.id)
 	r.l.Holder = Holder{Why: "what its goroutine waits for is not known"}
 	if !g.waits {
+		r.l.Kind = kind.LockGoScheduler
 		r.l.Note = fmt.Sprintf("goroutine %d, which is bound to this thread, is about to go on", g.id)
-		r.l.Holder.Why = "its goroutine waits for nothing any more"
+		r.l.Holder.Why = noOwner(&r.l)
 		return true
 	}
 	if r.w.Function == nil {

@@ -93,9 +93,19 @@ func TestGoroutine(t *testing.T) {
 			}
 		}
 	}
-	// An inconsistent layout must not be recognised as Go's.
+	// A goroutine that is ready waits for no lock.
 	m, target := fixture("amd64", AnyLibc)
 	word, _, _ := goImage(m, 208, 96, true)
+	const ready = 1
+	for _, o := range goLockedM {
+		if o.lockedm == 208 {
+			m.put32(base+0x200+o.goid-8, ready)
+		}
+	}
+	if l, err := Recognise(target, &Wait{Futex: Futex{Word: word, Private: true}, NSTID: mine, Go: true}); err != nil || l.Kind != kind.LockGoScheduler || !strings.Contains(l.Note, "goroutine 77") || l.Holder.Why == "" {
+		t.Errorf("a goroutine that is ready: %+v (%v)", l, err)
+	}
+	// An inconsistent layout must not be recognised as Go's.
 	m.put64(base+0x100+goGM, 0)
 	if l, err := Recognise(target, &Wait{Futex: Futex{Word: word, Private: true}, NSTID: mine, Go: true}); err != nil || l.Note != "" || l.Kind != kind.LockGoRuntime {
 		t.Errorf("%+v, %v", l, err)

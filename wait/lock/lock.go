@@ -158,6 +158,8 @@ func noOwner(l *Lock) string {
 		return "a " + string(l.Kind) + " has no holder"
 	case kind.LockGoRuntime:
 		return "the Go runtime keeps no owner"
+	case kind.LockGoScheduler:
+		return "the Go scheduler has not handed its goroutine over yet"
 	case kind.LockSafepoint:
 		return "Java's virtual machine has stopped its threads"
 	}
