@@ -265,7 +265,11 @@ func TestGo(t *testing.T) {
 	v := look(t, p.PID)
 	for _, tid := range s.Waiters {
 		var th wait.Thread
-		i := v.resolveAs(&th, tid, func(l *wait.Look) { l.Frames = []stack.Frame{{Kind: stack.KindGo}} }, "futex")
+		var i *wait.Info
+		for i == nil || i.Lock != nil && i.Lock.Kind == kind.LockGoScheduler { // its goroutine does not block yet
+			th = wait.Thread{}
+			i = v.resolveAs(&th, tid, func(l *wait.Look) { l.Frames = []stack.Frame{{Kind: stack.KindGo}} }, "futex")
+		}
 		if i.Lock == nil || i.Lock.Kind != kind.LockGoRuntime || i.Lock.Holder.TID != 0 || i.Lock.Holder.Why == "" {
 			t.Errorf("%+v %+v", i, i.Lock)
 		}
