@@ -209,6 +209,7 @@ var programs = map[string]map[string]recipe{
 
 	"locks/cppturns":  cppVariants,
 	"locks/rustturns": rustVariants,
+	"locks/gosync":    {"default": goVariants["default"]},
 	"locks/goturns":   goVariants,
 
 	"d/names":      {"gdc": {compiler: "gdc", flags: []string{"-O1", "-g"}}, "ldc2": {compiler: "ldc2", flags: []string{"-O1", "-g"}}},

@@ -47,10 +47,26 @@ type Lock struct {
 // Ruby is the Impl of the locks of Ruby programs.
 const Ruby = "ruby"
 
+// Impls of the locks of Go and of Java programs.
+const (
+	golang  = "go"
+	hotspot = "hotspot"
+)
+
 // OfRuntime reports whether a managed runtime knows the holder of the lock, which no word of the lock
 // shows.
 func (l *Lock) OfRuntime() bool {
 	return l.Kind.Runtime() || l.Impl == Ruby && (l.Kind == kind.LockMutex || l.Kind == kind.LockJoin)
+}
+
+// OwnWord reports whether the futex word is part of the lock, so that all waits for that word are waits
+// for this lock. Threads of Go, HotSpot and Ruby sleep on a word of the thread, whatever they wait for.
+func (l *Lock) OwnWord() bool {
+	switch l.Impl {
+	case golang, hotspot, Ruby:
+		return false
+	}
+	return !l.Kind.Runtime()
 }
 
 // Holder is the thread that holds the lock, or that a join waits for.

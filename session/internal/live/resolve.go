@@ -180,7 +180,7 @@ func (u *lookup) report() {
 // remember records which lock the wait's word belongs to, for torn.
 func (u *lookup) remember() {
 	l := u.lock
-	if l == nil || l.Addr == 0 || u.x.id == 0 {
+	if l == nil || l.Addr == 0 || u.x.id == 0 || !l.OwnWord() {
 		return
 	}
 	if len(u.w.words) >= maxWords {
