@@ -23,7 +23,13 @@ const (
 	reqKey   = 8  // see ringKey
 	reqTID   = 24 // 32 bits
 	reqBytes = 32
+	// Behind the copy of the value on the stack of the program at a completion.
+	reqIno = 32
+	reqDev = 40 // 32 bits
 )
+
+// keyIno is the offset of ringKey.Ino.
+const keyIno = 12
 
 // Value of the map of sums.
 const (
@@ -38,12 +44,13 @@ const (
 	ringUseBytes = 56
 )
 
-// ringKey is the key of the sums: a descriptor, or with Fixed the position of a registered file, and the
-// operation.
+// ringKey is the key of the sums: a descriptor, or with Fixed the position of a registered file, the
+// operation, and the file: io_uring opens and closes descriptors without a system call, so that Gen stays.
 type ringKey struct {
 	FD, Gen   uint32
 	Op, Fixed uint8
-	_         [6]uint8
+	_         [2]uint8
+	Ino       uint32 // low bits of the inode; 0: no file
 }
 
 const (
@@ -180,6 +187,16 @@ func completed(c *ioConfig, m ioMaps, l *ringLayout, all *layout) asm.Instructio
 	for off := int16(0); off < reqBytes; off += 8 {
 		a.add(asm.LoadMem(asm.R1, asm.R9, off, asm.DWord), asm.StoreMem(asm.RFP, onValue+off, asm.R1, asm.DWord))
 	}
+	a.add(storeWord(asm.RFP, onValue+reqIno, 0), storeWord(asm.RFP, onValue+reqDev, 0), asm.LoadMem(asm.R3, asm.RFP, onRequest, asm.DWord))
+	a.kernelRead(onTmp, 8, int32(l.file))
+	a.add(asm.LoadMem(asm.R3, asm.RFP, onTmp, asm.DWord), asm.JEq.Imm(asm.R3, 0, "nameless"))
+	a.kernelRead(onTmp, 8, int32(l.inode))
+	a.add(asm.LoadMem(asm.R3, asm.RFP, onTmp, asm.DWord), asm.JEq.Imm(asm.R3, 0, "nameless"))
+	a.identity(all.cache)
+	a.add(asm.LoadMem(asm.R1, asm.RFP, onMode, asm.DWord), asm.StoreMem(asm.RFP, onValue+reqDev, asm.R1, asm.DWord),
+		asm.LoadMem(asm.R1, asm.RFP, onSize, asm.DWord), asm.StoreMem(asm.RFP, onValue+reqIno, asm.R1, asm.DWord),
+		asm.StoreMem(asm.RFP, onValue+reqKey+keyIno, asm.R1, asm.Word))
+	a.label("nameless")
 	a.add(asm.FnKtimeGetNs.Call(), asm.StoreMem(asm.R9, reqStart, asm.R0, asm.DWord), // of what follows
 		asm.LoadMem(asm.R1, asm.RFP, onValue+reqStart, asm.DWord), asm.Sub.Reg(asm.R0, asm.R1), asm.StoreMem(asm.RFP, onSize, asm.R0, asm.DWord))
 	a.lookup(m.rings, onValue+reqKey)
@@ -201,14 +218,8 @@ func completed(c *ioConfig, m ioMaps, l *ringLayout, all *layout) asm.Instructio
 	a.label("failed")
 	a.add(asm.Mov.Imm(asm.R1, 1), asm.AddAtomic.Mem(asm.R9, asm.R1, asm.DWord, ringErrors))
 	a.label("file")
-	a.add(asm.LoadMem(asm.R1, asm.R9, ringIno, asm.DWord), asm.JNE.Imm(asm.R1, 0, "done"), asm.LoadMem(asm.R3, asm.RFP, onRequest, asm.DWord))
-	a.kernelRead(onTmp, 8, int32(l.file))
-	a.add(asm.LoadMem(asm.R3, asm.RFP, onTmp, asm.DWord), asm.JEq.Imm(asm.R3, 0, "done"))
-	a.kernelRead(onTmp, 8, int32(l.inode))
-	a.add(asm.LoadMem(asm.R3, asm.RFP, onTmp, asm.DWord), asm.JEq.Imm(asm.R3, 0, "done"))
-	a.identity(all.cache)
-	a.add(asm.LoadMem(asm.R1, asm.RFP, onMode, asm.DWord), asm.StoreMem(asm.R9, ringDev, asm.R1, asm.Word),
-		asm.LoadMem(asm.R1, asm.RFP, onSize, asm.DWord), asm.StoreMem(asm.R9, ringIno, asm.R1, asm.DWord))
+	a.add(asm.LoadMem(asm.R1, asm.RFP, onValue+reqDev, asm.DWord), asm.StoreMem(asm.R9, ringDev, asm.R1, asm.Word),
+		asm.LoadMem(asm.R1, asm.RFP, onValue+reqIno, asm.DWord), asm.StoreMem(asm.R9, ringIno, asm.R1, asm.DWord))
 	a.label("done")
 	a.add(asm.And.Imm(asm.R7, more), asm.JNE.Imm(asm.R7, 0, "out"), asm.LoadMapPtr(asm.R1, m.requests), asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, onRequest),
 		asm.FnMapDeleteElem.Call())
@@ -217,7 +228,7 @@ func completed(c *ioConfig, m ioMaps, l *ringLayout, all *layout) asm.Instructio
 
 // RingUse is the requests of one operation of io_uring on one descriptor.
 type RingUse struct {
-	FD      int32 // or with Fixed the position of a registered file
+	FD      int32 // or with Fixed the position of a registered file; -1: the operation has none
 	Gen     uint32
 	Fixed   bool
 	Op      iowatch.Op // OpRead, OpWrite, OpSync, or OpNone for another operation
@@ -249,6 +260,9 @@ func (e *IO) Rings(f func(*RingUse)) error {
 		if u.Op == iowatch.OpRead || u.Op == iowatch.OpWrite {
 			u.Bytes = v.Moved
 		}
+		if ringNoFile(k.Op) {
+			u.FD, u.Gen, u.Fixed = -1, 0, false
+		}
 		f(&u)
 	}
 	if err := it.Err(); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) { // it changes while it is read
@@ -260,12 +274,25 @@ func (e *IO) Rings(f func(*RingUse)) error {
 // ringOp returns the sort of an operation (include/uapi/linux/io_uring.h, enum io_uring_op).
 func ringOp(n uint8) iowatch.Op {
 	switch n {
-	case 1, 4, 10, 22, 27, 49: // READV, READ_FIXED, RECVMSG, READ, RECV, READ_MULTISHOT
+	case 1, 4, 10, 22, 27, 49, 58, 60: // READV, READ_FIXED, RECVMSG, READ, RECV, READ_MULTISHOT, RECV_ZC, READV_FIXED
 		return iowatch.OpRead
-	case 2, 5, 9, 23, 26, 47, 48: // WRITEV, WRITE_FIXED, SENDMSG, WRITE, SEND, SEND_ZC, SENDMSG_ZC
+	case 2, 5, 9, 23, 26, 47, 48, 61: // WRITEV, WRITE_FIXED, SENDMSG, WRITE, SEND, SEND_ZC, SENDMSG_ZC, WRITEV_FIXED
 		return iowatch.OpWrite
 	case 3, 8: // FSYNC, SYNC_FILE_RANGE
 		return iowatch.OpSync
 	}
 	return iowatch.OpNone
+}
+
+// ringNoFile reports whether an operation has no descriptor (those without needs_file in io_uring/opdef.c of
+// Linux 6.18): the kernel leaves that of its requests at 0.
+func ringNoFile(n uint8) bool {
+	switch n {
+	case 0, 7, 11, 12, 14, 15, // NOP, POLL_REMOVE, TIMEOUT, TIMEOUT_REMOVE, ASYNC_CANCEL, LINK_TIMEOUT
+		18, 19, 20, 21, 25, 28, 29, // OPENAT, CLOSE, FILES_UPDATE, STATX, MADVISE, OPENAT2, EPOLL_CTL
+		31, 32, 35, 36, 37, 38, 39, // PROVIDE_BUFFERS, REMOVE_BUFFERS, RENAMEAT, UNLINKAT, MKDIRAT, SYMLINKAT, LINKAT
+		42, 44, 45, 50, 51, 52, 53, 62: // SETXATTR, GETXATTR, SOCKET, WAITID, FUTEX_WAIT, FUTEX_WAKE, FUTEX_WAITV, PIPE
+		return true
+	}
+	return false
 }

@@ -23,36 +23,46 @@ type RingFile struct {
 	Longest uint64
 }
 
-// ringFD is a descriptor that io_uring uses, or a position in the table of registered files.
+// ringFD is a file that io_uring uses, by its descriptor or its position in the table of registered files.
 type ringFD struct {
 	fd    int32
 	gen   uint32
 	fixed bool
+	file  inode
 }
 
-// ringPaths finds the paths of descriptors that io_uring uses, while they are open.
+func ringOf(u *kernel.RingUse) ringFD {
+	return ringFD{u.FD, u.Gen, u.Fixed, inode{u.Dev, u.Ino}}
+}
+
+// ringPaths finds the paths of files that io_uring uses, while they are open.
 func (c *Canary) ringPaths() {
 	if !c.uring {
 		return
 	}
 	_ = c.io.Rings(func(u *kernel.RingUse) { // uringLine has the error
-		k := ringFD{u.FD, u.Gen, u.Fixed}
-		if c.rings[k] != "" || len(c.rings) >= maxNames {
+		k := ringOf(u)
+		if u.FD < 0 || c.rings[k] != "" || len(c.rings) >= maxNames {
 			return
 		}
 		name := ""
-		if !u.Fixed {
+		if u.Ino != 0 {
+			name = cmp.Or(c.inodes[k.file], c.inodes[inode{0, u.Ino}]) // or it was open before
+		}
+		if name == "" && !u.Fixed && c.stillOf(u) {
 			if name, _ = c.Engine.Path(u.FD, u.Gen); name == "" && c.io.Gen(u.FD) == u.Gen {
 				name, _ = c.link(u.FD)
 			}
 		}
-		if name == "" && u.Ino != 0 {
-			if name = c.inodes[inode{u.Dev, u.Ino}]; name == "" {
-				name = c.inodes[inode{0, u.Ino}] // it was open before
-			}
-		}
 		c.rings[k] = name
 	})
+}
+
+// stillOf reports whether the descriptor of u is of the same file, as far as is known: io_uring may have closed
+// it, and opened another file.
+func (c *Canary) stillOf(u *kernel.RingUse) bool {
+	now := c.info(u.FD).ino
+	return u.Ino == 0 || now == 0 || now == u.Ino
 }
 
 // Rings returns the files that io_uring used, those with the most time first.
@@ -62,10 +72,10 @@ func (c *Canary) Rings() []RingFile {
 	}
 	files := map[string]*RingFile{}
 	_ = c.io.Rings(func(u *kernel.RingUse) { // uringLine has the error
-		name := cmp.Or(c.rings[ringFD{u.FD, u.Gen, u.Fixed}], fmt.Sprintf("descriptor %d", u.FD))
+		name := cmp.Or(c.rings[ringOf(u)], fmt.Sprintf("descriptor %d", u.FD))
 		if u.FD < 0 {
-			name = "no descriptor" // timeouts, no-operations
-		} else if u.Fixed && c.rings[ringFD{u.FD, u.Gen, true}] == "" {
+			name = "no descriptor" // opens, closes, timeouts
+		} else if u.Fixed && c.rings[ringOf(u)] == "" {
 			name = fmt.Sprintf("registered file %d", u.FD)
 		}
 		f := files[name]

@@ -42,7 +42,8 @@
  *            OPERATIONS are the pages that mincore says are not in the cache, for cold those of them for
  *            which the thread slept
  *   uring    main reads SIZE bytes of PATH N times through io_uring, and calls fsync after every fifth;
- *            then once more as a registered file, and once from a bad descriptor. PATH was opened before
+ *            then once more as a registered file, and once from a bad descriptor. PATH was opened before.
+ *            Then PATH.0 three times and PATH.1 four times; io_uring opens and closes them, as one descriptor
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -694,7 +695,10 @@ struct ring {
 	unsigned *sq_tail, *sq_mask, *array, *cq_head, *cq_mask;
 	struct io_uring_sqe *sqes;
 	struct io_uring_cqe *cqes;
+	char name[4096]; // to open
 };
+
+static int numbered(int n);
 
 static int submit(struct ring *r, int op, int fd, int flags)
 {
@@ -704,6 +708,8 @@ static int submit(struct ring *r, int op, int fd, int flags)
 	s->opcode = op, s->fd = fd, s->flags = flags;
 	if (op == IORING_OP_READ)
 		s->addr = (uint64_t)(uintptr_t)buf, s->len = size;
+	if (op == IORING_OP_OPENAT)
+		s->addr = (uint64_t)(uintptr_t)r->name, s->open_flags = O_RDONLY;
 	r->array[at] = at;
 	__atomic_store_n(r->sq_tail, tail + 1, __ATOMIC_RELEASE);
 	check(syscall(SYS_io_uring_enter, r->fd, 1, 1, IORING_ENTER_GETEVENTS, NULL, 0), "io_uring_enter");
@@ -741,6 +747,17 @@ static void uring(int fd)
 	check(submit(&r, IORING_OP_READ, 0, IOSQE_FIXED_FILE) == size ? 0 : -1, "read");
 	if (submit(&r, IORING_OP_READ, 999, 0) != -EBADF)
 		exit(2);
+	for (int n = 0; n < 2; n++) {
+		check(write(fd = numbered(n), buf, size) == size ? 0 : -1, "write");
+		check(close(fd), "close");
+	}
+	for (int n = 0; n < 2; n++) {
+		snprintf(r.name, sizeof r.name, "%s.%d", path, n);
+		check(fd = submit(&r, IORING_OP_OPENAT, AT_FDCWD, 0), "openat");
+		for (int i = 0; i < 3 + n; i++)
+			check(submit(&r, IORING_OP_READ, fd, 0) == size ? 0 : -1, "read");
+		check(submit(&r, IORING_OP_CLOSE, fd, 0), "close");
+	}
 	check(close(r.fd), "close");
 }
 
