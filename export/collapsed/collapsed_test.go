@@ -12,6 +12,7 @@ import (
 	"github.com/sliverprof/sliver/internal/exporttest"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/trace/event"
 	"github.com/sliverprof/sliver/wait/idle"
 )
 
@@ -127,6 +128,28 @@ func TestIdle(t *testing.T) {
 	}
 	if want := map[string]int64{"server;main;serve;libpoll": 60 * ms}; !maps.Equal(all, want) || left.Others != 1 || left.Other != 60*ms {
 		t.Errorf("left out %v, said %+v; want %v", all, left, want)
+	}
+}
+
+// A thread that was seen running while it waited for a CPU is an idle thread all the same, as in the report.
+func TestIdleThread(t *testing.T) {
+	b := exporttest.New(t)
+	w := b.Thread(1234, "pool")
+	poll := b.Wait(trace.Wait{Call: "epoll_wait", Kind: "poll"})
+	for i := range int64(2) {
+		at := i * 1000 * ms
+		w.Look(exporttest.Look{At: at, CPU: i * ms / 2, State: stack.StateBlocked, Call: 233, Stack: "loop:1 libpoll:9"})
+		w.Event(at, event.Wait, poll)
+		w.Look(exporttest.Look{At: at + 900*ms, CPU: i * ms / 2, State: stack.StateBlocked, Call: 233, Way: stack.WayUnrun})
+		w.Look(exporttest.Look{At: at + 950*ms, CPU: i*ms/2 + ms/2, State: stack.StateRunning, Stack: "loop:2"})
+	}
+	w.End(2000*ms, stack.WhyGone)
+	var left idle.Left
+	if err := Wall(io.Discard, b.Finish(2000*ms), view.Options{Left: func(l idle.Left) { left = l }}); err != nil {
+		t.Fatal(err)
+	}
+	if left.Threads != 1 || left.Others != 0 {
+		t.Errorf("%+v", left)
 	}
 }
 

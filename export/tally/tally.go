@@ -408,7 +408,11 @@ func ByCalls(v *view.View, waits bool, value func(*Values) int64) *Calls {
 			}
 			k := t.Key(j)
 			x := value(t.Values(j))
-			if k.State() != stack.StateRunnable {
+			switch k.State() {
+			case stack.StateRunnable:
+			case stack.StateRunning: // it may have waited for a CPU in between
+				observed += t.Values(j).CPU
+			default:
 				observed += t.Values(j).Wall
 			}
 			if k.Node == 0 || x == 0 {
