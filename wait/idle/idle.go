@@ -113,9 +113,12 @@ func classOf(w *trace.Wait, call string) class {
 		return always
 	case "poll", "ppoll", "select", "pselect6":
 		if w != nil && sort == kind.WaitPoll && w.File == "" {
+			if listens(w.Args) {
+				return events
+			}
 			return several
 		}
-		if w != nil && strings.HasSuffix(w.File, " listening") {
+		if w != nil && strings.HasSuffix(w.File, listening) {
 			return always
 		}
 		return loopOnly(sort)
@@ -131,6 +134,20 @@ func classOf(w *trace.Wait, call string) class {
 		return restarted
 	}
 	return never
+}
+
+// listening ends the description of a listening socket, as package files writes it.
+const listening = " listening"
+
+// listens reports whether a listening socket is among the descriptors of a call's description: a thread that
+// waits for a connection or another event serves requests. It does not wait for the answer to one.
+func listens(args string) bool {
+	for d := range strings.SplitSeq(args, ", ") {
+		if strings.HasSuffix(d, listening) {
+			return true
+		}
+	}
+	return false
 }
 
 // loopOnly returns the class of a poll of one descriptor.
