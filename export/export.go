@@ -128,6 +128,23 @@ func (o Output) Final() string {
 	return outfile.Final(o.Path)
 }
 
+// RecordingName returns the name of a recording for an output: output itself if that is a recording, otherwise a
+// name beside it, with the ending .sliver.
+func RecordingName(output string) string {
+	o, err := ParseOutput(output, "")
+	if err == nil && o.Format.Recording() {
+		return output
+	}
+	if err == nil {
+		for _, ext := range o.Format.Extensions {
+			if stem, ok := strings.CutSuffix(output, ext); ok {
+				return stem + ".sliver"
+			}
+		}
+	}
+	return output + ".sliver"
+}
+
 // ParseOutput parses the argument of -o. A non-empty format overrides the file extension.
 func ParseOutput(path, format string) (o Output, err error) {
 	switch {

@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -66,9 +68,10 @@ type Result struct {
 	// were taken up; nil: the recording is of one process. Left are the others.
 	Processes []Recorded
 	LeftOut   trace.LeftOut
-	// Left is the path of the unfinished recording that was kept because the finished
-	// one could not be written; "" if there is none.
-	Left string
+	// Left is the path of the recording that remains if the outputs could not be written; "" if there is none.
+	// Complete reports whether that recording has its end and its names.
+	Left     string
+	Complete bool
 }
 
 // Finish writes the statistics and the names, and then the outputs. Call it after Run
@@ -125,7 +128,7 @@ func (s *Session) Finish(reason string) (res *Result, err error) {
 		res.Threads = len(res.Stats.Threads)
 	}
 	if err != nil {
-		return s.salvage(res, writeError(s.part, err))
+		return s.salvage(res, writeError(err))
 	}
 	if s.section != nil && !s.section.Written() {
 		return res, nil // no events, so it is not in the file
@@ -292,8 +295,26 @@ func (s *Session) salvage(res *Result, cause error) (*Result, error) {
 			cause = errors.Join(cause, err)
 		}
 	}
+	if s.family == nil && len(rec.Others) == 0 && rec.End == nil {
+		s.complete(res, rec)
+	}
 	return s.keep(res), cause
 }
+
+// complete adds the end and the names to the recording of one process, in its file.
+func (s *Session) complete(res *Result, rec *trace.Recording) {
+	end := trace.End{Reason: diskFull, CPU: res.CPU, Exit: res.Exit}
+	rec, err := trace.Complete(s.temp, rec, res.Stats, end, func(rec *trace.Recording) *trace.Symbols {
+		sym, _ := naming.Symbols(rec, s.mods, s.namingOptions(rec.Captured))
+		return sym
+	})
+	res.Complete = err == nil
+	from, to := rec.Span()
+	res.Duration = time.Duration(to - from)
+}
+
+// diskFull is the reason of a recording that ended because its file could not be written.
+const diskFull = "the file could not be written"
 
 // copyNamed writes an unfinished recording to o, and adds names and an end.
 func copyNamed(o export.Output, rec *trace.Recording, reason string) ([]export.File, error) {
@@ -308,10 +329,10 @@ func (s *Session) keep(res *Result) *Result {
 	s.fileMu.Unlock()
 	if f != nil {
 		s.readers.Wait()
-		f.Close()
 		if !s.placed {
-			res.Left = s.part
+			res.Left = s.leaveAt()
 		}
+		f.Close()
 	}
 	return res
 }
@@ -346,20 +367,29 @@ func (s *Session) Abandon() (path string) {
 }
 
 // leaveAt gives an unfinished recording the name of the first output that is a
-// recording, in the same folder.
+// recording, in the same folder. Without one, it gets the name of the first output there with the
+// ending .sliver, if no file has it.
 func (s *Session) leaveAt() string {
 	if s.placed {
 		return s.part
 	}
+	beside := ""
 	for _, o := range s.o.Outputs {
 		final := o.Final()
-		if !o.Format.Recording() || final == "" || filepath.Dir(final) != filepath.Dir(s.part) {
-			continue
+		switch {
+		case final == "" || filepath.Dir(final) != filepath.Dir(s.part):
+		case o.Format.Recording():
+			if os.Rename(s.part, final) == nil {
+				return final
+			}
+			return s.part
+		case beside == "":
+			beside = export.RecordingName(final)
 		}
-		if os.Rename(s.part, final) == nil {
-			return final
-		}
-		break
+	}
+	if beside != "" && os.Link(s.part, beside) == nil {
+		os.Remove(s.part)
+		return beside
 	}
 	return s.part
 }
@@ -390,10 +420,10 @@ func (s *Session) addNames() (all span, problems []string, err error) {
 		return all, problems, s.section.Writer().Symbols(sym)
 	}
 	if _, err := s.temp.Seek(0, io.SeekEnd); err != nil {
-		return all, nil, writeError(s.part, err)
+		return all, nil, writeError(err)
 	}
 	if err := trace.AppendSymbols(s.temp, sym); err != nil {
-		return all, nil, writeError(s.part, err)
+		return all, nil, writeError(err)
 	}
 	return all, problems, nil
 }
@@ -458,4 +488,15 @@ func Share(t stack.ThreadStats) float64 {
 		return 0
 	}
 	return float64(t.PauseNS) / float64(t.SpanNS)
+}
+
+// writeError wraps an error of writing the recording. It leaves out the file's name, which is a hidden one.
+func writeError(err error) error {
+	if pe, ok := errors.AsType[*fs.PathError](err); ok {
+		err = pe.Err
+	}
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return fmt.Errorf("the disk is full: %w", err)
+	}
+	return fmt.Errorf("write the recording: %w", err)
 }

@@ -290,7 +290,7 @@ func writeDump(out *Dumped, c *flight.Copy, d Dump, begin time.Time, mods naming
 	var rec *trace.Recording
 	o.Do(func() {
 		if rec, err = writeNamed(out, temp, c, d, begin, mods, o); err != nil {
-			err = writeError(path, err)
+			err = writeError(err)
 		} else if len(more) == 0 {
 			err = place()
 		}

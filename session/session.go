@@ -9,13 +9,11 @@ package session
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	oteltrace "go.opentelemetry.io/otel/trace"
@@ -169,7 +167,7 @@ func (s *Session) prepare() (err error) {
 		process.StartTime = s.born // more precise than the clock ticks of /proc
 	}
 	if s.rec, err = trace.NewRecorder(w, process, o.RingCap, s.fail); err != nil {
-		return writeError(s.part, err)
+		return writeError(err)
 	}
 	s.recorder = s.rec
 	s.mods = newModules(p, s.rec)
@@ -243,7 +241,7 @@ func (s *Session) writer() (w *trace.Writer, err error) {
 		w, err = trace.NewWriter(s.temp)
 	}
 	if err != nil {
-		return nil, writeError(s.part, err)
+		return nil, writeError(err)
 	}
 	return w, nil
 }
@@ -254,16 +252,9 @@ func threadOf(in stack.ThreadInfo) trace.Thread {
 
 // fail is called by the recorder when the file can no longer be written.
 func (s *Session) fail(err error) {
-	err = writeError(s.part, err)
+	err = writeError(err)
 	s.failed.Store(&err)
 	s.Stop()
-}
-
-func writeError(path string, err error) error {
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		return fmt.Errorf("the disk is full: %w", err)
-	}
-	return fmt.Errorf("write the recording: %w", err)
 }
 
 // facts returns the description of the target and of the recording itself.

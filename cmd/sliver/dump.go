@@ -310,7 +310,7 @@ Examples:
 			}
 			unfinished, isPartial := outfile.IsPartial(args[0])
 			if output == "" && isPartial {
-				output = recoveredName(unfinished)
+				output = export.RecordingName(unfinished)
 				if _, err := os.Lstat(output); err == nil {
 					return fmt.Errorf("%s is there already; give another name with -o", output)
 				}

@@ -15,6 +15,7 @@ import (
 	"github.com/sliverprof/sliver/internal/outfile"
 	"github.com/sliverprof/sliver/internal/plural"
 	"github.com/sliverprof/sliver/ringbuf/ringfile"
+	"github.com/sliverprof/sliver/session"
 	"github.com/sliverprof/sliver/symbol/naming"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/watch"
@@ -127,23 +128,6 @@ func listGroup(w io.Writer, title string, all []left, has func(left) bool) {
 	}
 }
 
-// recoveredName returns the name of the recovered recording: the intended output if that
-// is a recording, otherwise a name beside it.
-func recoveredName(output string) string {
-	o, err := export.ParseOutput(output, "")
-	if err == nil && o.Format.Recording() {
-		return output
-	}
-	if err == nil {
-		for _, ext := range o.Format.Extensions {
-			if stem, ok := strings.CutSuffix(output, ext); ok {
-				return stem + ".sliver"
-			}
-		}
-	}
-	return output + ".sliver"
-}
-
 // recoverPartial writes an unfinished recording, with names, to out.
 func recoverPartial(e *env, path string, out export.Output, o naming.Options, remove bool) error {
 	rec, f, err := openRecording(path)
@@ -169,4 +153,20 @@ func recoverPartial(e *env, path string, out export.Output, o naming.Options, re
 		return os.Remove(path)
 	}
 	return nil
+}
+
+// recordedTo adds to the error of a recording where the part is that was written.
+func recordedTo(err error, res *session.Result) error {
+	switch {
+	case res == nil || res.Left == "":
+		return err
+	case res.Complete:
+		return fmt.Errorf("%w; %s has the first %s", err, res.Left, moment(int64(res.Duration)))
+	}
+	return fmt.Errorf("%w; %s", err, soFar(res.Left))
+}
+
+// soFar names the file of an unfinished recording.
+func soFar(path string) string {
+	return fmt.Sprintf("the recording so far is in %s ('sliver recover' completes it)", path)
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -487,26 +488,34 @@ func TestEmptyFlags(t *testing.T) {
 	}
 }
 
-// TestFullDisk: the recording ends with a one-line error, and its samples are kept.
+// TestFullDisk: the recording ends with a one-line error that names a complete recording of the first part, with
+// names, beside the output.
 func TestFullDisk(t *testing.T) {
 	testprog.Need(t, "root")
 	p := spin(t)
-	dir := t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=128k"); err != nil {
-		t.Skipf("no tmpfs can be mounted here: %v", err)
+	for _, output := range []string{"x.sliver", "x.pftrace"} {
+		dir := t.TempDir()
+		if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=128k"); err != nil {
+			t.Skipf("no tmpfs can be mounted here: %v", err)
+		}
+		defer syscall.Unmount(dir, syscall.MNT_DETACH)
+		r := sliver(t, dir, "record", "-q", "-p", pidOf(p), "-i", "100us", "--max-overhead", "0", "-d", "100s", "-o", output)
+		if r.status != 1 || !strings.Contains(r.errors, "the disk is full: no space left on device; x.sliver has the first ") || strings.Count(r.errors, "\n") != 1 {
+			t.Errorf("%+v", r)
+		}
+		var names []string
+		files, err := os.ReadDir(dir)
+		for _, f := range files {
+			names = append(names, f.Name())
+		}
+		if err != nil || !slices.Equal(names, []string{"x.sliver"}) {
+			t.Errorf("left %v, error %v", names, err)
+		}
+		if rep := sliver(t, dir, "report", "x.sliver"); rep.status != 0 || !strings.Contains(rep.out, "a sample every 100µs") || rep.errors != "" {
+			t.Errorf("%+v", rep)
+		}
+		free(t, p.PID)
 	}
-	defer syscall.Unmount(dir, syscall.MNT_DETACH)
-	r := sliver(t, dir, "record", "-q", "-p", pidOf(p), "-i", "100us", "--max-overhead", "0", "-d", "100s", "-o", "x.sliver")
-	if r.status != 1 || !strings.Contains(r.errors, "disk is full") || strings.Count(r.errors, "\n") != 1 {
-		t.Errorf("%+v", r)
-	}
-	if _, err := os.Stat(filepath.Join(dir, "x.sliver")); err == nil {
-		t.Error("something half-written has the final name")
-	}
-	if left, _ := filepath.Glob(filepath.Join(dir, ".*.partial")); len(left) != 1 || !strings.Contains(r.errors, filepath.Base(left[0])) {
-		t.Errorf("left %v, said %q", left, r.errors)
-	}
-	free(t, p.PID)
 }
 
 func TestThreads(t *testing.T) {

@@ -317,13 +317,13 @@ func (f *recordFlags) recordCommand(e *env, o session.Options, argv []string) er
 	if o.Set != nil {
 		o.Set.Close()
 	}
-	status, werr := c.Wait()
 	if err != nil {
 		var code exitStatus
 		if !errors.As(err, &code) {
 			fmt.Fprintf(e.stderr, "sliver: %s\n", oneLine(err))
 		}
 	}
+	status, werr := c.Wait()
 	if werr != nil {
 		return werr
 	}
@@ -495,10 +495,7 @@ func (f *recordFlags) recordOnce(e *env, o session.Options, p *target.Process, c
 				fmt.Fprintf(e.stderr, "wrote %s (%s, %s)\n", w.Path, w.Format, bytesText(w.Bytes))
 			}
 		}
-		if res != nil && res.Left != "" {
-			return false, fmt.Errorf("%w; the recording so far is in %s ('sliver recover' completes it, 'sliver export' reads it)", err, res.Left)
-		}
-		return false, err
+		return false, recordedTo(err, res)
 	}
 	f.ender.wrote()
 	if f.json {
@@ -541,7 +538,7 @@ func (f *recordFlags) signals(e *env, s *session.Session, command func() bool) (
 	f.ender.atExit(func() string {
 		var notes []string
 		if path := s.Abandon(); path != "" {
-			notes = append(notes, fmt.Sprintf("the recording so far is in %s ('sliver recover' completes it, 'sliver export' reads it)", path))
+			notes = append(notes, soFar(path))
 		}
 		if note := f.trace.abandon(); note != "" {
 			notes = append(notes, note)
