@@ -107,14 +107,35 @@ func (l *LeftOut) Lines() (out []string) {
 	if more := l.Count - len(l.Processes); more > 0 {
 		out = append(out, fmt.Sprintf("%s more not recorded", processes(more)))
 	}
-	if missing, used := l.Missing(); missing > 0 {
-		out = append(out, fmt.Sprintf("%v of %v of CPU time: it was used by threads that ended before their first sample, after the last sample of a thread, by processes that are not recorded, or to end processes",
-			time.Duration(missing).Round(time.Millisecond), time.Duration(used).Round(time.Millisecond)))
+	if text := l.missingText(); text != "" {
+		out = append(out, text)
 	}
 	if l.Lost > 0 {
 		out = append(out, fmt.Sprintf("%s of new processes lost: some processes are missing", plural.Of(l.Lost, "report")))
 	}
 	return out
+}
+
+// missingText describes the result of Missing, without the CPU time in the lines of processes; "": little.
+func (l *LeftOut) missingText() string {
+	missing, used := l.Missing()
+	shown, unknown := int64(0), l.Count > len(l.Processes)
+	for i := range l.Processes {
+		shown += l.Processes[i].CPU
+		unknown = unknown || l.Processes[i].CPU == 0
+	}
+	if missing -= shown; missing <= used/leastMissing {
+		return ""
+	}
+	more, by := "", ""
+	if shown > 0 {
+		more = "a further "
+	}
+	if unknown {
+		by = "processes that are not recorded, or by "
+	}
+	return fmt.Sprintf("%s%v of %v of CPU time: used by %sthreads before their first sample or after their last one, or to end processes",
+		more, time.Duration(missing).Round(time.Millisecond), time.Duration(used).Round(time.Millisecond), by)
 }
 
 // reasonOf is a reason, which says "it" of one process, for n processes.

@@ -241,7 +241,7 @@ func TestLeftOut(t *testing.T) {
 	}
 	want := "7 processes not recorded (too short): cc1 (0), cc1 (1), cc1 (2), cc1 (3), cc1 (4) and 2 more\n" +
 		"2 processes not recorded (no permission): su (9), su (10); 2.3ms of CPU time\n1 process more not recorded\n" +
-		"500ms of 2s of CPU time: it was used by threads that ended before their first sample, after the last sample of a thread, by processes that are not recorded, or to end processes\n3 reports of new processes lost: some processes are missing"
+		"a further 498ms of 2s of CPU time: used by processes that are not recorded, or by threads before their first sample or after their last one, or to end processes\n3 reports of new processes lost: some processes are missing"
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
@@ -250,6 +250,11 @@ func TestLeftOut(t *testing.T) {
 	}
 	if lines := (&LeftOut{UsedNS: 2e9, CPUNS: 1.995e9, SampledNS: 1.5e9}).Lines(); len(lines) != 1 || !strings.HasPrefix(lines[0], "500ms of 2s of CPU time") {
 		t.Errorf("of time that counters have and samples have not: %q", lines)
+	}
+	// The lines of processes have all of it: it is not stated a second time.
+	short := &LeftOut{Count: 1, UsedNS: 11e6, CPUNS: 11e6, SampledNS: 9e6, Processes: []LeftProcess{{PID: 9, Name: "ls", Why: "too short", CPU: 2e6}}}
+	if lines := short.Lines(); len(lines) != 1 || lines[0] != "1 process not recorded (too short): ls (9); 2ms of CPU time" {
+		t.Errorf("of a process that is left out: %q", lines)
 	}
 	if (*LeftOut)(nil).Lines() != nil {
 		t.Error("lines of nothing")
