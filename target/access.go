@@ -88,10 +88,10 @@ func (p *Process) files(who string, status *Status) error {
 	euid := os.Geteuid()
 	if status.UID != euid {
 		return refuse(p.pid, p.facts.Comm, OtherUser, fmt.Sprintf("%s belongs to user %d, you are user %d: its files in /proc are not yours to read, for which CAP_SYS_PTRACE is not enough", who, status.UID, euid),
-			"run as that user, or with CAP_DAC_READ_SEARCH as well: "+giveCaps(bothCaps, program()))
+			"run as that user, or give sliver CAP_DAC_READ_SEARCH as well"+showsHow)
 	}
 	return refuse(p.pid, p.facts.Comm, NotDumpable, who+" is not dumpable (it has changed its user, or asked for that): its files in /proc are root's, for which CAP_SYS_PTRACE is not enough",
-		"run with sudo, or with CAP_DAC_READ_SEARCH as well: "+giveCaps(bothCaps, program()))
+		"run with sudo, or give sliver CAP_DAC_READ_SEARCH as well"+showsHow)
 }
 
 // bothCaps are the capabilities needed for processes of other users: to trace them, and to read
@@ -107,6 +107,9 @@ const (
 func giveCaps(caps, program string) string {
 	return "chgrp GROUP " + program + " && chmod 0750 " + program + " && setcap " + caps + " " + program + " (for GROUP alone: it may look into every process then)"
 }
+
+// showsHow ends an advice to give capabilities. The commands for that are too long for an error.
+const showsHow = " ('sliver doctor' shows how)"
 
 // denial holds everything that determines why a process may not be traced.
 type denial struct {
@@ -134,22 +137,22 @@ func (d *denial) reason() error {
 	switch {
 	case d.status.UID != d.euid:
 		return no(OtherUser, fmt.Sprintf("%s belongs to user %d, you are user %d", d.who, d.status.UID, d.euid),
-			"run as that user, or with sudo, or give the program the capabilities: "+giveCaps(bothCaps, program()))
+			"run as that user, or with sudo, or give sliver capabilities"+showsHow)
 	case d.status.CapPrm&^d.me.CapPrm != 0:
 		return no(NoCapability, d.who+" has capabilities that you lack",
-			"run with sudo, or: "+giveCaps(ptraceCap, program()))
+			"run with sudo, or give sliver capabilities"+showsHow)
 	case d.yama == 3:
 		return no(YamaScope, "the Yama security module forbids all tracing until the next boot (kernel.yama.ptrace_scope is 3)",
 			"set kernel.yama.ptrace_scope to 1 in /etc/sysctl.d and reboot")
 	case d.yama == 2:
 		return no(YamaScope, "the Yama security module lets only administrators trace (kernel.yama.ptrace_scope is 2)",
-			"run with sudo, or: "+giveCaps(ptraceCap, program()))
+			"run with sudo, or give sliver capabilities"+showsHow)
 	case d.yama == 1 && !d.child:
 		return no(YamaScope, d.who+" is not a child of this program, and the Yama security module allows tracing of children only (kernel.yama.ptrace_scope is 1)",
-			"run with sudo, or start the program with it (record -- CMD), or: "+giveCaps(ptraceCap, program())+", or: sysctl kernel.yama.ptrace_scope=0")
+			"run with sudo, record a command (record -- CMD), set kernel.yama.ptrace_scope to 0, or give sliver capabilities"+showsHow)
 	case d.hidden:
 		return no(NotDumpable, d.who+" is not dumpable and cannot be traced (it changed its user, you cannot read its file, or it requested that)",
-			"run with sudo, or: "+giveCaps(bothCaps, program()))
+			"run with sudo, or give sliver capabilities"+showsHow)
 	}
 	return d.policy()
 }

@@ -38,7 +38,7 @@ func TestDenials(t *testing.T) {
 		{denial{yama: 1}, YamaScope, "ptrace_scope is 1", "record -- CMD"},
 		{denial{yama: 1, child: true}, OtherPolicy, "security module", "audit"},
 		{denial{yama: 1, child: true, hidden: true}, NotDumpable, "not dumpable", "sudo"},
-		{denial{yama: 2}, YamaScope, "ptrace_scope is 2", "setcap cap_sys_ptrace"},
+		{denial{yama: 2}, YamaScope, "ptrace_scope is 2", "'sliver doctor' shows how"},
 		{denial{yama: 2, child: true}, YamaScope, "ptrace_scope is 2", "sudo"},
 		{denial{yama: 3}, YamaScope, "ptrace_scope is 3", "reboot"},
 		{denial{yama: 1, status: Status{UID: 7}}, OtherUser, "belongs to user 7, you are user 0", "sudo"},
@@ -50,6 +50,9 @@ func TestDenials(t *testing.T) {
 	} {
 		c.d.pid, c.d.who = 12, "process 12 (x)"
 		r := oneLine(t, c.d.reason(), c.want)
+		if len(r.Advice) > 150 {
+			t.Errorf("%+v: the advice has %d characters: %q", c.d, len(r.Advice), r.Advice)
+		}
 		if !strings.Contains(r.What, c.what) || !strings.Contains(r.Advice, c.advice) || r.PID != 12 {
 			t.Errorf("%+v: %q, %q", c.d, r.What, r.Advice)
 		}
