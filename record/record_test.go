@@ -122,7 +122,7 @@ func TestExample(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	out, err := exec.CommandContext(t.Context(), bin, strconv.Itoa(pid)).Output()
-	if err != nil || !strings.Contains(string(out), "1 threads, ") || !strings.Contains(string(out), "prog_spin") {
+	if err != nil || !strings.Contains(string(out), ": 1 thread, ") || !strings.Contains(string(out), "prog_spin") {
 		t.Errorf("%v\n%s", err, out)
 	}
 	if out, err := exec.CommandContext(t.Context(), bin, "no").CombinedOutput(); err == nil || !strings.Contains(string(out), `"no" is not`) {

@@ -63,7 +63,7 @@ func run(args []string) error {
 	for _, th := range rec.Threads {
 		rec.Replay(th.Seq, names, &calls{names: names, sums: sums})
 	}
-	fmt.Printf("%s (%d): %d threads, %d samples in %v\n", rec.Process.Comm, pid, done.Threads, done.Stats.Total().Samples, done.Duration.Round(time.Millisecond))
+	fmt.Printf("%s (%d): %s, %s in %v\n", rec.Process.Comm, pid, count(uint64(done.Threads), "thread"), count(done.Stats.Total().Samples, "sample"), done.Duration.Round(time.Millisecond))
 	for i, t := range sums.longest() {
 		if i == 10 {
 			break
@@ -71,6 +71,14 @@ func run(args []string) error {
 		fmt.Printf("%10v  %s\n", time.Duration(t.ns).Round(time.Microsecond), t.name)
 	}
 	return nil
+}
+
+// count writes a number and what it counts: "1 thread", "2 threads".
+func count(n uint64, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return fmt.Sprint(n, " ", what)
 }
 
 // total is the time of all threads in a function itself, running or waiting, without what it called.
