@@ -355,6 +355,10 @@ func (r *Report) cpu() (ns int64) {
 
 func (r *Report) textThreads(w io.Writer) {
 	fmt.Fprintf(w, "\nThreads%s\n", more(r.More.Threads))
+	if len(r.Threads) == 0 && r.Idle.Threads > 0 {
+		fmt.Fprintln(w, "  all were idle; --idle shows them")
+		return
+	}
 	t := newTable(w, "observed", "on CPU", "runnable", "blocked", "for locks", "idle", "disk sleep", "stopped", "switches", "waits", "paused", "process", "thread")
 	for i := range r.Threads {
 		x := &r.Threads[i]
