@@ -505,6 +505,8 @@ type functionLine struct {
 	TooHot   float64 `json:"detached_at_hits_per_s,omitempty"`
 	HotCalls float64 `json:"detached_at_calls_per_s,omitempty"`
 	HotShare float64 `json:"detached_at_cpu_share,omitempty"`
+
+	known uint64 // calls with a known begin and end
 }
 
 type traceSummary struct {
@@ -523,14 +525,12 @@ func (c *callPrinter) end() error {
 		hot[h.Fn] = h
 	}
 	sum := traceSummary{Engine: c.traced.engine(), Tracing: tracingOf(c.traced.engine(), &st), Lost: st.Lost, Dropped: st.Dropped, Functions: []functionLine{}}
-	var counted []uint64 // calls of each function whose beginning and end are known
 	for _, i := range st.Busiest() {
 		s, fn := &st.Funcs[i], c.traced.function(i)
 		h := &s.Times
-		counted = append(counted, h.N)
 		sum.Functions = append(sum.Functions, functionLine{Function: fn.Name, Module: fn.Module, Calls: s.Calls, Returned: s.Returned, Tail: s.Jumped,
 			Open: s.Open, Before: s.Before, Total: h.Sum, Mean: h.Mean(), P50: h.Percentile(.5), P90: h.Percentile(.9),
-			P99: h.Percentile(.99), P999: h.Percentile(.999), Max: h.Max, Cost: int64(s.Cost), TooHot: hot[i].Rate, HotCalls: hot[i].Calls, HotShare: hot[i].Share})
+			P99: h.Percentile(.99), P999: h.Percentile(.999), Max: h.Max, Cost: int64(s.Cost), TooHot: hot[i].Rate, HotCalls: hot[i].Calls, HotShare: hot[i].Share, known: h.N})
 		if c.traced.ends() {
 			sum.Functions[len(sum.Functions)-1].Left = &s.Left
 		}
@@ -556,7 +556,7 @@ func (c *callPrinter) end() error {
 		if x.Left != nil {
 			left = fmt.Sprint(*x.Left)
 		}
-		known := counted[i]
+		known := x.known
 		fmt.Fprintf(c.w, "%10d %9s %9s %9s %9s %9s %9s  %s\n", x.Calls, knownTime(known, x.P50), knownTime(known, x.P90), knownTime(known, x.P99), knownTime(known, x.Max),
 			knownTime(known, x.Total), left, names[i])
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"path"
@@ -108,4 +109,22 @@ type tracingJSON struct {
 
 func tracingOf(engine string, st *exact.Stats) *tracingJSON {
 	return &tracingJSON{engine, hitsOf(st), int64(st.Cost), tracedShare(st), int64(st.Hit.Enter), int64(st.Hit.Exit), st.Hit.Assumed}
+}
+
+// MarshalJSON writes null for the times if no call has a known begin and end.
+func (f functionLine) MarshalJSON() ([]byte, error) {
+	type plain functionLine
+	if f.known > 0 {
+		return json.Marshal(plain(f))
+	}
+	return json.Marshal(struct {
+		plain
+		Total *int64 `json:"total_ns"`
+		Mean  *int64 `json:"mean_ns"`
+		P50   *int64 `json:"p50_ns"`
+		P90   *int64 `json:"p90_ns"`
+		P99   *int64 `json:"p99_ns"`
+		P999  *int64 `json:"p999_ns"`
+		Max   *int64 `json:"max_ns"`
+	}{plain: plain(f)})
 }

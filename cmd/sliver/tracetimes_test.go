@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -26,5 +27,20 @@ func TestTimesOfLeftCalls(t *testing.T) {
 	}
 	if a, b := knownTime(0, 0), knownTime(1, 0); a != "-" || b != "0s" {
 		t.Errorf("%q and %q", a, b)
+	}
+	for known, want := range map[uint64]string{0: "null", 1: "0"} {
+		b, err := json.Marshal(&traceSummary{Functions: []functionLine{{known: known}}})
+		var sum struct{ Functions []map[string]json.RawMessage }
+		if err == nil {
+			err = json.Unmarshal(b, &sum)
+		}
+		if err != nil || len(sum.Functions) != 1 {
+			t.Fatalf("%v: %s", err, b)
+		}
+		for _, field := range []string{"total_ns", "mean_ns", "p50_ns", "p90_ns", "p99_ns", "p999_ns", "max_ns"} {
+			if got := string(sum.Functions[0][field]); got != want {
+				t.Errorf("%d known calls: %s is %q, want %s", known, field, got, want)
+			}
+		}
 	}
 }

@@ -2,6 +2,7 @@ package report
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -40,6 +41,35 @@ type Traced struct {
 	Slowest []TracedCall `json:"slowest"`
 	// Histogram counts calls by duration, in buckets of powers of two; empty ones are left out.
 	Histogram []Bucket `json:"histogram"`
+}
+
+// MarshalJSON writes null for times that are not known: those of no call with a known beginning and end, and those on
+// and off the CPUs of no Timed call.
+func (x Traced) MarshalJSON() ([]byte, error) {
+	type plain Traced
+	type timed struct {
+		plain
+		CPU   *int64 `json:"on_cpu_ns"`
+		Delay *int64 `json:"runnable_ns"`
+		Off   *int64 `json:"off_cpu_ns"`
+	}
+	t := timed{plain: plain(x)}
+	if x.Timed > 0 {
+		t.CPU, t.Delay, t.Off = &x.CPU, &x.Delay, &x.Off
+	}
+	if len(x.Histogram) > 0 {
+		return json.Marshal(t)
+	}
+	return json.Marshal(struct {
+		timed
+		Total *int64 `json:"total_ns"`
+		Mean  *int64 `json:"mean_ns"`
+		P50   *int64 `json:"p50_ns"`
+		P90   *int64 `json:"p90_ns"`
+		P99   *int64 `json:"p99_ns"`
+		P999  *int64 `json:"p999_ns"`
+		Max   *int64 `json:"max_ns"`
+	}{timed: t})
 }
 
 // TracedCall is one call of a traced function.

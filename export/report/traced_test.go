@@ -137,3 +137,30 @@ func TestTracedTimes(t *testing.T) {
 		t.Errorf("%s\n%s", text.String(), page.String())
 	}
 }
+
+// Times that are not known are null in JSON: a function's calls may all have been left by longjmp.
+func TestTracedUnknown(t *testing.T) {
+	for _, c := range []struct {
+		x           Traced
+		times, cpus string
+	}{
+		{Traced{}, "null", "null"},
+		{Traced{Histogram: []Bucket{{}}}, "0", "null"},
+		{Traced{Histogram: []Bucket{{}}, Timed: 1}, "0", "0"},
+	} {
+		b, err := json.Marshal(&Report{Traced: []Traced{c.x}})
+		var r struct{ Traced []map[string]json.RawMessage }
+		if err == nil {
+			err = json.Unmarshal(b, &r)
+		}
+		if err != nil || len(r.Traced) != 1 {
+			t.Fatalf("%v: %s", err, b)
+		}
+		for field, want := range map[string]string{"total_ns": c.times, "mean_ns": c.times, "p50_ns": c.times, "p999_ns": c.times, "max_ns": c.times,
+			"on_cpu_ns": c.cpus, "runnable_ns": c.cpus, "off_cpu_ns": c.cpus, "calls": "0"} {
+			if got := string(r.Traced[0][field]); got != want {
+				t.Errorf("%+v: %s is %q, want %s", c.x, field, got, want)
+			}
+		}
+	}
+}
