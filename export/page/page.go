@@ -13,11 +13,11 @@ package page
 
 import (
 	"bytes"
-	"compress/gzip"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"github.com/klauspost/compress/gzip"
 	"io"
 	"strings"
 
@@ -505,7 +505,7 @@ func (b *builder) data(w io.Writer) error {
 		return err
 	}
 	e := base64.NewEncoder(base64.StdEncoding, w)
-	z, err := gzip.NewWriterLevel(e, gzip.BestCompression)
+	z, err := gzip.NewWriterLevel(e, gzip.DefaultCompression)
 	if err != nil {
 		return err
 	}

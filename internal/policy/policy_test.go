@@ -230,7 +230,7 @@ var table = []row{
 		"the tables of the page from a recording: the report's numbers; who asks for them is not its business"},
 	{"web/dist", "", "",
 		"the page's files, for a server and for a file that holds the page"},
-	{"export/page", "internal/plural stack trace/event diff trace export/view export/report web/analysis web/dist wait/kind", "",
+	{"export/page", "internal/plural stack trace/event diff trace export/view export/report web/analysis web/dist wait/kind", "github.com/klauspost/compress/gzip",
 		"a format: a recording in, bytes out; the page in them is that of the server"},
 	{"export/push", "stack internal/safefile trace export/view export/pprof export/otlp", "",
 		"windows of a recording to backends; what is recorded, and when, is not its business"},
