@@ -221,3 +221,49 @@ func TestLaterSkips(t *testing.T) {
 		}
 	}
 }
+
+// For a new pipe between near processes the descriptors of all others are not read once more.
+func TestLaterNearFirst(t *testing.T) {
+	proc, sys, _, _ := fixture()
+	var now, readings atomic.Int64
+	now.Store(1)
+	all := &Later{Near: func() []int { return []int{50, 91} }}
+	all.Open = func() (Dir, Dir, func(), error) { return nil, counted{sys, &readings}, func() {}, nil }
+	l := &Later{Ends: all, Open: func() (Dir, Dir, func(), error) { return proc, sys, func() {}, nil }}
+	tab := New(Config{PID: 50, Proc: proc, Sys: sys, Now: now.Load, TTL: 1 << 40, Later: l})
+	settle := func(fd int) (d Desc) {
+		for d = tab.Describe(fd); tab.Owes(); d = tab.Describe(fd) {
+			for l.Going(now.Load()) {
+				now.Add(1000)
+				runtime.Gosched()
+			}
+		}
+		return d
+	}
+	settle(14)
+	before := readings.Load()
+	now.Add(1 << 36) // the share of the time allows each reading
+	sys.t["91/comm"], sys.t["91/fd/1"], sys.t["91/fdinfo/1"] = "new\n", "→pipe:[90]", "flags:\t01\n"
+	proc.t["fd/40"], proc.t["fdinfo/40"] = "→pipe:[90]", "flags:\t00\n"
+	proc.t["fd/41"], proc.t["fdinfo/41"] = "→pipe:[91]", "flags:\t00\n"
+	if d := settle(40); d.PeerPID != 91 || readings.Load() != before || before == 0 {
+		t.Errorf("a new pipe: %+v, %d and then %d readings of all", d, before, readings.Load())
+	}
+	now.Add(1)
+	if d := settle(41); d.PeerPID != 0 || readings.Load() == before {
+		t.Errorf("a pipe that no near process has: %+v, %d readings of all", d, readings.Load())
+	}
+}
+
+// counted counts lists of /proc.
+type counted struct {
+	Dir
+	n *atomic.Int64
+}
+
+func (d counted) ReadDir(name string, most int) ([]string, error) {
+	if name == "." {
+		d.n.Add(1)
+	}
+	return d.Dir.ReadDir(name, most)
+}

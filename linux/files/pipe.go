@@ -88,18 +88,16 @@ func (t *Table) endsOf(link string) []end {
 }
 
 // missing is called if the table of descriptors lacks the other end of a pipe, socket or FIFO. If it was read before
-// this Table met the link, another reading decides.
+// this Table met the link, another reading decides: of near processes, and of all if these do not have it either.
 func (t *Table) missing(link string) {
 	if t.c.Later == nil {
 		return
 	}
 	l := t.c.Later.ofEnds()
 	met := t.metAt(link)
-	if !since(l, &l.ends, met, t.c.Now, endsTimes*t.c.TTL, l.allEnds) {
+	if l.Near != nil && !since(l, &l.near, met, t.c.Now, endsTimes*t.c.TTL, l.nearEnds) ||
+		!since(l, &l.ends, met, t.c.Now, endsTimes*t.c.TTL, l.allEnds) {
 		t.unsure = true
-	}
-	if l.Near != nil {
-		since(l, &l.near, met, t.c.Now, endsTimes*t.c.TTL, l.nearEnds)
 	}
 }
 
