@@ -471,7 +471,7 @@ func TestOtherUsersProcess(t *testing.T) {
 		return string(out), err
 	}
 	for _, c := range []struct{ caps, says string }{
-		{"+sys_ptrace", "its files in /proc are not yours to read, for which CAP_SYS_PTRACE is not enough; run as that user, or with CAP_DAC_READ_SEARCH as well"},
+		{"+sys_ptrace", "its files in /proc are not yours to read, for which CAP_SYS_PTRACE is not enough; run as that user, or give sliver CAP_DAC_READ_SEARCH as well"},
 		{"+dac_read_search", "belongs to user 0, you are user 65534"},
 	} {
 		out, err := run(c.caps, "record", "-p", pidOf(p), "-d", "1s", "-o", "x.sliver")
