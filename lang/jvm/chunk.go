@@ -293,7 +293,7 @@ func (r *Runtime) inChunk(s *State, c *Chunk, out []stack.Frame) ([]stack.Frame,
 	for sp < end {
 		s.Exact, s.R[rsp], s.Known, w.fixed = false, sp, 1<<rsp, 0
 		p, err := s.placeOf(r, s.PC, false)
-		if err != nil {
+		if err != nil || p.b.continuation { // from there, the walk would go to the chunks again
 			return out, stack.ReasonCorrupt
 		}
 		interpreted := p.b.kind == kindInterpreter

@@ -113,6 +113,27 @@ func TestChunks(t *testing.T) {
 	}
 }
 
+// TestChunkReturnsToStub: a frame in the heap returns to the stub that continues in the heap, as one may that is being copied.
+// The walk ends there.
+func TestChunkReturnsToStub(t *testing.T) {
+	r := chunkRuntime(words{})
+	r.heaps.Store(&[]heap{{low: 0x10000, end: 0x90000, segmap: 0x100000, log2: 7}})
+	for i, k := range []codeKind{kindStub, kindInterpreter} {
+		at := 0x11000 + uint64(i)<<12
+		r.blobs[at+16] = &blob{addr: at, kind: k, code: at, end: at + 0x1000, frame: 16, complete: 24, head: string(make([]byte, 9)), continuation: k == kindStub}
+	}
+	const stub, method = 0x11050, 0x12040
+	c := Chunk{Addr: 0x200000, Data: make([]byte, chunkHead+64), bottom: 0x200000 + chunkHead + 64}
+	binary.LittleEndian.PutUint64(c.Data[chunkHead-8:], stub)
+	binary.LittleEndian.PutUint64(c.Data[chunkHead+8:], method)
+	s := &State{Words: &chunkWords{c: &c}, Chunks: func() ([]Chunk, stack.Reason) { return []Chunk{c}, stack.ReasonNone }}
+	s.Begin()
+	out, ok := r.inHeap(s, 0x7000, []stack.Frame{{PC: method, CFA: 0x6ff0, Kind: stack.KindJava}})
+	if ok || len(out) != 1 {
+		t.Errorf("%d frames, continued %v", len(out), ok)
+	}
+}
+
 // FuzzChunks: a walk through frames in the heap ends on any memory, does not panic, and has at most one
 // frame for each word.
 func FuzzChunks(f *testing.F) {
@@ -133,7 +154,7 @@ func FuzzChunks(f *testing.F) {
 		r.heaps.Store(&[]heap{{low: 0x10000, end: 0x90000, segmap: 0x100000, log2: 7}})
 		for i, k := range []codeKind{kindOther, kindStub, kindInterpreter, kindNmethod, kindVtable, kindAdapter} {
 			at := 0x10000 + uint64(i)<<12
-			x := &blob{addr: at, kind: k, code: at, end: at + 0x1000, frame: 8 * uint64(i+1), complete: 24, head: string(make([]byte, 9))}
+			x := &blob{addr: at, kind: k, code: at, end: at + 0x1000, frame: 8 * uint64(i+1), complete: 24, head: string(make([]byte, 9)), continuation: k == kindStub}
 			if k == kindNmethod {
 				x.nm = &nmethod{method: 0x1000, pcs: 0x2000, pcsEnd: 0x2100, scopes: 0x3000, scopesEnd: 0x3100, meta: 0x4000, metaEnd: 0x4040, origPC: 8, deopt: at + 64}
 			}

@@ -137,17 +137,24 @@ func (v *look) linked(l link) {
 	v.links = append(v.links, l)
 }
 
+// within returns where n bytes at addr are in size bytes at begin, if they are. The target chooses addr.
+func within(addr, n, begin, size uint64) (from uint64, ok bool) {
+	from = addr - begin
+	return from, n <= size && from <= size-n
+}
+
 // kept returns the cached n bytes at addr, or nil.
 func (v *look) kept(addr, n uint64) []byte {
 	for i := range v.near.objects {
-		if m := &v.near.objects[i]; addr >= m.addr && addr-m.addr+n <= uint64(m.n) {
-			return m.b[addr-m.addr:][:n]
+		m := &v.near.objects[i]
+		if from, ok := within(addr, n, m.addr, uint64(m.n)); ok {
+			return m.b[from:][:n]
 		}
 	}
 	at := uint64(0)
 	for _, s := range v.near.spans {
-		if addr >= s.Addr && addr-s.Addr+n <= uint64(s.Len) {
-			if at += addr - s.Addr; at+n <= uint64(len(v.near.b)) {
+		if from, ok := within(addr, n, s.Addr, uint64(s.Len)); ok {
+			if at += from; at+n <= uint64(len(v.near.b)) {
 				return v.near.b[at:][:n]
 			}
 			return nil
