@@ -376,7 +376,7 @@ func (t *Thread) env(mem, objects io.ReaderAt, ep uint64) (env, error) {
 		return env{}, errAstray
 	}
 	at := ep - 16
-	if off := at - t.valuesAt; at >= t.valuesAt && off+envSize <= uint64(len(t.values)) {
+	if off := at - t.valuesAt; len(t.values) >= envSize && off <= uint64(len(t.values)-envSize) {
 		b := t.values[off:]
 		return env{le(b, 0), le(b, 8), le(b, 16)}, nil
 	}

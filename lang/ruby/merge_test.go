@@ -1,6 +1,7 @@
 package ruby
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -85,6 +86,16 @@ func TestHidden(t *testing.T) {
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("3.%d: %v, not %v", minor, got, want)
+		}
+	}
+}
+
+// TestEnvironmentAtEnd: an environment at the end of the address space is not among the values of a thread that has none.
+func TestEnvironmentAtEnd(t *testing.T) {
+	nothing := bytes.NewReader(nil)
+	for _, ep := range []uint64{^uint64(0) - 31, ^uint64(0) - 23, ^uint64(0) - 15, ^uint64(0) - 7} {
+		if _, err := new(Thread).env(nothing, nothing, ep); err == nil {
+			t.Errorf("there is an environment that ends at %#x", ep)
 		}
 	}
 }

@@ -357,7 +357,7 @@ func consistent(readers uint32, writer int32, w *Wait, off uint64, b []byte) boo
 func (r *recogniser) glibcWriter() {
 	var b [rwSize]byte
 	if r.m.read(b[:], r.l.Addr) {
-		if off := r.l.Word - r.l.Addr; off+4 <= rwSize {
+		if off := r.l.Word - r.l.Addr; off <= rwSize-4 {
 			r.l.Value = u32(b[off:])
 		}
 		r.writerOf(b[:])
