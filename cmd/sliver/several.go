@@ -288,11 +288,33 @@ const lookEvery = 100 * time.Millisecond
 const maxProcessRows = 10
 
 // writeProcesses prints the processes of a recording of several, those with the most CPU
-// time first, and the processes that are missing.
+// time first, and the processes that are missing. If there is one only, the lines above have its
+// name, threads and samples: only an exit that failed is added.
 func writeProcesses(w io.Writer, r *session.Result) {
 	if r.Processes == nil {
 		return
 	}
+	if len(r.Processes) == 1 && r.LeftOut.Count == 0 {
+		if end := failedExit(&r.Processes[0]); end != "" {
+			fmt.Fprintf(w, "  ended    %s\n", end)
+		}
+	} else {
+		writeProcessRows(w, r)
+	}
+	for _, l := range r.LeftOut.Lines() {
+		fmt.Fprintf(w, "  left out %s\n", printable(l))
+	}
+}
+
+// failedExit describes how p ended; "" if it succeeded or that is not known.
+func failedExit(p *session.Recorded) string {
+	if x := p.Exit; x != nil && (x.Status != 0 || x.Signal != "") {
+		return printable(x.String())
+	}
+	return ""
+}
+
+func writeProcessRows(w io.Writer, r *session.Result) {
 	fmt.Fprintf(w, "  processes %d recorded, %d left out", len(r.Processes), r.LeftOut.Count)
 	if d := delays(r.Processes); len(d) > 1 {
 		fmt.Fprintf(w, "; first sample %s after they were found (median; longest %s)", moment(d[len(d)/2]), moment(d[len(d)-1]))
@@ -307,13 +329,10 @@ func writeProcesses(w io.Writer, r *session.Result) {
 		}
 		p := &rows[i]
 		end := ""
-		if x := p.Exit; x != nil && (x.Status != 0 || x.Signal != "") {
-			end = ", " + printable(x.String())
+		if x := failedExit(p); x != "" {
+			end = ", " + x
 		}
 		fmt.Fprintf(w, "           %s (%d): %s of CPU, %s, %s%s\n", printable(p.Comm), p.PID, moment(p.CPU), plural.Of(p.Threads, "thread"), plural.Of(int(p.Stats.Samples), "sample"), end)
-	}
-	for _, l := range r.LeftOut.Lines() {
-		fmt.Fprintf(w, "  left out %s\n", printable(l))
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/sliverprof/sliver/export"
 	"github.com/sliverprof/sliver/export/report"
 	"github.com/sliverprof/sliver/internal/testprog"
+	"github.com/sliverprof/sliver/session"
 	"github.com/sliverprof/sliver/trace"
 )
 
@@ -323,6 +324,30 @@ func TestNoChildren(t *testing.T) {
 	rec := openSeveral(t, filepath.Join(dir, "x.sliver"))
 	if r.status != 7 || len(rec.Others) > 0 || rec.Left != nil || rec.Process.Comm != "first" {
 		t.Errorf("%+v, %d others", r, len(rec.Others))
+	}
+}
+
+// TestSingleProcess: the rows of processes are left out where they repeat the lines above.
+func TestSingleProcess(t *testing.T) {
+	one := session.Recorded{PID: 7, Comm: "one", Threads: 1}
+	failed := one
+	failed.Exit = &trace.Exit{Status: 3}
+	missing := &session.Result{Processes: []session.Recorded{one}}
+	missing.LeftOut.Count = 2
+	for _, c := range []struct {
+		r         *session.Result
+		want, not string
+	}{
+		{&session.Result{Processes: []session.Recorded{one}}, "", "one"},
+		{&session.Result{Processes: []session.Recorded{failed}}, "  ended    exit status 3\n", "one"},
+		{&session.Result{Processes: []session.Recorded{one, failed}}, "processes 2 recorded, 0 left out", "ended"},
+		{missing, "processes 1 recorded, 2 left out", "ended"},
+	} {
+		var b strings.Builder
+		writeProcesses(&b, c.r)
+		if s := b.String(); !strings.Contains(s, c.want) || strings.Contains(s, c.not) || c.want == "" && s != "" {
+			t.Errorf("got %q, want %q", s, c.want)
+		}
 	}
 }
 
