@@ -33,8 +33,8 @@ func (a *args) futex(f *lock.Futex) {
 	}
 	r.libc()
 	w := lock.Wait{Futex: *f, SP: a.l.SP, NSTID: a.l.NSTID, Names: a.l.names(), Function: a.l.Function}
-	if len(a.l.Frames) > 0 && a.l.Frames[0].Kind == stack.KindGo {
-		w.Go = true
+	if len(a.l.Frames) > 0 {
+		w.Go, w.Native = a.l.Frames[0].Kind == stack.KindGo, a.l.Frames[0].Kind == stack.KindNative
 	}
 	l, err := lock.Recognise(&r.target, &w)
 	if err != nil {

@@ -106,10 +106,11 @@ type Target struct {
 // Wait describes one thread in one futex call.
 type Wait struct {
 	Futex
-	NSTID int32    // of the thread, in the target's PID namespace; 0: unknown
-	SP    uint64   // stack pointer; 0: unknown
-	Names []string // functions of its stack, leaf first; nil: unknown
-	Go    bool     // code from the Go compiler made the call
+	NSTID  int32    // of the thread, in the target's PID namespace; 0: unknown
+	SP     uint64   // stack pointer; 0: unknown
+	Names  []string // functions of its stack, leaf first; nil: unknown
+	Go     bool     // code from the Go compiler made the call
+	Native bool     // other code did
 	// Function names the function that contains addr if Tells is true for its name, and
 	// returns "" otherwise. nil: unknown.
 	Function func(addr uint64) string
@@ -238,7 +239,7 @@ func (r *recogniser) run() {
 	}
 	// Go's threads sleep on a word with value 0. Code whose stack could not be read may
 	// be Go's too.
-	if r.h.kind == "" && r.w.Op == opWait && r.w.Val == 0 && r.w.Private {
+	if r.h.kind == "" && !r.w.Native && r.w.Op == opWait && r.w.Val == 0 && r.w.Private {
 		r.golang()
 	}
 }
