@@ -286,6 +286,9 @@ func (v *governor) longer(nap int32, over float64) int32 {
 	return min(nap+int32(more), mostNap)
 }
 
+// leastCost is for how long, in ns, a cost must have been measured: the CPU time is read some ms after sampling has ended.
+const leastCost = 100_000_000
+
 // Cost is the cost of a recording so far.
 type Cost struct {
 	Bound    float64 // Config.MaxOverhead
@@ -315,7 +318,7 @@ func (s *Sampler) Cost(now stack.Time) Cost {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if !v.begun || now <= v.from.at {
+	if !v.begun || now < v.from.at+leastCost {
 		return c
 	}
 	x, ok := s.target.Costs()
