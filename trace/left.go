@@ -45,6 +45,9 @@ type LeftProcess struct {
 // leastMissing is the part of the CPU time, as 1/leastMissing, from which on a line says that it is missing.
 const leastMissing = 200
 
+// leastTold is the CPU time, in ns, from which on its loss has a line: each process ends with some.
+const leastTold = 5_000_000
+
 // MaxLeft limits LeftOut.Processes.
 const MaxLeft = 1000
 
@@ -124,7 +127,7 @@ func (l *LeftOut) missingText() string {
 		shown += l.Processes[i].CPU
 		unknown = unknown || l.Processes[i].CPU == 0
 	}
-	if missing -= shown; missing <= used/leastMissing {
+	if missing -= shown; missing <= max(used/leastMissing, leastTold) {
 		return ""
 	}
 	more, by := "", ""
