@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"strconv"
 	"syscall"
 	"time"
@@ -164,9 +165,25 @@ func (f *topFlags) run(_ context.Context, e *env, args []string) error {
 	ran := make(chan error, 1)
 	go func() { ran <- src.Run(looking) }()
 	err = tui.Run(ctx, scr, src, tui.Options{PID: src.PID(), Comm: src.Comm(), Window: f.window, By: l.By, Idle: f.idle, Funcs: l.Funcs,
-		Filter: l.Filter, Losses: src.Losses})
+		Filter: l.Filter, Losses: src.Losses, Suspend: suspend})
 	done()
 	return errors.Join(err, <-ran)
+}
+
+// suspend stops all processes of the terminal's job, as the terminal does at Ctrl-Z, until they are continued. The
+// stoppers, which mask signals, end their stops. Where no shell could continue them, the kernel ignores the signal.
+func suspend() {
+	const ignored = 100 * time.Millisecond // after that, if the kernel ignores the signal
+	on := make(chan os.Signal, 1)
+	signal.Notify(on, syscall.SIGCONT)
+	defer signal.Stop(on)
+	if syscall.Kill(0, syscall.SIGTSTP) != nil {
+		return
+	}
+	select {
+	case <-on:
+	case <-time.After(ignored):
+	}
 }
 
 // screen opens the terminal on standard input and output.

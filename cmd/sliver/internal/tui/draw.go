@@ -84,6 +84,7 @@ i            with idle threads and idle waits, or without
 Left, Right  shift long names
 Space        hold the picture; sampling goes on
 Ctrl-L       draw anew
+Ctrl-Z       suspend sliver: no samples until it goes on, with fg
 q, Ctrl-C    leave`
 
 // head draws the three lines at the top.

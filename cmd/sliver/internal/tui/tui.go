@@ -42,6 +42,8 @@ type Options struct {
 	Filter *top.Filter // of functions
 	// Losses describes the samplers' losses; "" if there are none.
 	Losses func(*stack.ThreadStats) string
+	// Suspend stops the program, as Ctrl-Z does to others, and returns when it goes on. nil: Ctrl-Z does nothing.
+	Suspend func()
 }
 
 // pane is the part of the screen that keys apply to.
@@ -134,7 +136,11 @@ func Run(ctx context.Context, scr tcell.Screen, src Source, o Options) error {
 			case *tcell.EventResize:
 				scr.Sync()
 			case *tcell.EventKey:
-				if u.key(e) {
+				if e.Key() == tcell.KeyCtrlZ {
+					if err := u.suspend(); err != nil {
+						return err
+					}
+				} else if u.key(e) {
 					return nil
 				}
 			}
@@ -218,8 +224,25 @@ func (u *ui) pause() {
 // shiftBy is how far one key press moves long names.
 const shiftBy = 16
 
-// key handles a key and reports whether to leave. Ctrl-Z is ignored: if sliver were
-// suspended while it has stopped a thread for a sample, it could not resume that thread.
+// suspend gives the terminal back while the program is stopped.
+func (u *ui) suspend() error {
+	if u.o.Suspend == nil {
+		return nil
+	}
+	if err := u.scr.Suspend(); err != nil {
+		return fmt.Errorf("give the terminal back: %w", err)
+	}
+	u.o.Suspend()
+	if err := u.scr.Resume(); err != nil {
+		return fmt.Errorf("take the terminal again: %w", err)
+	}
+	if !u.paused {
+		u.refresh()
+	}
+	return nil
+}
+
+// key handles a key and reports whether to leave.
 func (u *ui) key(e *tcell.EventKey) (leave bool) {
 	if e.Key() == tcell.KeyCtrlC {
 		return true

@@ -86,7 +86,7 @@ func show(t *testing.T, s Source, cols, rows int) *shown {
 	x.on = &sizedScreen{SimulationScreen: scr, cols: cols, rows: rows}
 	go func() {
 		defer close(x.ended)
-		if err := Run(ctx, x.on, s, Options{PID: 7, Comm: "prog", Window: time.Second,
+		if err := Run(ctx, x.on, s, Options{PID: 7, Comm: "prog", Window: time.Second, Suspend: x.on.stopped,
 			Losses: func(st *stack.ThreadStats) string { return fmt.Sprintf("%d late", st.Late) }}); err != nil {
 			t.Error(err)
 		}
@@ -108,8 +108,27 @@ type sizedScreen struct {
 	tcell.SimulationScreen
 	cols, rows int
 
-	mu   sync.Mutex
-	seen string
+	mu    sync.Mutex
+	seen  string
+	calls []string // of Suspend, Options.Suspend and Resume
+}
+
+func (s *sizedScreen) called(what string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls = append(s.calls, what)
+}
+
+func (s *sizedScreen) Suspend() error {
+	s.called("suspend")
+	return nil
+}
+
+func (s *sizedScreen) stopped() { s.called("stopped") }
+
+func (s *sizedScreen) Resume() error {
+	s.called("resume")
+	return nil
 }
 
 func (s *sizedScreen) Init() error {
@@ -179,6 +198,21 @@ func rows(n int) (rs []top.Row) {
 			Values: top.Values{CPU: int64(1000 - i)}, Waits: "lock"})
 	}
 	return rs
+}
+
+// TestSuspend: the terminal is given back while the program is stopped, also while a filter is typed.
+func TestSuspend(t *testing.T) {
+	x := show(t, &source{}, 80, 24)
+	x.types("/ab")
+	x.sees("filter: ab")
+	x.press(tcell.KeyCtrlZ)
+	x.types("c")
+	x.sees("filter: abc")
+	x.on.mu.Lock()
+	defer x.on.mu.Unlock()
+	if got := strings.Join(x.on.calls, " "); got != "suspend stopped resume" {
+		t.Errorf("calls: %s", got)
+	}
 }
 
 func TestEmptyAndEnded(t *testing.T) {
