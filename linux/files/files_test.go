@@ -7,17 +7,18 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 )
 
 // tree is an artificial /proc: files by name, and links with an arrow before their target.
 type tree struct {
 	t     map[string]string
-	reads int
+	reads atomic.Int64
 }
 
 func (d *tree) ReadFile(name string, limit int) ([]byte, error) {
-	d.reads++
+	d.reads.Add(1)
 	s, ok := d.t[name]
 	if !ok {
 		return nil, fs.ErrNotExist
@@ -34,7 +35,7 @@ func (d *tree) ReadLink(name string) (string, error) {
 }
 
 func (d *tree) ReadDir(name string, limit int) ([]string, error) {
-	d.reads++
+	d.reads.Add(1)
 	seen := map[string]bool{}
 	for k := range d.t {
 		if name != "." {
@@ -139,11 +140,11 @@ func TestCache(t *testing.T) {
 	for _, fd := range []int{0, 4, 8, 14} {
 		tab.Describe(fd)
 	}
-	before := proc.reads + sys.reads
+	before := proc.reads.Load() + sys.reads.Load()
 	for _, fd := range []int{0, 4, 8, 14} {
 		tab.Describe(fd)
 	}
-	if n := proc.reads + sys.reads; n != before {
+	if n := proc.reads.Load() + sys.reads.Load(); n != before {
 		t.Errorf("%d reads for what is known", n-before)
 	}
 	proc.t["fd/4"] = "→/etc/passwd" // closed, and its number reused
