@@ -35,6 +35,24 @@ func TestChanges(t *testing.T) {
 	}
 }
 
+// TestOutlived: a process ends with its last thread, also if the reports of all are read when it is gone.
+func TestOutlived(t *testing.T) {
+	const none = 1 << 30 // the number of no process
+	s := New(Options{Children: true, Once: true})
+	defer s.Close()
+	s.kin[10] = &kin{pid: 10}
+	at := target.Now() - 1_000_000_000
+	for _, b := range []target.Birth{
+		{Kind: target.Born, PID: none, Parent: 10, At: at}, {Kind: target.Threaded, PID: none, At: at + 1}, {Kind: target.Ended, PID: none, At: at + 2},
+		{Kind: target.Unthreaded, PID: none, At: at + 9}, {Kind: target.Unthreaded, PID: none, At: at + 4},
+	} {
+		s.apply(&b)
+	}
+	if got := s.Gone(none, at, true); got != at+9 {
+		t.Errorf("it ended %d ns after its birth, want 9", got-at)
+	}
+}
+
 // TestNumberUsedAgain: the end and the CPU time of a process are known when its number belongs to another one.
 func TestNumberUsedAgain(t *testing.T) {
 	s := New(Options{Children: true, Once: true})

@@ -134,6 +134,16 @@ func (s *Set) ended(k *kin, at stack.Time) {
 	}
 }
 
+// outlived notes that a thread of a process ended after its first one, whose report was read when all had ended.
+func (s *Set) outlived(k *kin, at stack.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l := s.lives[k.pid]; l.born == k.born && l.gone != 0 {
+		l.gone = max(l.gone, at)
+		s.lives[k.pid] = l
+	}
+}
+
 // Gone returns when a process of the set ended, as the kernel reported it; 0: it did not. born is that of its Member. ended
 // says that the process has ended: then Gone waits a little for the report.
 func (s *Set) Gone(pid int, born stack.Time, ended bool) stack.Time {

@@ -426,8 +426,12 @@ func (s *Set) apply(b *target.Birth) {
 		}
 		s.ended(k, b.At)
 	case target.Unthreaded:
-		if k != nil && k.headless {
+		switch {
+		case k == nil:
+		case k.headless:
 			s.behead(k, b.At)
+		case k.ended:
+			s.outlived(k, b.At)
 		}
 	case target.Threaded, target.Renamed:
 		if k != nil {
