@@ -17,9 +17,10 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"github.com/klauspost/compress/gzip"
 	"io"
 	"strings"
+
+	"github.com/klauspost/compress/gzip"
 
 	"github.com/sliverprof/sliver/export/report"
 	"github.com/sliverprof/sliver/export/view"
@@ -505,10 +506,7 @@ func (b *builder) data(w io.Writer) error {
 		return err
 	}
 	e := base64.NewEncoder(base64.StdEncoding, w)
-	z, err := gzip.NewWriterLevel(e, gzip.DefaultCompression)
-	if err != nil {
-		return err
-	}
+	z := gzip.NewWriter(e)
 	var n [4]byte
 	binary.LittleEndian.PutUint32(n[:], uint32(len(h)))
 	for _, part := range [][]byte{n[:], h, b.body.Bytes()} {
