@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/sliverprof/sliver/export/report"
 	"github.com/sliverprof/sliver/internal/plural"
 	"github.com/sliverprof/sliver/session/exact"
 )
@@ -117,14 +118,9 @@ func (f functionLine) MarshalJSON() ([]byte, error) {
 	if f.known > 0 {
 		return json.Marshal(plain(f))
 	}
+	type line struct{ plain }
 	return json.Marshal(struct {
-		plain
-		Total *int64 `json:"total_ns"`
-		Mean  *int64 `json:"mean_ns"`
-		P50   *int64 `json:"p50_ns"`
-		P90   *int64 `json:"p90_ns"`
-		P99   *int64 `json:"p99_ns"`
-		P999  *int64 `json:"p999_ns"`
-		Max   *int64 `json:"max_ns"`
-	}{plain: plain(f)})
+		line
+		report.NoTimes
+	}{line: line{plain(f)}})
 }

@@ -62,14 +62,20 @@ func (x Traced) MarshalJSON() ([]byte, error) {
 	}
 	return json.Marshal(struct {
 		timed
-		Total *int64 `json:"total_ns"`
-		Mean  *int64 `json:"mean_ns"`
-		P50   *int64 `json:"p50_ns"`
-		P90   *int64 `json:"p90_ns"`
-		P99   *int64 `json:"p99_ns"`
-		P999  *int64 `json:"p999_ns"`
-		Max   *int64 `json:"max_ns"`
+		NoTimes
 	}{timed: t})
+}
+
+// NoTimes replaces the times of a traced function by null in JSON, where no call has a known length: a field that is
+// embedded hides those of its name that are embedded further in.
+type NoTimes struct {
+	Total *int64 `json:"total_ns"`
+	Mean  *int64 `json:"mean_ns"`
+	P50   *int64 `json:"p50_ns"`
+	P90   *int64 `json:"p90_ns"`
+	P99   *int64 `json:"p99_ns"`
+	P999  *int64 `json:"p999_ns"`
+	Max   *int64 `json:"max_ns"`
 }
 
 // TracedCall is one call of a traced function.
